@@ -1,0 +1,25 @@
+// What every bindings file shares: array types that refuse silent copies, and the list of bind functions.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+namespace widemargin {
+
+namespace nb = nanobind;
+
+// A C-contiguous, read-only input of one dimension. Bind it with `.noconvert()`, so that a wrong dtype is a
+// TypeError and not a hidden copy of a large matrix; const, so that read-only memory maps are taken as they are.
+template <typename T>
+using ConstVector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using ConstMatrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// Outputs are allocated by the caller and come last.
+template <typename T>
+using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void bind_cpu(nb::module_ &module);
+
+}  // namespace widemargin

@@ -1,0 +1,7 @@
+// The extension module: one line for each group of kernels.
+#include "bind.hpp"
+
+NB_MODULE(_core, module) {
+    module.doc() = "The C++ core of widemargin. Inputs are checked by the Python layer above; kernels trust them.";
+    widemargin::bind_cpu(module);
+}

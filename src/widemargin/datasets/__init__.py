@@ -1,0 +1,1 @@
+"""Two small real data sets, and generators of any size."""

@@ -1,0 +1,1 @@
+"""The scikit-learn face: check input once, choose a solver, keep the result."""

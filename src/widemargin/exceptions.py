@@ -1,0 +1,64 @@
+"""Errors that name the thing and the remedy; all are `WidemarginError`, and `ValueError` for scikit-learn users."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DataFormatError",
+    "ModelFormatError",
+    "NotPositiveDefiniteError",
+    "NotSavableError",
+    "WidemarginError",
+]
+
+
+class WidemarginError(Exception):
+    """Base class of the errors raised on purpose by widemargin.
+
+    Examples
+    --------
+    >>> from widemargin.exceptions import DataFormatError, WidemarginError
+    >>> issubclass(DataFormatError, WidemarginError) and issubclass(DataFormatError, ValueError)
+    True
+    """
+
+
+class DataFormatError(WidemarginError, ValueError):
+    """A data file that cannot be read as what it claims to be.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, in one sentence without a final full stop.
+    path : str, optional
+        The file.
+    line : int, optional
+        The line, counted from 1.
+    remedy : str, optional
+        What the user can do about it.
+
+    Examples
+    --------
+    >>> from widemargin.exceptions import DataFormatError
+    >>> print(DataFormatError("feature 7 is out of range", path="a.txt", line=3, remedy="correct the header"))
+    a.txt, line 3: feature 7 is out of range; correct the header
+    """
+
+    def __init__(
+        self, problem: str, *, path: str | None = None, line: int | None = None, remedy: str | None = None
+    ) -> None:
+        self.problem, self.path, self.line, self.remedy = problem, path, line, remedy
+        place = ", ".join(part for part in (path, None if line is None else f"line {line}") if part is not None)
+        message = f"{place}: {problem}" if place else problem
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+
+
+class ModelFormatError(WidemarginError, ValueError):
+    """A model folder that is damaged, hostile, or of a version this release does not read."""
+
+
+class NotPositiveDefiniteError(WidemarginError, ValueError):
+    """A penalty matrix for which the objective is not convex."""
+
+
+class NotSavableError(WidemarginError, ValueError):
+    """A model with a part that cannot be written as plain arrays and JSON; the message names the part."""

@@ -1,0 +1,1 @@
+"""What is minimised: losses, objectives and certificates."""

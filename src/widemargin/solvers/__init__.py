@@ -1,0 +1,1 @@
+"""One algorithm a file: arrays in, a frozen result out."""

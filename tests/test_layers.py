@@ -1,0 +1,72 @@
+"""Imports between the layers of the package point downwards only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import widemargin
+
+PACKAGE = Path(widemargin.__file__).parent
+
+# From the bottom up; modules of one layer may import their own package and the layers below, not their neighbours.
+LAYERS = [
+    {"exceptions", "_core", "reference"},
+    {"labels"},
+    {"problems", "metrics"},
+    {"solvers"},
+    {"parallel", "model_io", "data"},
+    {"estimators", "rivals"},
+    {"cli", "report", "datasets"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# `_core` is compiled and imports nothing; exceptions may be raised anywhere.
+FREE = {"exceptions", "_core"}
+SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imported_names(path):
+    """Absolute dotted names of everything a module imports, lazy imports inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the layer; write the full name"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(dotted):
+    words = dotted.split(".")
+    return words[1] if words[0] == "widemargin" and len(words) > 1 else None
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_downwards(path):
+    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if here == "__init__":
+        return
+    assert here in LEVEL, f"{here} has no layer: add it to LAYERS"
+    for name in imported_names(path):
+        there = part_of(name)
+        if there is None or there not in LEVEL or there == here or there in FREE:
+            continue
+        assert LEVEL[there] < LEVEL[here], f"{path.name} ({here}) imports {name}, which is not below it"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "solvers").glob("*.py")), ids=lambda path: path.name)
+def test_solvers_know_neither_scikit_learn_nor_the_terminal(path):
+    roots = {name.split(".")[0] for name in imported_names(path)}
+    assert not roots & SOLVERS_NEVER_IMPORT
+    calls = [
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert not {"print", "open"} & set(calls)
