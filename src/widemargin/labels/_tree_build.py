@@ -1,0 +1,138 @@
+"""From (child, parent) pairs of names to a tree numbered breadth first.
+
+Every constructor of `Taxonomy` ends here. Names get numbers in order of first appearance, so siblings keep the
+order of the input; then each node must have one parent, several roots get a virtual one, and whatever a
+breadth-first walk from the root does not reach hangs on a cycle. Time and memory are linear; nothing recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from widemargin.exceptions import DataFormatError
+from widemargin.labels._names import listed, plain_name, plain_names
+from widemargin.labels.tree import IntArray, Tree
+
+__all__ = ["EdgeList", "build_tree"]
+
+NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """Edges and where they came from; a parent of None marks a root.
+
+    Parameters
+    ----------
+    children, parents : list of names, equally long
+        Edge e says that the parent of ``children[e]`` is ``parents[e]``.
+    path : str, optional
+        The file of the edges, for error messages.
+    lines : list of int, optional
+        The line of each edge in it, counted from 1.
+    """
+
+    children: list[Any]
+    parents: list[Any]
+    path: str | None = None
+    lines: list[int] | None = None
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[Any]) -> EdgeList:
+        """Take (child, parent) pairs apart; a pair that is none is named."""
+        rows = pairs.tolist() if isinstance(pairs, np.ndarray) else list(pairs)
+        for position, row in enumerate(rows):
+            if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != 2:
+                raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
+        return cls(plain_names([child for child, _ in rows]), plain_names([parent for _, parent in rows], or_none=True))
+
+    def error(self, problem: str, edge: int, remedy: str) -> DataFormatError:
+        """The error at an edge, with file and line where there are any."""
+        line = None if self.lines is None else self.lines[edge]
+        return DataFormatError(problem, path=self.path, line=line, remedy=remedy)
+
+
+def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
+    """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
+    # Children get their numbers first: siblings then keep the order of their own edges.
+    numbers: dict[Hashable, int] = {}
+    child = np.array([numbers.setdefault(name, len(numbers)) for name in edges.children], dtype=np.intp)
+    parent = np.array(
+        [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in edges.parents], dtype=np.intp
+    )
+    if not numbers:
+        raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="give at least one node")
+    names = list(numbers)
+    above = _parent_array(edges, names, child, parent)
+    above, start = _with_single_root(edges, names, above, root)
+    order = _breadth_first(above, start)
+    if len(order) < len(names):
+        raise _cycle_error(edges, names, above, child, order)
+    place = np.empty(len(names), dtype=np.intp)
+    place[order] = np.arange(len(names))
+    above = above[order]
+    return tuple([names[node] for node in order]), Tree(np.where(above >= 0, place[above], -1))
+
+
+def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: IntArray) -> IntArray:
+    """Parent number of each node, −1 for roots; two different parents of one node are an error."""
+    above = np.full(len(names), NO_PARENT_SEEN, dtype=np.intp)
+    above[child[::-1]] = parent[::-1]  # the first edge of a node is written last, and stays
+    conflicts = np.flatnonzero(above[child] != parent)
+    if conflicts.size:
+        edge = int(conflicts[0])
+        name, first, second = names[child[edge]], above[child[edge]], parent[edge]
+        if first < 0 or second < 0:
+            problem = f"{name!r} is given as a root and as a child of {names[max(first, second)]!r}"
+        else:
+            problem = f"{name!r} has two parents, {names[first]!r} and {names[second]!r}"
+        raise edges.error(problem, edge, "keep one of the two edges: a taxonomy is a tree")
+    above[above == NO_PARENT_SEEN] = -1
+    return above
+
+
+def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: Hashable) -> tuple[IntArray, int]:
+    """The parent array and its root; several roots are put under a new node, which is appended to `names`."""
+    roots = np.flatnonzero(above == -1)
+    if roots.size <= 1:
+        return above, int(roots[0]) if roots.size else -1
+    if root in names:
+        raise DataFormatError(
+            f"the {roots.size} roots {listed(names[node] for node in roots)} need a virtual root, "
+            f"but a node is already called {root!r}",
+            path=edges.path,
+            remedy="choose another name with root=…",
+        )
+    above[roots] = len(names)
+    names.append(plain_name(root))
+    return np.append(above, -1), len(names) - 1
+
+
+def _breadth_first(above: IntArray, start: int) -> list[int]:
+    """Nodes that hang on `start`, level by level; none if start is −1."""
+    by_parent = np.argsort(above, kind="stable")
+    children = by_parent.tolist()
+    first = np.searchsorted(above[by_parent], np.arange(above.size + 1)).tolist()
+    order = [start] if start >= 0 else []
+    for node in order:  # the list grows while it is walked: it is the queue
+        order += children[first[node] : first[node + 1]]
+    return order
+
+
+def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntArray, reached: list[int]) -> Exception:
+    """The error that names a cycle: from a node that was not reached, parents lead into one."""
+    lost = np.ones(len(names), dtype=bool)
+    lost[reached] = False
+    node = int(np.flatnonzero(lost)[0])
+    seen: dict[int, int] = {}
+    while node not in seen:
+        seen[node] = len(seen)
+        node = int(above[node])
+    cycle = list(seen)[seen[node] :]
+    edge = int(np.flatnonzero(np.isin(child, cycle))[0])
+    way = listed([names[i] for i in [*cycle, node]], " → ")
+    return edges.error(f"the nodes form a cycle (child → parent): {way}", edge, "remove one of its edges")
