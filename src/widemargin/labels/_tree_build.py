@@ -7,11 +7,13 @@ breadth-first walk from the root does not reach hangs on a cycle. Time and memor
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels._names import listed, plain_name, plain_names
@@ -46,7 +48,7 @@ class EdgeList:
         """Take (child, parent) pairs apart; a pair that is none is named."""
         rows = pairs.tolist() if isinstance(pairs, np.ndarray) else list(pairs)
         for position, row in enumerate(rows):
-            if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != 2:
+            if not isinstance(row, tuple | list) or len(row) != 2:
                 raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
         return cls(plain_names([child for child, _ in rows]), plain_names([parent for _, parent in rows], or_none=True))
 
@@ -75,7 +77,7 @@ def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], T
     place = np.empty(len(names), dtype=np.intp)
     place[order] = np.arange(len(names))
     above = above[order]
-    return tuple([names[node] for node in order]), Tree(np.where(above >= 0, place[above], -1))
+    return tuple([names[node] for node in order.tolist()]), Tree(np.where(above >= 0, place[above], -1))
 
 
 def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: IntArray) -> IntArray:
@@ -112,18 +114,18 @@ def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: 
     return np.append(above, -1), len(names) - 1
 
 
-def _breadth_first(above: IntArray, start: int) -> list[int]:
-    """Nodes that hang on `start`, level by level; none if start is −1."""
-    by_parent = np.argsort(above, kind="stable")
-    children = by_parent.tolist()
-    first = np.searchsorted(above[by_parent], np.arange(above.size + 1)).tolist()
-    order = [start] if start >= 0 else []
-    for node in order:  # the list grows while it is walked: it is the queue
-        order += children[first[node] : first[node + 1]]
+def _breadth_first(above: IntArray, start: int) -> IntArray:
+    """Nodes that hang on `start`, level by level and siblings ascending; none if start is −1."""
+    if start < 0:
+        return np.empty(0, dtype=np.intp)
+    by_parent = np.argsort(above, kind="stable")[1:]  # without the root, whose parent −1 sorts first
+    first = np.searchsorted(above[by_parent], np.arange(above.size + 1))
+    down = sparse.csr_array((np.ones(by_parent.size), by_parent, first), shape=(above.size, above.size))
+    order: IntArray = csgraph.breadth_first_order(down, start, return_predecessors=False).astype(np.intp)
     return order
 
 
-def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntArray, reached: list[int]) -> Exception:
+def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntArray, reached: IntArray) -> Exception:
     """The error that names a cycle: from a node that was not reached, parents lead into one."""
     lost = np.ones(len(names), dtype=bool)
     lost[reached] = False
