@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,15 @@ class EdgeList:
     @classmethod
     def from_pairs(cls, pairs: Iterable[Any]) -> EdgeList:
         """Take (child, parent) pairs apart; a pair that is none is named."""
-        rows = pairs.tolist() if isinstance(pairs, np.ndarray) else list(pairs)
-        for position, row in enumerate(rows):
-            if not isinstance(row, tuple | list) or len(row) != 2:
+        if isinstance(pairs, np.ndarray) and pairs.ndim == 2 and pairs.shape[1] == 2:
+            children, parents = pairs.T.tolist()
+        else:
+            rows = list(pairs)
+            if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
+                position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
                 raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
-        return cls(plain_names([child for child, _ in rows]), plain_names([parent for _, parent in rows], or_none=True))
+            children, parents = [row[0] for row in rows], [row[1] for row in rows]
+        return cls(plain_names(children), plain_names(parents, or_none=True))
 
     def error(self, problem: str, edge: int, remedy: str) -> DataFormatError:
         """The error at an edge, with file and line where there are any."""
@@ -61,14 +66,12 @@ class EdgeList:
 def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
     """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
     # Children get their numbers first: siblings then keep the order of their own edges.
-    numbers: dict[Hashable, int] = {}
-    child = np.array([numbers.setdefault(name, len(numbers)) for name in edges.children], dtype=np.intp)
-    parent = np.array(
-        [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in edges.parents], dtype=np.intp
-    )
-    if not numbers:
+    names = list(dict.fromkeys(chain(edges.children, (name for name in edges.parents if name is not None))))
+    if not names:
         raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="give at least one node")
-    names = list(numbers)
+    numbers = dict(zip([*names, None], [*range(len(names)), -1], strict=True))
+    child = np.fromiter(map(numbers.__getitem__, edges.children), dtype=np.intp)
+    parent = np.fromiter(map(numbers.__getitem__, edges.parents), dtype=np.intp)
     above = _parent_array(edges, names, child, parent)
     above, start = _with_single_root(edges, names, above, root)
     order = _breadth_first(above, start)
@@ -78,6 +81,11 @@ def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], T
     place[order] = np.arange(len(names))
     above = above[order]
     return tuple([names[node] for node in order.tolist()]), Tree(np.where(above >= 0, place[above], -1))
+
+
+def _is_pair(row: Any) -> bool:
+    """Whether a row is a tuple or list of two."""
+    return type(row) in (tuple, list) and len(row) == 2
 
 
 def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: IntArray) -> IntArray:

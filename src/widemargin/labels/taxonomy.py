@@ -272,7 +272,7 @@ class Taxonomy:
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:
         """Number of each name."""
-        return {name: number for number, name in enumerate(self.nodes)}
+        return dict(zip(self.nodes, range(self.n_nodes), strict=True))
 
     def index(self, node: Any) -> int:
         """Number of one node; an unknown one is named, with near matches."""
