@@ -39,10 +39,8 @@ class Taxonomy:
 
     Use one of the `from_…` constructors; the plain one takes what `nodes` and `tree` of another taxonomy hold.
     Being immutable, a taxonomy is its own copy, so that `sklearn.base.clone` shares it. Two taxonomies are equal
-    if they have the same nodes and edges; the order of siblings does not count.
-
-    Wherever a method takes one node or several, a list, array or Series means several, and anything else (a tuple
-    included) is one name.
+    if they have the same nodes and edges; the order of siblings does not count. Where a method takes one node or
+    several, a list, array or Series means several, and anything else (a tuple included) is one name.
 
     Parameters
     ----------
@@ -393,10 +391,8 @@ class Taxonomy:
         return hash((self.n_nodes, self.root, self.height))
 
     def __repr__(self) -> str:
-        return (
-            f"Taxonomy(n_nodes={self.n_nodes}, n_leaves={int(self.is_leaf.sum())}, "
-            f"height={self.height}, root={self.root!r})"
-        )
+        n_leaves = np.count_nonzero(self.is_leaf)
+        return f"Taxonomy(n_nodes={self.n_nodes}, n_leaves={n_leaves}, height={self.height}, root={self.root!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Taxonomy], tuple[Any, ...]]:
         return Taxonomy, (self.nodes, self.tree)
