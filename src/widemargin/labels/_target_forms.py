@@ -110,7 +110,7 @@ def _stored_rows(y: Any) -> Any:
         return sparse.csr_array(_numeric(y))
     if y.ndim != 2 or y.dtype.kind not in "biuf":
         raise ValueError(f"Unknown label type: unknown. y is sparse of dtype {y.dtype} and shape {y.shape}")
-    if y.format == "coo":  # its own conversion would add duplicates up
+    if isinstance(y, sparse.coo_array | sparse.coo_matrix):  # its own conversion would add duplicates up
         order = np.argsort(y.row, kind="stable")
         indptr = np.concatenate([[0], np.cumsum(np.bincount(y.row, minlength=y.shape[0]))])
         return sparse.csr_array((y.data[order], y.col[order], indptr), shape=y.shape)

@@ -66,10 +66,13 @@ class EdgeList:
 def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
     """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
     # Children get their numbers first: siblings then keep the order of their own edges.
-    names = list(dict.fromkeys(chain(edges.children, (name for name in edges.parents if name is not None))))
+    numbers: dict[Any, int] = dict.fromkeys(chain(edges.children, edges.parents), -1)
+    numbers.pop(None, None)
+    names = list(numbers)
     if not names:
         raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="give at least one node")
-    numbers = dict(zip([*names, None], [*range(len(names)), -1], strict=True))
+    numbers.update(zip(names, range(len(names)), strict=True))
+    numbers[None] = -1
     child = np.fromiter(map(numbers.__getitem__, edges.children), dtype=np.intp)
     parent = np.fromiter(map(numbers.__getitem__, edges.parents), dtype=np.intp)
     above = _parent_array(edges, names, child, parent)

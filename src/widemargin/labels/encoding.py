@@ -135,6 +135,13 @@ class EncodedTargets:
         The indicator; the column of a binary problem is 1 for `classes[1]` (all 0 if there is one class only).
     sparse_given : bool
         Whether y was sparse or a list of label sets; False for a dense indicator and for one label a row.
+
+    Examples
+    --------
+    >>> from widemargin.labels.encoding import encode_targets
+    >>> targets = encode_targets([2, 0, 2, 1])
+    >>> targets.kind, targets.n_classes, targets.indices, targets.Y.shape
+    ('multiclass', 3, array([2, 0, 2, 1]), (4, 3))
     """
 
     kind: TargetKind

@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels._names import is_several, look_up, many, plain_name, plain_names
+from widemargin.labels._tree_arrays import TreeArrays
 from widemargin.labels._tree_build import EdgeList, build_tree
 from widemargin.labels._tree_text import edges_of_nested, edges_of_paths, read_edges, write_edges
 from widemargin.labels.tree import IntArray, Tree
@@ -34,7 +34,7 @@ VIRTUAL_ROOT = "(root)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Taxonomy:
+class Taxonomy(TreeArrays):
     """An immutable tree of named categories.
 
     Use one of the `from_…` constructors; the plain one takes what `nodes` and `tree` of another taxonomy hold.
@@ -180,6 +180,13 @@ class Taxonomy:
 
         Note the direction: `from_edges` takes (child, parent), networkx stores (parent, child). An undirected graph
         has no parents and is refused.
+
+        Examples
+        --------
+        >>> import networkx
+        >>> from widemargin.labels.taxonomy import Taxonomy
+        >>> Taxonomy.from_networkx(networkx.DiGraph([("animal", "mammal"), ("mammal", "cat")])).path("cat")
+        ['animal', 'mammal', 'cat']
         """
         if not graph.is_directed():
             raise DataFormatError(
@@ -205,46 +212,6 @@ class Taxonomy:
         return cls(*build_tree(EdgeList(names, [plain_name(root)] * len(names)), root))
 
     @property
-    def n_nodes(self) -> int:
-        """Number of nodes, the root included."""
-        return self.tree.n_nodes
-
-    @property
-    def parent(self) -> IntArray:
-        """Parent number of each node, −1 for the root, shape (n_nodes,)."""
-        return self.tree.parent
-
-    @property
-    def children_indptr(self) -> IntArray:
-        """Where the children of each node begin in `children_indices`, shape (n_nodes + 1,)."""
-        return self.tree.children_indptr
-
-    @property
-    def children_indices(self) -> IntArray:
-        """Children of all nodes, grouped by parent, shape (n_nodes − 1,)."""
-        return self.tree.children_indices
-
-    @property
-    def depth(self) -> IntArray:
-        """Number of edges from the root to each node, shape (n_nodes,)."""
-        return self.tree.depth
-
-    @property
-    def order(self) -> IntArray:
-        """Node numbers with parents before children, shape (n_nodes,)."""
-        return self.tree.order
-
-    @property
-    def is_leaf(self) -> npt.NDArray[np.bool_]:
-        """Whether each node has no children, shape (n_nodes,)."""
-        return self.tree.is_leaf
-
-    @property
-    def height(self) -> int:
-        """Largest depth."""
-        return self.tree.height
-
-    @property
     def root(self) -> Hashable:
         """Name of the root."""
         return self.nodes[0]
@@ -253,19 +220,6 @@ class Taxonomy:
     def leaves(self) -> tuple[Hashable, ...]:
         """Names of the nodes without children, in order."""
         return tuple(self._names(np.flatnonzero(self.is_leaf)))
-
-    def ancestor_matrix(self) -> Any:
-        """CSR indicator, nodes × nodes: entry (i, a) is 1 if a is i or an ancestor of i (see `Tree.ancestor_matrix`).
-
-        Examples
-        --------
-        >>> from widemargin.labels.taxonomy import Taxonomy
-        >>> Taxonomy.from_paths(["A/B", "A/C"]).ancestor_matrix().toarray()
-        array([[1, 0, 0],
-               [1, 1, 0],
-               [1, 0, 1]], dtype=int8)
-        """
-        return self.tree.ancestor_matrix()
 
     @cached_property
     def _numbers(self) -> dict[Hashable, int]:
