@@ -150,6 +150,12 @@ def weights_of_rows(Y: Any, sample_weight: Any, empty: Empty) -> Floats:
     return weights
 
 
+def mean_over_rows(values: Floats, weights: Floats) -> Floats:
+    """out[j] = Σ_i weights[i]·values[i, j] / Σ_i weights[i]; summed in one order: a mean of ones is exactly 1."""
+    totals: Floats = np.multiply(values.T, weights, order="C").sum(axis=1)
+    return totals / float(weights.sum())
+
+
 def number_or_array(values: Floats, single: bool) -> Any:
     """The only value as a float when k was a single number, the array otherwise."""
     return float(values[0]) if single else values

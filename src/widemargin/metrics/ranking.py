@@ -27,6 +27,7 @@ from widemargin.metrics._checks import (
     check_places,
     check_ranking,
     hits,
+    mean_over_rows,
     number_or_array,
     weights_of_rows,
 )
@@ -186,4 +187,4 @@ def _prepare(Y_true: Any, topk: Any, k: Places, empty: Empty, sample_weight: Any
 
 def _mean(values: Floats, ranking: _Ranking) -> Any:
     """Weighted mean over the rows of values of shape (n, len(k)), as a float when k was a single number."""
-    return number_or_array(np.average(values, axis=0, weights=ranking.weights), ranking.single)
+    return number_or_array(mean_over_rows(values, ranking.weights), ranking.single)

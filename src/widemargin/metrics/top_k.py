@@ -29,6 +29,7 @@ from widemargin.metrics._checks import (
     check_choice,
     check_places,
     check_weights,
+    mean_over_rows,
     number_or_array,
 )
 from widemargin.metrics._lists import (
@@ -125,7 +126,7 @@ def top_k_error(
     undecided = (chance != _chance(worst, places, ties)) & (weights > 0)[:, None]
     if undecided.any():
         _raise_undecided(undecided, lists, places, label_scores is not None)
-    return number_or_array(np.average(1.0 - chance, axis=0, weights=weights), single)
+    return number_or_array(mean_over_rows(1.0 - chance, weights), single)
 
 
 def top_k_accuracy(
@@ -232,7 +233,7 @@ def top_k_error_from_scores(
     weights = check_weights(sample_weight, n_samples)
     own = values[np.arange(n_samples), columns][:, None]
     rank = _Rank(_count(values > own), _count(values == own))
-    return number_or_array(np.average(1.0 - _chance(rank, places, ties), axis=0, weights=weights), single)
+    return number_or_array(mean_over_rows(1.0 - _chance(rank, places, ties), weights), single)
 
 
 def top_k_accuracy_from_scores(
