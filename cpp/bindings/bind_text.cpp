@@ -66,6 +66,10 @@ void bind_reader(nb::module_ &module, const char *name) {
         .def("take", &take<Value, Label>,
              "Arrays data, indices, indptr, labels, label_indptr, the header and statistics; once, after `finish`.")
         .def_prop_ro("n_lines", [](const Reader &self) { return self.n_lines; })
+        .def_prop_ro("counts",
+                     [](const Reader &self) {
+                         return nb::make_tuple(self.header.n_samples, self.header.n_features, self.header.n_labels);
+                     })
         .def_prop_ro("problem", [](const Reader &self) { return static_cast<int>(self.finding.problem); })
         .def_prop_ro("line", [](const Reader &self) { return self.finding.line; })
         .def_prop_ro("token", [](const Reader &self) {

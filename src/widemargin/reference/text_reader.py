@@ -16,6 +16,7 @@ This is the specification of cpp/text_reader.hpp and its test oracle: simple, sl
 from __future__ import annotations
 
 import enum
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,7 +33,8 @@ MAX_TOKEN_BYTES = 80  # of a token that is shown in a message
 
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 NON_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-FOREIGN = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]|^[^#]*?([\x80-\xff])")
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL_OR_HIGH = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f-\xff]")
 
 
 class TextFormat(enum.IntEnum):
@@ -74,10 +76,15 @@ class Problem(enum.IntEnum):
 
 
 class TextProblem(Exception):
-    """The first problem of a text: which, at which line (from 1; 0 for the whole file), and the piece of text."""
+    """The first problem of a text: which, at which line (from 1; 0 for the whole file), and the piece of text.
 
-    def __init__(self, problem: Problem, line: int, token: bytes = b"") -> None:
-        self.problem, self.line, self.token = problem, line, token[:MAX_TOKEN_BYTES]
+    `counts` is the header as far as it is known: n_samples, n_features, n_labels, or -1.
+    """
+
+    def __init__(
+        self, problem: Problem, line: int, token: bytes = b"", counts: tuple[int, int, int] = (-1, -1, -1)
+    ) -> None:
+        self.problem, self.line, self.token, self.counts = problem, line, token[:MAX_TOKEN_BYTES], counts
         super().__init__(f"{problem.name} at line {line}: {self.token!r}")
 
 
@@ -145,8 +152,6 @@ def split_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
         lines.pop()
     if lines:
         lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
-        if not lines[0] and len(lines) == 1 and b"\n" not in text:
-            return
     for number, line in enumerate(lines, start=1):
         yield number, line.removesuffix(b"\r")
 
@@ -175,14 +180,14 @@ class _Parser:
         return _Range(1 if base == 1 else 0, high)
 
     def fail(self, problem: Problem, token: bytes = b"") -> TextProblem:
-        return TextProblem(problem, self.line, token)
+        return TextProblem(problem, self.line, token, self.header or (-1, -1, -1))
 
     def parse(self, text: bytes) -> ParsedText:
         for self.line, line in split_lines(text):
-            foreign = FOREIGN.search(line)
+            content, comment, remark = line.partition(b"#")
+            foreign = CONTROL_OR_HIGH.search(content) or CONTROL.search(remark)
             if foreign:
-                raise self.fail(Problem.NOT_TEXT, b"%d" % (foreign[1] or foreign[0])[0])
-            content, comment, _ = line.partition(b"#")
+                raise self.fail(Problem.NOT_TEXT, b"%d" % foreign[0][0])
             tokens = split_at_blanks(content)
             if self.options.format == TextFormat.XMC and self.header is None:
                 self.parse_header(tokens, content)
@@ -296,8 +301,8 @@ class _Parser:
         )
         for entries, duplicate_problem, unsorted_problem in kinds:
             ordered = sorted(entries)
-            repeats = [a for a, b in zip(ordered, ordered[1:], strict=False) if a == b]
-            descents = [b for a, b in zip(entries, entries[1:], strict=False) if b < a]
+            repeats = [a for a, b in itertools.pairwise(ordered) if a == b]
+            descents = [b for a, b in itertools.pairwise(entries) if b < a]
             if refuse and (repeats or descents):
                 problem = duplicate_problem if repeats else unsorted_problem
                 raise self.fail(problem, _show_index((repeats or descents)[0]))
@@ -326,7 +331,7 @@ class _Parser:
         if (self.options.format == TextFormat.XMC and self.header is None) or (self.header is None and n_rows == 0):
             raise TextProblem(Problem.EMPTY, 0)
         if self.header is not None and n_rows < self.header[0]:
-            raise TextProblem(Problem.TOO_FEW_ROWS, self.header_line, b"%d" % n_rows)
+            raise TextProblem(Problem.TOO_FEW_ROWS, self.header_line, b"%d" % n_rows, self.header)
         n_samples, n_features, n_labels = self.header or (-1, -1, -1)
         return ParsedText(
             data=np.array(self.values, dtype=self.dtype),
