@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "number_parser.hpp"
 
@@ -31,7 +32,17 @@ template <typename Value>
 inline void append_number(Value value, std::string &out) {
 #if defined(__cpp_lib_to_chars)
     char text[kMaxNumberBytes];
-    out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+    char *end = std::to_chars(text, text + sizeof text - 1, value).ptr;
+    if constexpr (std::is_same_v<Value, float>) {
+        // Readers round to double first and then to float. Of all floats, 7.038531e-26 alone comes back as another one
+        // (all 2^31 were tried); it is written as a double.
+        *end = '\n';
+        double read_back = 0;
+        scan_number(text, &read_back);
+        if (static_cast<float>(read_back) != value)
+            end = std::to_chars(text, text + sizeof text - 1, static_cast<double>(value)).ptr;
+    }
+    out.append(text, end);
 #else
     append_by_trial(value, out);
 #endif

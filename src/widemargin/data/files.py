@@ -93,7 +93,7 @@ def _unpack(file: io.FileIO, block_bytes: int) -> Iterator[Block]:
 
 
 @contextlib.contextmanager
-def atomic_file(path: PathLike, *, compress: bool | None = None) -> Iterator[Writable]:
+def atomic_file(path: PathLike, *, compress: bool | None = None) -> Iterator[io.BufferedIOBase]:
     """A file to write that takes its name when the block ends well; gzipped when the name ends in `.gz`."""
     target = Path(path)
     if compress is None:
