@@ -256,8 +256,8 @@ def _member(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: str) -> Any
 
 def _sparse_from(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, path: str) -> Any:
     missing = [part for part in ("data", "indices", "indptr", "shape") if f"{prefix}{part}" not in arrays]
-    stored_format = str(arrays[f"{prefix}format"]) if f"{prefix}format" in arrays else "csr"
-    if missing or stored_format not in ("csr", "b'csr'"):
+    stored_format = arrays[f"{prefix}format"].tolist() if f"{prefix}format" in arrays else "csr"
+    if missing or stored_format not in ("csr", b"csr"):  # scipy writes bytes
         raise DataFormatError(
             f"no {', '.join(prefix + part for part in missing)}"
             if missing
@@ -286,6 +286,9 @@ def _load(path: PathLike) -> Any:
         if isinstance(loaded, np.ndarray):
             return loaded
         with loaded:
-            return {name: loaded[name] for name in loaded.files}
+            members = {name: loaded[name] for name in loaded.files}
+        if not all(isinstance(member, np.ndarray) for member in members.values()):
+            raise ValueError("a member is not an array")
+        return members
     except READ_ERRORS as error:
         raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=os.fspath(path)) from None
