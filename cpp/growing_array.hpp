@@ -37,6 +37,7 @@ class GrowingArray {
     T &operator[](std::size_t i) { return data_[i]; }
     const T &operator[](std::size_t i) const { return data_[i]; }
     T &back() { return data_[size_ - 1]; }
+    const T &back() const { return data_[size_ - 1]; }
     void truncate(std::size_t size) { size_ = size; }
 
     void reserve(std::size_t capacity) {

@@ -34,6 +34,7 @@ struct TextOptions {
     bool refuse_disorder = false;
     std::int64_t max_nonzeros = kMaxCount;
     int n_threads = 1;
+    std::size_t min_piece_bytes = kMinPieceBytes;  // tests make it small
 };
 
 struct TextHeader {
@@ -164,7 +165,7 @@ class TextReader {
     // One piece a thread, cut after the newline that follows an even share.
     std::vector<const char *> cuts(const char *begin, const char *end) const {
         const auto size = static_cast<std::size_t>(end - begin);
-        const std::size_t n_pieces = std::clamp<std::size_t>(size / kMinPieceBytes, 1, pieces_.size());
+        const std::size_t n_pieces = std::clamp<std::size_t>(size / options_.min_piece_bytes, 1, pieces_.size());
         std::vector<const char *> result = {begin};
         for (std::size_t i = 1; i < n_pieces; ++i) {
             const char *share = std::max(result.back(), begin + size * i / n_pieces);
