@@ -25,6 +25,11 @@ constexpr std::int64_t kMaxIndex = kMaxCount - 1;             // so that the num
 constexpr std::size_t kMinPieceBytes = std::size_t{1} << 16;  // below, starting a thread costs more than it saves
 constexpr std::size_t kMaxTokenBytes = 80;                    // of a token that is shown in a message
 
+// glibc never takes a block of this size from its heap, whatever was freed before (DEFAULT_MMAP_THRESHOLD_MAX is 32
+// MB). An array that starts like this grows by remapping pages; in the heap, it would be copied and leave holes behind.
+// Memory that is reserved and not written costs nothing.
+constexpr std::size_t kRemappedBytes = (std::size_t{32} << 20) + 4096;
+
 enum class IndexBase : int { automatic = -1, zero = 0, one = 1 };
 
 struct TextOptions {
@@ -35,6 +40,7 @@ struct TextOptions {
     std::int64_t max_nonzeros = kMaxCount;
     int n_threads = 1;
     std::size_t min_piece_bytes = kMinPieceBytes;  // tests make it small
+    std::size_t reserve_bytes = 0;                 // for each array; see kRemappedBytes
 };
 
 struct TextHeader {
@@ -49,6 +55,11 @@ class TextReader {
         rules_.format = options.format;
         rules_.refuse_disorder = options.refuse_disorder;
         set_range(options.n_features, &rules_.min_feature, &rules_.max_feature);
+        indices.reserve(options.reserve_bytes / sizeof(std::int32_t));
+        data.reserve(options.reserve_bytes / sizeof(Value));
+        labels.reserve(options.reserve_bytes / sizeof(Label));
+        indptr.reserve(options.reserve_bytes / sizeof(std::int32_t));
+        label_indptr.reserve(options.reserve_bytes / sizeof(std::int32_t));
         indptr.push(0);
         label_indptr.push(0);
     }

@@ -50,7 +50,7 @@ void bind_reader(nb::module_ &module, const char *name) {
             [](Reader *self, int format, int base, std::int64_t n_features, bool refuse_disorder,
                std::int64_t max_nonzeros, int n_threads) {
                 new (self) Reader({static_cast<TextFormat>(format), static_cast<IndexBase>(base), n_features,
-                                   refuse_disorder, max_nonzeros, n_threads, kMinPieceBytes});
+                                   refuse_disorder, max_nonzeros, n_threads, kMinPieceBytes, kRemappedBytes});
             },
             nb::arg("format"), nb::arg("base"), nb::arg("n_features"), nb::arg("refuse_disorder"),
             nb::arg("max_nonzeros"), nb::arg("n_threads"))

@@ -52,6 +52,17 @@ def test_label_values_become_columns(tmp_path):
     assert X.toarray().tolist() == [[1, 0, 0], [2, 0, 0], [0, 0, 1], [0, 1, 0]]
 
 
+@pytest.mark.parametrize("labels", [[5, -3, 5, 0, 7], [10**12, 3, 10**12], [0.5, 0.25, 0.5]])
+def test_classes_are_the_sorted_values_whatever_their_spread(labels, tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("".join(f"{label} 1:1\n" for label in labels))
+    classes, columns = np.unique(labels, return_inverse=True)
+    data = read_svmlight(path, multilabel=True)
+    np.testing.assert_array_equal(data.classes, classes)
+    np.testing.assert_array_equal(data.y.indices, columns)
+    np.testing.assert_array_equal(read_svmlight(path).y, labels)
+
+
 def test_blank_lines_are_nothing_with_one_label(tmp_path):
     path = tmp_path / "a.svm"
     path.write_bytes(b"\n1 1:1\n \n# note\n0.5\n\n")

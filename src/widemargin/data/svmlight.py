@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, 
 
 __all__ = ["SvmlightData", "read_svmlight", "write_svmlight"]
 
+BLOCK_LABELS = 1 << 16  # labels that are worked on at a time
+SPREAD_FOR_TABLE = 4  # labels in a range of at most so many times their number are looked up in a table
 MAX_EXACT_INTEGER = 2**53  # all integers up to here are float64 numbers
 
 
@@ -112,11 +115,10 @@ def read_svmlight(
     X = make_csr(parsed.data, parsed.indices, parsed.indptr, (len(parsed.indptr) - 1, n_columns))
     if normalize:
         X = l2_normalize_rows(X, copy=False)
-    values = _as_integers(parsed.labels)
-    classes = np.unique(values)
     if not multilabel:
-        return SvmlightData(X, values, classes)
-    columns = np.searchsorted(classes, values).astype(np.int32)
+        values = _as_integers(parsed.labels)
+        return SvmlightData(X, values, np.unique(values))
+    classes, columns = _classes_and_columns(parsed.labels)
     ones = np.ones(len(columns), dtype=np.float32)
     return SvmlightData(X, make_csr(ones, columns, parsed.label_indptr, (X.shape[0], len(classes))), classes)
 
@@ -136,10 +138,41 @@ def _detect_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> in
     return 0
 
 
+def _blocks(values: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    """Pieces of an array, so that work arrays stay small."""
+    for start in range(0, len(values), BLOCK_LABELS):
+        piece = slice(start, start + BLOCK_LABELS)
+        yield piece, values[piece]
+
+
+def _are_integers(values: npt.NDArray[np.float64]) -> bool:
+    return all(
+        bool(((block == np.floor(block)) & (np.abs(block) <= MAX_EXACT_INTEGER)).all()) for _, block in _blocks(values)
+    )
+
+
 def _as_integers(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     """As int64 when nothing is lost."""
-    integral = (values == np.floor(values)) & (np.abs(values) <= MAX_EXACT_INTEGER)
-    return values.astype(np.int64) if integral.all() else values
+    return values.astype(np.int64) if _are_integers(values) else values
+
+
+def _classes_and_columns(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """The sorted values that occur, and for each entry its place among them."""
+    columns = np.empty(len(values), dtype=np.int32)
+    integers = _are_integers(values)
+    low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
+    if integers and high - low <= SPREAD_FOR_TABLE * len(values):  # a table is ten times faster than sorting
+        seen = np.zeros(int(high - low) + 1, dtype=np.bool_)
+        for _, block in _blocks(values):
+            seen[(block - low).astype(np.int64)] = True
+        places = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+        for piece, block in _blocks(values):
+            columns[piece] = places[(block - low).astype(np.int64)]
+        return np.flatnonzero(seen) + int(low), columns
+    classes = np.unique(values)
+    for piece, block in _blocks(values):
+        columns[piece] = np.searchsorted(classes, block)
+    return (classes.astype(np.int64) if integers else classes), columns
 
 
 def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> None:
