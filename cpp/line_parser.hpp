@@ -50,12 +50,11 @@ struct Piece {
     TextStats stats;
     Finding finding;
 
-    // Room for any text of so many bytes: a feature takes at least 4 ("1:1 "), a label 2, a row 1.
+    // Room for the features of any text of so many bytes: each takes at least 4 ("1:1 ").
     void start(std::size_t n_bytes) {
         indices.truncate(0), data.truncate(0), ends.truncate(0);
         labels.truncate(0), label_ends.truncate(0), row_lines.truncate(0);
-        indices.reserve(n_bytes / 4 + 1), data.reserve(n_bytes / 4 + 1), labels.reserve(n_bytes / 2 + 1);
-        ends.reserve(n_bytes + 1), label_ends.reserve(n_bytes + 1), row_lines.reserve(n_bytes + 1);
+        indices.reserve(n_bytes / 4 + 1), data.reserve(n_bytes / 4 + 1);
         n_lines = 0;
         stats = TextStats();
         finding = Finding();
@@ -215,13 +214,13 @@ class LineParser {
 
     void push_label(Label label) {
         labels_ordered_ &= out_.labels.size() == labels_begin_ || label > out_.labels.back();
-        out_.labels.push_unchecked(label);
+        out_.labels.push(label);
     }
 
     void close_row() {
-        out_.ends.push_unchecked(static_cast<std::int32_t>(out_.indices.size()));
-        out_.label_ends.push_unchecked(static_cast<std::int32_t>(out_.labels.size()));
-        out_.row_lines.push_unchecked(static_cast<std::int32_t>(out_.n_lines));
+        out_.ends.push(static_cast<std::int32_t>(out_.indices.size()));
+        out_.label_ends.push(static_cast<std::int32_t>(out_.labels.size()));
+        out_.row_lines.push(static_cast<std::int32_t>(out_.n_lines));
     }
 
     bool fail(Problem problem, std::string_view token) {
@@ -287,7 +286,7 @@ class LineParser {
         const char *p = label.data();
         const auto value = static_cast<std::int64_t>(scan_digits(p));
         if (!label_in_range(value)) return fail(Problem::label_out_of_range, label);
-        out_.labels.push_unchecked(static_cast<Label>(value));
+        out_.labels.push(static_cast<Label>(value));
         return true;
     }
 
@@ -297,7 +296,7 @@ class LineParser {
         if (end != label.data() + label.size())
             return fail(names_non_finite(label) ? Problem::not_finite : Problem::bad_label, token);
         if (!std::isfinite(value)) return fail(Problem::not_finite, token);
-        out_.labels.push_unchecked(static_cast<Label>(value + 0.0));
+        out_.labels.push(static_cast<Label>(value + 0.0));
         return true;
     }
 

@@ -283,7 +283,7 @@ def _open_array(root: Path, file_name: str, entry: dict[str, Any], verify: bool)
     if verify:
         _check_hash(path, described.get("sha256"))
     try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
     except READ_ERRORS as error:
         raise DataFormatError(f"the file is damaged ({error})", path=str(path)) from None
     if array.dtype.str != described.get("dtype") or list(array.shape) != described.get("shape"):
