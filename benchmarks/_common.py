@@ -46,9 +46,10 @@ def n_cores() -> int:
 
 
 def describe_machine(packages: Sequence[str] = ("numpy", "scipy", "scikit-learn")) -> str:
-    """Processor, cores and versions in one line, without names or paths."""
+    """Processor, cores, load (of other jobs, too) and versions in one line, without names or paths."""
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
-    return f"{cpu_model()}, {n_cores()} cores, {platform.system()}, Python {platform.python_version()}, {versions}"
+    system = f"{platform.system()}, load {os.getloadavg()[0]:.1f} at the end"
+    return f"{cpu_model()}, {n_cores()} cores, {system}, Python {platform.python_version()}, {versions}"
 
 
 @dataclass(frozen=True)
