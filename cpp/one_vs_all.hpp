@@ -162,8 +162,8 @@ class OneVsAllSolver {
         BinaryObjective<Matrix, Loss> objective(problem, work.objective);
         const double norm_at_zero = gradient_norm_at_zero(j, problem, work.newton.gradient.data());
         const double total = sides.positive + sides.negative;
-        // The cap only matters when the weights of all rows sum to less than one.
-        const double share = std::min(1.0, std::max(1.0, std::min(sides.positive, sides.negative)) / total);
+        // The lower bound of the total only matters when the weights of all rows sum to less than one.
+        const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
         const NewtonRule rule{share * norm_at_zero, options_.tol, options_.gap_tol, options_.max_iter};
         auto certified_gap = [&](const double *v) {
             return relative_gap(objective.value(v),
