@@ -50,5 +50,5 @@ def test_rows_without_weight_add_nothing_to_the_dual(loss):
 
 
 def test_unknown_loss_names_the_known_ones():
-    with pytest.raises(ValueError, match="unknown loss 'hinge'.*squared_hinge"):
+    with pytest.raises(ValueError, match=r"unknown loss 'hinge'.*squared_hinge"):
         get_loss("hinge")

@@ -144,7 +144,10 @@ def solve_one_vs_all(
     >>> result.status.value, bool(result.certificate.relative_gap < 1e-9)
     ('converged', True)
     """
-    _check_options(C=C, tol=tol, gap_tol=gap_tol, prune=prune, max_iter=max_iter, n_threads=n_threads, backend=backend)
+    _check_numbers(C, {"tol": tol, "gap_tol": gap_tol, "prune": prune})
+    _check_counts(max_iter, n_threads, labels_per_block)
+    if backend not in ("core", "reference"):
+        raise ValueError(f"backend must be 'core' or 'reference', got {backend!r}")
     inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
     task = BlockTask(
         inputs.positive_rows,
@@ -166,20 +169,21 @@ def solve_one_vs_all(
     return run.solve(callback, time_limit_s, labels_per_block, memory_limit_mb)
 
 
-def _check_options(
-    *, C: float, tol: float, gap_tol: float | None, prune: float, max_iter: int, n_threads: int, backend: str
-) -> None:
-    """Refuse options that have no meaning."""
+def _check_numbers(C: float, tolerances: dict[str, float | None]) -> None:
+    """Refuse numbers that have no meaning, NaN included."""
     if not (np.isfinite(C) and C > 0):
         raise ValueError(f"C must be positive and finite, got {C}")
-    for name, value in (("tol", tol), ("gap_tol", gap_tol), ("prune", prune)):
+    for name, value in tolerances.items():
         if value is not None and not value >= 0:
             raise ValueError(f"{name} must not be negative, got {value}")
-    for name, count, least in (("max_iter", max_iter, 0), ("n_threads", n_threads, 1)):
-        if count < least:
+
+
+def _check_counts(max_iter: int, n_threads: int, labels_per_block: int | None) -> None:
+    """Refuse counts that are too small."""
+    counts = {"max_iter": (max_iter, 0), "n_threads": (n_threads, 1), "labels_per_block": (labels_per_block, 1)}
+    for name, (count, least) in counts.items():
+        if count is not None and count < least:
             raise ValueError(f"{name} must be at least {least}, got {count}")
-    if backend not in ("core", "reference"):
-        raise ValueError(f"backend must be 'core' or 'reference', got {backend!r}")
 
 
 def _check_initial(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> tuple[Any, Any] | None:
