@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from widemargin.problems.losses import get_loss
 from widemargin.reference.binary_certificate import dual_bound
@@ -129,6 +131,17 @@ def test_rounding_floor_counts_as_converged(data):
         assert result.certificate.worst.relative_gap <= 1e-12
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_nearly_hard_margins_converge(seed):
+    # C‖x‖² is 1e7 and the rows are separable: Hessians of condition 1e8, steps that stop at the next row's kink.
+    rng = np.random.default_rng(seed)
+    X, Y = 50.0 * rng.normal(size=(100, 50)), rng.random((100, 3)) < [0.03, 0.2, 0.9]
+    for intercept in ({}, {"regularize_intercept": True}):
+        result = solve_one_vs_all(X, Y, C=100.0, tol=1e-8, gap_tol=1e-6, **intercept)
+        assert result.status is Status.CONVERGED
+        assert result.certificate.worst.relative_gap <= 1e-6
+
+
 def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(data):
     X, Y = data
     loose = solve_one_vs_all(X, Y, tol=1.0, gap_tol=None)
@@ -176,6 +189,34 @@ def test_core_follows_the_specification_step_by_step(data):
     np.testing.assert_allclose(core.pruned_share, reference.pruned_share, atol=1e-10)
     for name in set(core.history) - {"seconds"}:
         np.testing.assert_allclose(core.history[name], reference.history[name], rtol=1e-6, atol=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.tuples(st.integers(1, 25), st.integers(1, 8)),
+    intercept=st.sampled_from([{}, {"regularize_intercept": True}, {"fit_intercept": False}]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    prune=st.sampled_from([0.0, 0.1]),
+)
+def test_core_and_specification_find_the_same_optimum(seed, shape, intercept, dtype, prune):
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(dtype)
+    options = {"sample_weight": rng.choice([0.5, 1.0, 2.0], size=shape[0]), "positive_weight": [0.5, 1.0, 3.0]}
+    Y = rng.random((shape[0], 3)) < 0.4
+    core = solve_one_vs_all(sp.csr_array(X), Y, tol=1e-9, prune=prune, **intercept, **options)
+    reference = solve_one_vs_all(X, Y, tol=1e-9, prune=prune, backend="reference", **intercept, **options)
+    scale = 1e-9 if dtype is np.float64 else 1e-6
+    assert core.status is reference.status is Status.CONVERGED
+    np.testing.assert_allclose(core.dual_by_label, reference.dual_by_label, rtol=scale, atol=scale)
+    np.testing.assert_allclose(
+        core.certificate.primal_before_pruning, reference.certificate.primal_before_pruning, rtol=scale, atol=scale
+    )
+    np.testing.assert_allclose(core.intercept, reference.intercept, atol=1e-4 if dtype is np.float32 else 1e-6)
+    assert core.certificate.gap >= 0
+    assert (
+        core.certificate.primal_before_pruning - core.certificate.dual <= 10 * scale * core.certificate.primal_at_zero
+    )
 
 
 # Laws

@@ -21,10 +21,11 @@ __all__ = ["IterationRecord", "NewtonRule", "conjugate_gradients", "newton_cg"]
 
 CG_TOLERANCE = 0.5  # the paper's ε, liblinear 2.50
 PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
-MIN_CG_STEPS_ALLOWED = 5  # at most max(5, n_variables) steps, liblinear 2.50
+CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with conditions of 1e8, need more
 CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
+ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,22 @@ class NewtonRule:
         Stop at ‖∇L‖ ≤ tol · scale.
     gap_tol : float
         And at a relative gap of at most this; infinity when not asked for.
+    floor : float
+        A gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖.
     max_iter : int
         Newton steps at most.
 
     Examples
     --------
     >>> from widemargin.reference.newton import NewtonRule
-    >>> NewtonRule(scale=2.0, tol=0.01, gap_tol=1e-3, max_iter=100).tol
+    >>> NewtonRule(scale=2.0, tol=0.01, gap_tol=1e-3, floor=0.0, max_iter=100).tol
     0.01
     """
 
     scale: float
     tol: float
     gap_tol: float
+    floor: float
     max_iter: int
 
 
@@ -107,7 +111,7 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
     p = r / M
     r_dot_Mr = r @ p
     step = 0
-    while step < max(MIN_CG_STEPS_ALLOWED, len(gradient)):
+    while step < CG_STEPS_PER_VARIABLE * len(gradient):
         Hp = objective.hess_vec(p)
         p_dot_Hp = p @ Hp
         if not p_dot_Hp > 0.0:  # r = 0, or numbers that are not finite
@@ -162,7 +166,7 @@ def newton_cg(
     >>> from widemargin.reference.newton import NewtonRule, newton_cg
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
-    >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 10), lambda: 0.0, lambda state: None)
+    >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 0.0, 10), lambda: 0.0, lambda state: None)
     (True, 1)
     >>> objective.v.round(6).tolist()
     [0.666667, -0.666667, 0.0]
@@ -176,6 +180,8 @@ def newton_cg(
             if np.isinf(rule.gap_tol) or relative_gap() <= rule.gap_tol:
                 return True, n_iter
             target = TIGHTENING * norm
+        if norm <= rule.floor and relative_gap() <= ROUNDING_GAP:
+            return True, n_iter
         if n_iter == rule.max_iter or norm == 0.0:
             break
         d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from widemargin.reference.binary_certificate import certified_gap, dual_bound
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.losses import Floats, Loss
-from widemargin.reference.newton import IterationRecord, NewtonRule, newton_cg
+from widemargin.reference.newton import ROUNDING_GRADIENT, IterationRecord, NewtonRule, newton_cg
 
 __all__ = ["BOUND_COLUMNS", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
 
@@ -203,7 +203,8 @@ def _minimize(
         records.append((j, state.iteration, state.value, ratio, *rest))
         started = now
 
-    rule = NewtonRule(share * norm_at_zero, task.tol, task.gap_tol, task.max_iter)
+    floor = ROUNDING_GRADIENT * norm_at_zero
+    rule = NewtonRule(share * norm_at_zero, task.tol, task.gap_tol, floor, task.max_iter)
     converged, n_iter = newton_cg(objective, rule, lambda: certified_gap(objective), record)
     return objective.v, converged, n_iter
 

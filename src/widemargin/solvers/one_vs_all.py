@@ -79,7 +79,7 @@ def solve_one_vs_all(
     tol: float = 0.01,
     gap_tol: float | None = 1e-3,
     prune: float = 0.0,
-    max_iter: int = 100,
+    max_iter: int = 1000,
     n_threads: int = 1,
     callback: Callback | None = None,
     time_limit_s: float | None = None,
@@ -113,7 +113,7 @@ def solve_one_vs_all(
     prune : float
         Weights smaller than this are dropped, and `coef` is CSR if positive; the intercept is never dropped.
     max_iter : int
-        Newton steps a label at most.
+        Newton steps a label at most; ordinary labels take 10 to 30, nearly hard margins hundreds.
     n_threads : int
         Threads of the core; the result does not depend on them.
     callback : callable, optional
