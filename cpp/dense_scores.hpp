@@ -18,52 +18,51 @@ namespace widemargin {
 
 constexpr int64_t PANEL = 16;  // labels in registers at a time
 
-// Eight sums in one register of AVX-512, two of AVX2, four of NEON or SSE2.
-typedef double Vector8 __attribute__((vector_size(64), aligned(8)));
+// A vector of one register: wider ones are kept in memory by GCC 12 and ten times slower.
+template <int LANES>
+struct VectorOf {
+    typedef double type __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
+};
 
 // c[r] += sum over j < n of x[r][j] * panel[j], for ROWS rows of PANEL sums.
-template <int ROWS>
+template <int LANES, int ROWS>
 __attribute__((always_inline)) inline void add_tile(const double *panel, const double *x, int64_t x_stride, int64_t n,
                                                     double *c, int64_t c_stride) {
-    Vector8 low[ROWS], high[ROWS];
-    for (int r = 0; r < ROWS; ++r) {
-        low[r] = *reinterpret_cast<const Vector8 *>(c + r * c_stride);
-        high[r] = *reinterpret_cast<const Vector8 *>(c + r * c_stride + 8);
-    }
-    for (int64_t j = 0; j < n; ++j, panel += PANEL) {
-        const Vector8 &a = *reinterpret_cast<const Vector8 *>(panel),
-                      &b = *reinterpret_cast<const Vector8 *>(panel + 8);
-        for (int r = 0; r < ROWS; ++r) {
-            low[r] += x[r * x_stride + j] * a;
-            high[r] += x[r * x_stride + j] * b;
-        }
-    }
-    for (int r = 0; r < ROWS; ++r) {
-        *reinterpret_cast<Vector8 *>(c + r * c_stride) = low[r];
-        *reinterpret_cast<Vector8 *>(c + r * c_stride + 8) = high[r];
-    }
+    using Vector = typename VectorOf<LANES>::type;
+    constexpr int PARTS = PANEL / LANES;
+    Vector sums[ROWS][PARTS];
+    for (int r = 0; r < ROWS; ++r)
+        for (int v = 0; v < PARTS; ++v) sums[r][v] = *reinterpret_cast<const Vector *>(c + r * c_stride + v * LANES);
+    for (int64_t j = 0; j < n; ++j, panel += PANEL)
+        for (int r = 0; r < ROWS; ++r)
+            for (int v = 0; v < PARTS; ++v)
+                sums[r][v] += x[r * x_stride + j] * *reinterpret_cast<const Vector *>(panel + v * LANES);
+    for (int r = 0; r < ROWS; ++r)
+        for (int v = 0; v < PARTS; ++v) *reinterpret_cast<Vector *>(c + r * c_stride + v * LANES) = sums[r][v];
 }
 
-template <int ROWS>
+template <int LANES, int ROWS>
 __attribute__((always_inline)) inline void add_dense_rows(const double *panel, const double *x, int64_t x_stride,
                                                           int64_t n, double *c, int64_t c_stride, int64_t n_rows) {
     int64_t r = 0;
     for (; r + ROWS <= n_rows; r += ROWS)
-        add_tile<ROWS>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
-    for (; r < n_rows; ++r) add_tile<1>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
+        add_tile<LANES, ROWS>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
+    for (; r < n_rows; ++r) add_tile<LANES, 1>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
 }
 
 // c += sum over j < n of values[j] * panel[places[j] - first].
+template <int LANES>
 __attribute__((always_inline)) inline void add_sparse_row(const double *panel, int64_t first, const int64_t *places,
                                                           const double *values, int64_t n, double *c) {
-    Vector8 low = *reinterpret_cast<const Vector8 *>(c), high = *reinterpret_cast<const Vector8 *>(c + 8);
+    using Vector = typename VectorOf<LANES>::type;
+    constexpr int PARTS = PANEL / LANES;
+    Vector sums[PARTS];
+    for (int v = 0; v < PARTS; ++v) sums[v] = *reinterpret_cast<const Vector *>(c + v * LANES);
     for (int64_t j = 0; j < n; ++j) {
         const double *line = panel + (places[j] - first) * PANEL;
-        low += values[j] * *reinterpret_cast<const Vector8 *>(line);
-        high += values[j] * *reinterpret_cast<const Vector8 *>(line + 8);
+        for (int v = 0; v < PARTS; ++v) sums[v] += values[j] * *reinterpret_cast<const Vector *>(line + v * LANES);
     }
-    *reinterpret_cast<Vector8 *>(c) = low;
-    *reinterpret_cast<Vector8 *>(c + 8) = high;
+    for (int v = 0; v < PARTS; ++v) *reinterpret_cast<Vector *>(c + v * LANES) = sums[v];
 }
 
 struct PanelKernels {
@@ -72,19 +71,19 @@ struct PanelKernels {
 };
 
 // The same two functions for each instruction set; rows in a tile as many as its registers hold.
-#define WIDEMARGIN_PANEL_KERNELS(name, attribute, rows)                                                        \
+#define WIDEMARGIN_PANEL_KERNELS(name, attribute, lanes, rows)                                                 \
     attribute inline void dense_rows_##name(const double *panel, const double *x, int64_t x_stride, int64_t n, \
                                             double *c, int64_t c_stride, int64_t n_rows) {                     \
-        add_dense_rows<rows>(panel, x, x_stride, n, c, c_stride, n_rows);                                      \
+        add_dense_rows<lanes, rows>(panel, x, x_stride, n, c, c_stride, n_rows);                               \
     }                                                                                                          \
     attribute inline void sparse_row_##name(const double *panel, int64_t first, const int64_t *places,         \
                                             const double *values, int64_t n, double *c) {                      \
-        add_sparse_row(panel, first, places, values, n, c);                                                    \
+        add_sparse_row<lanes>(panel, first, places, values, n, c);                                             \
     }
-WIDEMARGIN_PANEL_KERNELS(baseline, , 1)
+WIDEMARGIN_PANEL_KERNELS(baseline, , 2, 1)
 #if defined(__x86_64__)
-WIDEMARGIN_PANEL_KERNELS(avx2, __attribute__((target("avx2"))), 2)
-WIDEMARGIN_PANEL_KERNELS(avx512, __attribute__((target("avx512f"))), 4)
+WIDEMARGIN_PANEL_KERNELS(avx2, __attribute__((target("avx2"))), 4, 2)
+WIDEMARGIN_PANEL_KERNELS(avx512, __attribute__((target("avx512f"))), 8, 4)
 #endif
 #undef WIDEMARGIN_PANEL_KERNELS
 
