@@ -66,9 +66,9 @@ def compare_sparse(rng, n_labels, n_features, n_rows):
     transposed = W.T.tocsr()
     rival_s, rival = cpu_seconds(lambda: scipy_top_k(X, transposed, intercept, K), repeats=1)
     build_s, scorer = cpu_seconds(lambda: LinearScorer(W, intercept))
+    data = f"{n_rows} rows × {NONZEROS_PER_ROW} values, {n_labels} labels × {WEIGHTS_PER_LABEL} weights"
     lines = [
-        f"{n_rows} rows × {NONZEROS_PER_ROW} non-zeros, {n_labels} labels × {WEIGHTS_PER_LABEL} weights "
-        f"of {n_features} features, k = {K}",
+        f"{data}, {n_features} features, k = {K}",
         "",
         "| method | CPU s | ratio |",
         "|---|---|---|",
