@@ -167,10 +167,10 @@ DAMAGES = {
     "unknown tag": (set_field("params", {"C": {"$eval": "1"}}), "'\\$eval' is not a value"),
     "two tags": (set_field("params", {"C": {"$tuple": [], "$float": "inf"}}), "a value cannot be read"),
     "wrong float": (set_field("params", {"C": {"$float": "1"}}), "a value cannot be read"),
-    "items not pairs": (set_field("params", {"$items": [[1]]}), "a value cannot be read"),
-    "items with list keys": (set_field("params", {"$items": [[[], 1]]}), "a value cannot be read"),
+    "items not pairs": (set_field("params", {"C": {"$items": [[1]]}}), "a value cannot be read"),
+    "items with list keys": (set_field("params", {"C": {"$items": [[[], 1]]}}), "a value cannot be read"),
     "items with tuple of list keys": (
-        set_field("params", {"$items": [[{"$tuple": [[]]}, 1]]}),
+        set_field("attributes", {"a": {"$items": [[{"$tuple": [[]]}, 1]]}}),
         "a value cannot be read",
     ),
     # names of files

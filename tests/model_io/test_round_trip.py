@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import fcntl
 import json
@@ -146,7 +147,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_values_survive_json_exactly(value):
     text = json.dumps(encode_value(value, "value"), allow_nan=False)
     assert repr(decode_value(json.loads(text))) == repr(value)
@@ -267,9 +268,10 @@ def test_two_writers_at_once_are_refused(tmp_path):
 
 @pytest.fixture
 def before_each_step(monkeypatch):
-    """Calls a function with the number of the step before each step of a write that touches the disk."""
+    """A context in which a function gets the number of the step before each step of a write that touches the disk."""
 
-    def install(function):
+    @contextlib.contextmanager
+    def watch(function):
         steps = iter(range(10**6))
 
         def watched(original, is_step=lambda *args: True):
@@ -280,14 +282,14 @@ def before_each_step(monkeypatch):
 
             return call
 
-        monkeypatch.setattr(os, "replace", watched(os.replace))
-        monkeypatch.setattr(os, "fsync", watched(os.fsync))
-        monkeypatch.setattr(os, "unlink", watched(os.unlink))
-        monkeypatch.setattr(builtins, "open", watched(open, lambda *args: "x" in "".join(args[1:2])))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", watched(os.replace))
+            patch.setattr(os, "fsync", watched(os.fsync))
+            patch.setattr(os, "unlink", watched(os.unlink))
+            patch.setattr(builtins, "open", watched(open, lambda *args: "x" in "".join(args[1:2])))
+            yield
 
-    with monkeypatch.context():
-        yield install
-        monkeypatch.undo()
+    return watch
 
 
 def same(a, b):
@@ -343,8 +345,8 @@ def test_a_kill_at_any_step_leaves_the_previous_model_or_the_new_one(tmp_path, b
     old, new, snapshots = make_state(0), make_state(1), tmp_path / "snapshots"
     folder = tmp_path / "model"
     write_model(folder, old)
-    before_each_step(lambda step: shutil.copytree(folder, snapshots / str(step)))
-    write_model(folder, new)
+    with before_each_step(lambda step: shutil.copytree(folder, snapshots / str(step))):
+        write_model(folder, new)
     expected = contents(folder)
     seen = []
     for step in range(len(list(snapshots.iterdir()))):
@@ -360,8 +362,8 @@ def test_a_kill_at_any_step_leaves_the_previous_model_or_the_new_one(tmp_path, b
 
 def test_a_kill_during_the_first_save_does_not_block_the_next(tmp_path, before_each_step):
     folder, snapshots = tmp_path / "model", tmp_path / "snapshots"
-    before_each_step(lambda step: shutil.copytree(folder, snapshots / str(step)))
-    write_model(folder, make_state())
+    with before_each_step(lambda step: shutil.copytree(folder, snapshots / str(step))):
+        write_model(folder, make_state())
     for snapshot in list(snapshots.iterdir()):
         write_model(snapshot, make_state())
         assert contents(snapshot) == contents(folder)
@@ -380,3 +382,24 @@ def test_a_model_replaced_while_it_is_read_is_read_anew(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "memmap", replace_once)
     assert_same_state(read_model(tmp_path), new)
+
+
+def test_every_file_is_synced_before_it_gets_its_name(tmp_path, monkeypatch):
+    calls, replace = [], os.replace
+
+    def note_sync(descriptor):
+        calls.append(("sync", os.fstat(descriptor).st_ino))
+
+    def note_and_replace(source, target):
+        calls.append((target.name, source.stat().st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_and_replace)
+    write_model(tmp_path, make_state())
+    renames = [i for i, (what, _) in enumerate(calls) if what != "sync"]
+    assert all(calls[i - 1] == ("sync", calls[i][1]) for i in renames)
+    assert calls[renames[-1]][0] == "model.json"
+    folder_sync = ("sync", tmp_path.stat().st_ino)
+    assert calls[renames[-1] - 2] == folder_sync, "the new names are on disk before the switch"
+    assert calls[-1] == folder_sync

@@ -140,8 +140,8 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
         is_csr = isinstance(entry, dict) and entry.get("type") == "csr"
         files += [entry.get(part) for part in ("data", "indices", "indptr")] if is_csr else [entry]
     sizes = [_whole(where, file, "size") for file in files if file is not None]
-    plain = {name: _decoded(where, manifest[name]) for name in ("kind", "params", "certificate", "attributes")}
-    about = {name: manifest[name] for name in ("package_version", "format_version", "instruction_set")}
+    plain = {name: _decoded(where, manifest[name]) for name in ("params", "certificate", "attributes")}
+    about = {name: manifest[name] for name in ("kind", "package_version", "format_version", "instruction_set")}
     return (
         plain
         | about
@@ -202,9 +202,12 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
     )
 
 
-def _decoded(where: Path, value: Any) -> Any:
+def _decoded(where: Path, field: dict[str, Any] | None) -> Any:
+    """The values of a field that is an object, or None."""
+    if field is None:
+        return None
     try:
-        return decode_value(value)
+        return {name: decode_value(value) for name, value in field.items()}
     except (ValueError, RecursionError) as error:
         _fail(where, f"a value cannot be read ({error})")
 

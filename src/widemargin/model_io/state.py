@@ -134,9 +134,10 @@ def decode_value(value: Any) -> Any:
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
             raise ValueError("$items must be a list of pairs")
         pairs = [(decode_value(key), decode_value(item)) for key, item in content]
-        if any(isinstance(key, list | dict) for key, _ in pairs):
-            raise ValueError("a key of $items is a list or an object")
-        return dict(pairs)
+        try:
+            return dict(pairs)
+        except TypeError as error:
+            raise ValueError(f"a key of $items cannot be a key: {error}") from None
     raise ValueError(f"{tag!r} is not a value of this format")
 
 

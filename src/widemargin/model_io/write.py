@@ -124,7 +124,9 @@ def _plain_parts(state: ModelState) -> dict[str, Any]:
             "params": {
                 name: encode_value(value, f"parameter {name!r}") for name, value in sorted(state.params.items())
             },
-            "certificate": encode_value(state.certificate, "certificate"),
+            "certificate": None
+            if state.certificate is None
+            else {name: encode_value(value, f"certificate {name!r}") for name, value in state.certificate.items()},
             "attributes": {
                 name: encode_value(v, f"attribute {name!r}") for name, v in sorted(state.attributes.items())
             },
