@@ -1,7 +1,7 @@
 """Goal: top-k prediction with sparse weights at a fraction of the CPU time of scipy's sparse product + argpartition.
 
-The share of rows for which the two differ is printed (near ties in float32). The model and the rows are generated, features
-Zipf-distributed. A second table compares dense weights with NumPy's matrix product (BLAS on one thread).
+The share of rows for which the two differ is printed (near ties in float32). The model and the rows are generated,
+features Zipf-distributed. A second table compares dense weights with NumPy's matrix product (BLAS on one thread).
 
     python benchmarks/prediction.py [--labels 20000] [--features 40000] [--rows 20000] [--out FILE]
 """
