@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from widemargin.datasets import LabelledData, load_debian_tags, load_wordnet_animals
@@ -138,6 +139,11 @@ def test_debian_targets_are_indicators_with_several_labels_a_row(sets):
         assert set(y.data) == {1}
         assert np.diff(y.indptr).min() >= 1
     assert data.y_train.nnz / data.y_train.shape[0] == pytest.approx(6.6, abs=0.05)
+
+
+def test_debian_targets_pass_scikit_learn_unchanged(sets):
+    y = sets["debian_tags"].y_train
+    assert (LabelBinarizer(sparse_output=True).fit_transform(y) != y).nnz == 0
 
 
 def test_debian_tree_is_facet_above_tag(sets):

@@ -171,8 +171,8 @@ def _tfidf(counts: Any, n_train: int) -> Any:
 def _targets(columns: npt.NDArray[np.uint16], indptr: npt.NDArray[np.uint32], labels: tuple[str, ...]) -> Any:
     """Label names where each row has exactly one, else the indicator.
 
-    The indicator is int32: with int8 and more than 127 labels, scikit-learn 1.9's OneVsRestClassifier numbers the
-    labels in int8 too, wraps around, and trains them in the wrong order.
+    The indicator is int32: scikit-learn 1.9.1 casts the numbers of the labels to the type of y (`label_binarize`), so
+    that with int8 and more than 128 labels they wrap around and OneVsRestClassifier trains columns in the wrong order.
     """
     if np.all(np.diff(indptr.astype(np.int64)) == 1):
         return np.array(labels)[columns]
