@@ -19,7 +19,8 @@ LAYERS = [
     {"solvers"},
     {"parallel", "model_io", "data"},
     {"estimators", "rivals"},
-    {"cli", "report", "datasets"},
+    {"report", "datasets"},
+    {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.

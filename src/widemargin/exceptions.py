@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "DataFormatError",
+    "DataFormatWarning",
     "ModelFormatError",
     "NotPositiveDefiniteError",
     "NotSavableError",
@@ -50,6 +51,10 @@ class DataFormatError(WidemarginError, ValueError):
         place = ", ".join(part for part in (path, None if line is None else f"line {line}") if part is not None)
         message = f"{place}: {problem}" if place else problem
         super().__init__(f"{message}; {remedy}" if remedy else message)
+
+
+class DataFormatWarning(UserWarning):
+    """A data file that was read, but not as it stands: what was put right or assumed, how often and where first."""
 
 
 class ModelFormatError(WidemarginError, ValueError):

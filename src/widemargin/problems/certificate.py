@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def relative_gap(self) -> float:
-        """Gap over the larger of |primal| and |dual|; 0 when both are 0."""
+        """Gap over the larger of primal and dual in absolute value; 0 when both are 0."""
         return float(relative_gap(np.array([self.primal]), np.array([self.dual]))[0])
 
     @property

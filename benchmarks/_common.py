@@ -1,0 +1,117 @@
+"""What the benchmarks share: where the data are, which machine this is, timing, peak memory, and result files."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DATA_VARIABLE = "WIDEMARGIN_DATA"
+
+
+def find_data(name: str) -> Path | None:
+    """A file or folder of the benchmark data, or None after saying what is missing."""
+    folder = Path(os.environ.get(DATA_VARIABLE, ROOT / "data"))
+    path = folder / name
+    if path.exists():
+        return path
+    hint = f"set {DATA_VARIABLE} to the folder that holds it" if not folder.exists() else "it is not in that folder"
+    print(f"{name} is missing in {folder} ({hint})", file=sys.stderr)
+    return None
+
+
+def cpu_model() -> str:
+    """The processor's name as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except FileNotFoundError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_machine(packages: Sequence[str] = ("numpy", "scipy", "scikit-learn")) -> str:
+    """Processor, cores, load (of other jobs, too) and versions in one line, without names or paths."""
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
+    system = f"{platform.system()}, load {os.getloadavg()[0]:.1f} at the end"
+    return f"{cpu_model()}, {n_cores()} cores, {system}, Python {platform.python_version()}, {versions}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Medians over the repetitions, in seconds; CPU time is that of all threads."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def time_it(function: Callable[[], Any], repetitions: int = 5) -> Timing:
+    """Median wall and CPU time; the result is freed between repetitions."""
+    walls, cpus = [], []
+    for _ in range(repetitions):
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = function()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+        del result
+    return Timing(statistics.median(walls), statistics.median(cpus))
+
+
+def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:
+    """How far the resident memory of this process rises above its present state; call it in a fresh process."""
+    before = _status_kb("VmRSS")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
+    except OSError:
+        before = None
+    if before is None:
+        scale = 1 if sys.platform == "darwin" else 1024
+        start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+        result = function()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale - start, result
+    result = function()
+    return 1024 * ((_status_kb("VmHWM") or 0) - before), result
+
+
+def _status_kb(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(field + ":")), None)
+
+
+def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns."""
+    table = [list(columns), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in table
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def write_result(name: str, title: str, sections: Sequence[str]) -> Path:
+    """Print the sections and keep them in benchmarks/results/<date>-<name>.md."""
+    text = "\n\n".join([f"# {title}", *sections]) + "\n"
+    print(text)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{datetime.date.today().isoformat()}-{name}.md"
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,252 @@
+// Scores for dense weights, in the order of summation that scores.hpp fixes.
+//
+// A blocked matrix product: a panel of PANEL labels is packed by feature as double, and every row of the block adds
+// x * panel[f] to its PANEL sums, f increasing. Blocking goes over rows, labels and features; sums wait in memory
+// between chunks of features, which does not change their order. Sparse rows pack only the features that occur in
+// their block. Vector width is chosen at run time; lanes are labels, so it does not change a sum either.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "cpu.hpp"
+#include "scores.hpp"
+
+namespace widemargin {
+
+constexpr int64_t PANEL = 16;  // labels in registers at a time
+
+// A vector of one register: wider ones are kept in memory by GCC 12 and ten times slower.
+template <int LANES>
+struct VectorOf {
+    typedef double type __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
+};
+
+// c[r] += sum over j < n of x[r][j] * panel[j], for ROWS rows of PANEL sums.
+template <int LANES, int ROWS>
+__attribute__((always_inline)) inline void add_tile(const double *panel, const double *x, int64_t x_stride, int64_t n,
+                                                    double *c, int64_t c_stride) {
+    using Vector = typename VectorOf<LANES>::type;
+    constexpr int PARTS = PANEL / LANES;
+    Vector sums[ROWS][PARTS];
+    for (int r = 0; r < ROWS; ++r)
+        for (int v = 0; v < PARTS; ++v) sums[r][v] = *reinterpret_cast<const Vector *>(c + r * c_stride + v * LANES);
+    for (int64_t j = 0; j < n; ++j, panel += PANEL)
+        for (int r = 0; r < ROWS; ++r)
+            for (int v = 0; v < PARTS; ++v)
+                sums[r][v] += x[r * x_stride + j] * *reinterpret_cast<const Vector *>(panel + v * LANES);
+    for (int r = 0; r < ROWS; ++r)
+        for (int v = 0; v < PARTS; ++v) *reinterpret_cast<Vector *>(c + r * c_stride + v * LANES) = sums[r][v];
+}
+
+template <int LANES, int ROWS>
+__attribute__((always_inline)) inline void add_dense_rows(const double *panel, const double *x, int64_t x_stride,
+                                                          int64_t n, double *c, int64_t c_stride, int64_t n_rows) {
+    int64_t r = 0;
+    for (; r + ROWS <= n_rows; r += ROWS)
+        add_tile<LANES, ROWS>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
+    for (; r < n_rows; ++r) add_tile<LANES, 1>(panel, x + r * x_stride, x_stride, n, c + r * c_stride, c_stride);
+}
+
+// c += sum over j < n of values[j] * panel[places[j] - first].
+template <int LANES>
+__attribute__((always_inline)) inline void add_sparse_row(const double *panel, int64_t first, const int64_t *places,
+                                                          const double *values, int64_t n, double *c) {
+    using Vector = typename VectorOf<LANES>::type;
+    constexpr int PARTS = PANEL / LANES;
+    Vector sums[PARTS];
+    for (int v = 0; v < PARTS; ++v) sums[v] = *reinterpret_cast<const Vector *>(c + v * LANES);
+    for (int64_t j = 0; j < n; ++j) {
+        const double *line = panel + (places[j] - first) * PANEL;
+        for (int v = 0; v < PARTS; ++v) sums[v] += values[j] * *reinterpret_cast<const Vector *>(line + v * LANES);
+    }
+    for (int v = 0; v < PARTS; ++v) *reinterpret_cast<Vector *>(c + v * LANES) = sums[v];
+}
+
+struct PanelKernels {
+    void (*dense_rows)(const double *, const double *, int64_t, int64_t, double *, int64_t, int64_t);
+    void (*sparse_row)(const double *, int64_t, const int64_t *, const double *, int64_t, double *);
+};
+
+// The same two functions for each instruction set; rows in a tile as many as its registers hold.
+#define WIDEMARGIN_PANEL_KERNELS(name, attribute, lanes, rows)                                                 \
+    attribute inline void dense_rows_##name(const double *panel, const double *x, int64_t x_stride, int64_t n, \
+                                            double *c, int64_t c_stride, int64_t n_rows) {                     \
+        add_dense_rows<lanes, rows>(panel, x, x_stride, n, c, c_stride, n_rows);                               \
+    }                                                                                                          \
+    attribute inline void sparse_row_##name(const double *panel, int64_t first, const int64_t *places,         \
+                                            const double *values, int64_t n, double *c) {                      \
+        add_sparse_row<lanes>(panel, first, places, values, n, c);                                             \
+    }
+WIDEMARGIN_PANEL_KERNELS(baseline, , 2, 1)
+#if defined(__x86_64__)
+WIDEMARGIN_PANEL_KERNELS(avx2, __attribute__((target("avx2"))), 4, 2)
+WIDEMARGIN_PANEL_KERNELS(avx512, __attribute__((target("avx512f"))), 8, 4)
+#endif
+#undef WIDEMARGIN_PANEL_KERNELS
+
+inline PanelKernels choose_panel_kernels() {
+#if defined(__x86_64__)
+    const std::string_view instruction_set = detect_instruction_set();
+    if (instruction_set == "avx512") return {dense_rows_avx512, sparse_row_avx512};
+    if (instruction_set == "avx2") return {dense_rows_avx2, sparse_row_avx2};
+#endif
+    return {dense_rows_baseline, sparse_row_baseline};
+}
+
+// W row-major, n_labels x n_features.
+template <typename T>
+class DenseWeights final : public LinearWeights {
+  public:
+    DenseWeights(const T *coef, const double *intercept, int64_t n_labels, int64_t n_features)
+        : LinearWeights(n_labels, n_features, intercept), coef(coef) {}
+
+    void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels, double *out_scores) const override;
+    void scores(const RowSource &rows, WorkPlan plan, double *out) const override;
+    double score(const RowBuffer &buffer, int64_t row, int64_t label) const override {
+        double sum = intercept[label];
+        const T *w = coef + label * n_features;
+        for (int64_t j = buffer.starts[row]; j < buffer.starts[row + 1]; ++j)
+            sum += buffer.values[j] * static_cast<double>(w[buffer.features[j]]);
+        return sum;
+    }
+
+    const T *coef;
+};
+
+// All scores of a block of rows, handed over as emit(row in block, first label, count, scores).
+template <typename T>
+class DenseBlock {
+  public:
+    static constexpr int64_t ROWS = 256, LABELS = 256;  // 512 KB of sums
+    static constexpr int64_t DENSE_CHUNK = 128;         // features; a packed panel of 16 KB stays in the L1 cache
+    static constexpr int64_t SPARSE_CHUNK = 2048;       // occurring features; a panel of 256 KB stays in the L2 cache
+
+    DenseBlock(const DenseWeights<T> &weights, const RowSource &rows)
+        : w_(weights), rows_(rows), kernels_(choose_panel_kernels()) {}
+
+    template <typename Emit>
+    void run(int64_t first, int64_t last, Emit emit) {
+        first_ = first;
+        n_ = last - first;
+        if (!rows_.is_dense()) load_sparse();
+        sums_.resize(n_ * LABELS);
+        for (int64_t base = 0; base < w_.n_labels; base += LABELS) {
+            const int64_t count = std::min(LABELS, w_.n_labels - base);
+            for (int64_t r = 0; r < n_; ++r) {
+                std::copy(w_.intercept + base, w_.intercept + base + count, sums_.begin() + r * LABELS);
+                std::fill(sums_.begin() + r * LABELS + count, sums_.begin() + (r + 1) * LABELS, 0.0);
+            }
+            if (rows_.is_dense())
+                add_dense(base, count);
+            else
+                add_sparse(base, count);
+            for (int64_t r = 0; r < n_; ++r) emit(r, base, count, sums_.data() + r * LABELS);
+        }
+    }
+
+    static int64_t bytes_per_row() { return (LABELS + DENSE_CHUNK) * static_cast<int64_t>(sizeof(double)); }
+
+  private:
+    // Sets features_, the features that occur in the block, in order; places_, where each non-zero's feature is there.
+    void load_sparse() {
+        buffer_.clear();
+        for (int64_t r = 0; r < n_; ++r) rows_.append(first_ + r, buffer_);
+        features_ = buffer_.features;
+        std::sort(features_.begin(), features_.end());
+        features_.erase(std::unique(features_.begin(), features_.end()), features_.end());
+        places_.resize(buffer_.features.size());
+        for (size_t j = 0; j < places_.size(); ++j)
+            places_[j] = std::lower_bound(features_.begin(), features_.end(), buffer_.features[j]) - features_.begin();
+    }
+
+    void add_dense(int64_t base, int64_t count) {
+        x_.resize(n_ * DENSE_CHUNK);
+        panel_.resize(DENSE_CHUNK * PANEL);
+        for (int64_t f = 0; f < w_.n_features; f += DENSE_CHUNK) {
+            const int64_t n = std::min(DENSE_CHUNK, w_.n_features - f);
+            for (int64_t r = 0; r < n_; ++r) rows_.copy_dense(first_ + r, f, n, x_.data() + r * DENSE_CHUNK);
+            for (int64_t p = 0; p < count; p += PANEL) {
+                pack(base + p, std::min(PANEL, count - p), n, [f](int64_t j) { return f + j; });
+                kernels_.dense_rows(panel_.data(), x_.data(), DENSE_CHUNK, n, sums_.data() + p, LABELS, n_);
+            }
+        }
+    }
+
+    void add_sparse(int64_t base, int64_t count) {
+        const int64_t n_occurring = static_cast<int64_t>(features_.size());
+        panel_.resize(std::min(SPARSE_CHUNK, n_occurring) * PANEL);
+        begins_.assign(buffer_.starts.begin(), buffer_.starts.end() - 1);
+        ends_.resize(n_);
+        for (int64_t f = 0; f < n_occurring; f += SPARSE_CHUNK) {
+            const int64_t n = std::min(SPARSE_CHUNK, n_occurring - f);
+            for (int64_t r = 0; r < n_; ++r)
+                ends_[r] =
+                    std::lower_bound(places_.begin() + begins_[r], places_.begin() + buffer_.starts[r + 1], f + n) -
+                    places_.begin();
+            for (int64_t p = 0; p < count; p += PANEL) {
+                const int64_t *features = features_.data() + f;
+                pack(base + p, std::min(PANEL, count - p), n, [features](int64_t j) { return features[j]; });
+                for (int64_t r = 0; r < n_; ++r)
+                    kernels_.sparse_row(panel_.data(), f, places_.data() + begins_[r],
+                                        buffer_.values.data() + begins_[r], ends_[r] - begins_[r],
+                                        sums_.data() + r * LABELS + p);
+            }
+            begins_ = ends_;
+        }
+    }
+
+    // panel[j][l] = W[label + l, feature(j)] for l < count; lanes beyond are zero and are not emitted.
+    template <typename Feature>
+    void pack(int64_t label, int64_t count, int64_t n, Feature feature) {
+        if (count < PANEL) std::fill(panel_.begin(), panel_.begin() + n * PANEL, 0.0);
+        for (int64_t l = 0; l < count; ++l) {
+            const T *w = w_.coef + (label + l) * w_.n_features;
+            for (int64_t j = 0; j < n; ++j) panel_[j * PANEL + l] = static_cast<double>(w[feature(j)]);
+        }
+    }
+
+    const DenseWeights<T> &w_;
+    const RowSource &rows_;
+    const PanelKernels kernels_;
+    int64_t first_ = 0, n_ = 0;
+    RowBuffer buffer_;
+    std::vector<int64_t> features_, places_, begins_, ends_;
+    std::vector<double> sums_, x_, panel_;
+};
+
+template <typename T>
+void DenseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
+                            double *out_scores) const {
+    const int64_t kept = std::min(k, n_labels);
+    const int64_t per_row = DenseBlock<T>::bytes_per_row() + kept * static_cast<int64_t>(sizeof(Candidate));
+    const int64_t per_block =
+        choose_rows_per_block(rows.n_rows, DenseBlock<T>::ROWS, plan.n_threads, plan.work_bytes, per_row);
+    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
+        return [&, block = DenseBlock<T>(*this, rows), heaps = TopKHeaps(kept)](int64_t first, int64_t last) mutable {
+            heaps.reset(last - first);
+            block.run(first, last, [&](int64_t row, int64_t label, int64_t count, const double *scores) {
+                heaps.offer_all(row, scores, count, label);
+            });
+            for (int64_t i = first; i < last; ++i)
+                heaps.write_sorted(i - first, k, out_labels + i * k, out_scores + i * k);
+        };
+    });
+}
+
+template <typename T>
+void DenseWeights<T>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, DenseBlock<T>::ROWS, plan.n_threads, plan.work_bytes,
+                                                    DenseBlock<T>::bytes_per_row());
+    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
+        return [&, block = DenseBlock<T>(*this, rows)](int64_t first, int64_t last) mutable {
+            block.run(first, last, [&](int64_t row, int64_t label, int64_t count, const double *scores) {
+                std::copy(scores, scores + count, out + (first + row) * n_labels + label);
+            });
+        };
+    });
+}
+
+}  // namespace widemargin

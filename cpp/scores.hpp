@@ -1,0 +1,235 @@
+// score[i, l] = intercept[l] + sum over features f of X[i, f] * W[l, f]: the products rounded to double and added in
+// increasing order of f, starting from the intercept, zeros left out. The order is fixed by this sentence alone, so a
+// score is the same number, bit for bit, for sparse and dense storage, any batch, block or number of threads. (It is
+// why the file that binds these kernels is compiled without contraction into fused multiply-adds.)
+//
+// This header: the interface of all weights, and sparse weights. dense_scores.hpp: dense weights.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "row_blocks.hpp"
+#include "rows.hpp"
+#include "top_k.hpp"
+
+namespace widemargin {
+
+// How to spread the work; `work_bytes` bounds the work arrays of all threads together, except for one row's own.
+struct WorkPlan {
+    int64_t n_threads, work_bytes;
+};
+
+class LinearWeights {
+  public:
+    LinearWeights(int64_t n_labels, int64_t n_features, const double *intercept)
+        : n_labels(n_labels), n_features(n_features), intercept(intercept) {}
+    virtual ~LinearWeights() = default;
+    // The k best labels of every row: labels and scores, n_rows x k.
+    virtual void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *labels, double *scores) const = 0;
+    // All scores, n_rows x n_labels.
+    virtual void scores(const RowSource &rows, WorkPlan plan, double *out) const = 0;
+    // One score: of a loaded row for one label.
+    virtual double score(const RowBuffer &buffer, int64_t row, int64_t label) const = 0;
+
+    const int64_t n_labels, n_features;
+    const double *const intercept;
+};
+
+// out[p] = score of row i for label labels[p], for indptr[i] <= p < indptr[i + 1]: the structure of a CSR matrix Y.
+template <typename I>
+void label_scores(const LinearWeights &weights, const RowSource &rows, const I *labels, const I *indptr, WorkPlan plan,
+                  double *out) {
+    constexpr int64_t ROWS = 64;
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, 1);
+    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
+        return [&, buffer = RowBuffer()](int64_t first, int64_t last) mutable {
+            for (int64_t i = first; i < last; ++i) {
+                buffer.clear();
+                rows.append(i, buffer);
+                for (I p = indptr[i]; p < indptr[i + 1]; ++p) out[p] = weights.score(buffer, 0, labels[p]);
+            }
+        };
+    });
+}
+
+// W by feature: the labels with a weight for feature f are labels[indptr[f] .. indptr[f + 1]), in increasing order.
+// `by_intercept` lists the labels of each block of `labels_per_block`, best intercept first.
+template <typename T, typename I>
+class SparseWeights final : public LinearWeights {
+  public:
+    SparseWeights(const T *data, const I *labels, const I *indptr, const double *intercept, const int32_t *by_intercept,
+                  int64_t labels_per_block, int64_t n_labels, int64_t n_features)
+        : LinearWeights(n_labels, n_features, intercept),
+          data(data),
+          labels(labels),
+          indptr(indptr),
+          by_intercept(by_intercept),
+          labels_per_block(labels_per_block) {}
+
+    void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels, double *out_scores) const override;
+    void scores(const RowSource &rows, WorkPlan plan, double *out) const override;
+    double score(const RowBuffer &buffer, int64_t row, int64_t label) const override;
+
+    const T *data;
+    const I *labels, *indptr;
+    const int32_t *by_intercept;
+    const int64_t labels_per_block;
+};
+
+template <typename T, typename I>
+double SparseWeights<T, I>::score(const RowBuffer &buffer, int64_t row, int64_t label) const {
+    double sum = intercept[label];
+    for (int64_t j = buffer.starts[row]; j < buffer.starts[row + 1]; ++j) {
+        const int64_t f = buffer.features[j];
+        const I *end = labels + indptr[f + 1];
+        for (const I *p = std::lower_bound(labels + indptr[f], end, static_cast<I>(label)); p < end && *p == label; ++p)
+            sum += buffer.values[j] * static_cast<double>(data[p - labels]);
+    }
+    return sum;
+}
+
+template <typename T, typename I>
+void SparseWeights<T, I>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
+    constexpr int64_t ROWS = 16;
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, 1);
+    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
+        return [&, buffer = RowBuffer()](int64_t first, int64_t last) mutable {
+            for (int64_t i = first; i < last; ++i) {
+                buffer.clear();
+                rows.append(i, buffer);
+                double *sums = out + i * n_labels;
+                std::copy(intercept, intercept + n_labels, sums);
+                for (size_t j = 0; j < buffer.features.size(); ++j)
+                    for (int64_t p = indptr[buffer.features[j]]; p < indptr[buffer.features[j] + 1]; ++p)
+                        sums[labels[p]] += buffer.values[j] * static_cast<double>(data[p]);
+            }
+        };
+    });
+}
+
+// The top k of a block of rows: label blocks outside, so that the sums of a block stay in cache; rows inside.
+//
+// Few labels share a feature with a row. All others score their intercept, and the best of those are found at the
+// front of `by_intercept`; so a row costs O(weights met), not O(labels). Between rows, sums_ equals the intercepts.
+template <typename T, typename I>
+class SparseTopK {
+  public:
+    // A row that meets more weights than this share of a label block is faster by a scan of all sums.
+    static constexpr int64_t SCAN_SHARE = 2;
+
+    SparseTopK(const SparseWeights<T, I> &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
+        : w_(weights), rows_(rows), k_(k), labels_(labels), scores_(scores), heaps_(std::min(k, weights.n_labels)) {
+        const int64_t width = std::min(w_.labels_per_block, w_.n_labels);
+        sums_.resize(width);
+        stamps_.assign(width, 0);
+        touched_.resize(width + 1);
+    }
+
+    void operator()(int64_t first, int64_t last) {
+        buffer_.clear();
+        for (int64_t i = first; i < last; ++i) rows_.append(i, buffer_);
+        cursors_.resize(buffer_.features.size());
+        ends_.resize(buffer_.features.size());
+        for (size_t j = 0; j < cursors_.size(); ++j) cursors_[j] = w_.indptr[buffer_.features[j]];
+        heaps_.reset(last - first);
+        for (int64_t base = 0; base < w_.n_labels; base += w_.labels_per_block) {
+            const int64_t width = std::min(w_.labels_per_block, w_.n_labels - base);
+            std::copy(w_.intercept + base, w_.intercept + base + width, sums_.begin());
+            for (int64_t row = 0; row < last - first; ++row) score_block(row, base, width);
+        }
+        for (int64_t i = first; i < last; ++i) heaps_.write_sorted(i - first, k_, labels_ + i * k_, scores_ + i * k_);
+    }
+
+  private:
+    void score_block(int64_t row, int64_t base, int64_t width) {
+        const int64_t met = find_segments(row, base + width);
+        if (met * SCAN_SHARE > width)
+            score_by_scan(row, base, width);
+        else
+            score_touched(row, base, width);
+    }
+
+    // Sets ends_: where the weights of each of the row's features leave this label block; returns how many there are.
+    int64_t find_segments(int64_t row, int64_t block_end) {
+        int64_t met = 0;
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
+            const I *end = w_.labels + w_.indptr[buffer_.features[j] + 1];
+            if (block_end < w_.n_labels)
+                end = std::lower_bound(w_.labels + cursors_[j], end, static_cast<I>(block_end));
+            ends_[j] = end - w_.labels;
+            met += ends_[j] - cursors_[j];
+        }
+        return met;
+    }
+
+    void score_by_scan(int64_t row, int64_t base, int64_t width) {
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
+            const double x = buffer_.values[j];
+            for (int64_t p = cursors_[j]; p < ends_[j]; ++p) sums_[w_.labels[p] - base] += x * double(w_.data[p]);
+            cursors_[j] = ends_[j];
+        }
+        heaps_.offer_all(row, sums_.data(), width, base);
+        std::copy(w_.intercept + base, w_.intercept + base + width, sums_.begin());
+    }
+
+    void score_touched(int64_t row, int64_t base, int64_t width) {
+        if (++stamp_ == 0) {  // the stamps have gone round once
+            std::fill(stamps_.begin(), stamps_.end(), 0);
+            stamp_ = 1;
+        }
+        const int64_t n_touched = add_touched(row, base);
+        for (int64_t j = 0; j < n_touched; ++j) {
+            const int64_t local = touched_[j];
+            if (!(sums_[local] < heaps_.threshold(row))) heaps_.offer(row, {sums_[local], base + local});
+            sums_[local] = w_.intercept[base + local];
+        }
+        for (const int32_t *p = w_.by_intercept + base; p < w_.by_intercept + base + width; ++p) {
+            if (!heaps_.can_enter(row, {w_.intercept[*p], *p})) break;
+            if (stamps_[*p - base] != stamp_) heaps_.offer(row, {w_.intercept[*p], *p});
+        }
+    }
+
+    // Adds up the labels that meet the row and lists each once, without a branch.
+    int64_t add_touched(int64_t row, int64_t base) {
+        int64_t n_touched = 0;
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
+            const double x = buffer_.values[j];
+            for (int64_t p = cursors_[j]; p < ends_[j]; ++p) {
+                const int64_t local = w_.labels[p] - base;
+                sums_[local] += x * static_cast<double>(w_.data[p]);
+                touched_[n_touched] = static_cast<int32_t>(local);
+                n_touched += stamps_[local] != stamp_;
+                stamps_[local] = stamp_;
+            }
+            cursors_[j] = ends_[j];
+        }
+        return n_touched;
+    }
+
+    const SparseWeights<T, I> &w_;
+    const RowSource &rows_;
+    int64_t k_;
+    int64_t *labels_;
+    double *scores_;
+    TopKHeaps heaps_;
+    RowBuffer buffer_;
+    std::vector<int64_t> cursors_, ends_;
+    std::vector<double> sums_;
+    std::vector<uint32_t> stamps_;
+    std::vector<int32_t> touched_;
+    uint32_t stamp_ = 0;
+};
+
+template <typename T, typename I>
+void SparseWeights<T, I>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
+                                double *out_scores) const {
+    constexpr int64_t ROWS = 256, BYTES_PER_NONZERO = 32;  // feature, value, cursor and end
+    const int64_t per_row = std::min(k, n_labels) * sizeof(Candidate) + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, per_row);
+    for_each_row_block(rows.n_rows, per_block, plan.n_threads,
+                       [&]() { return SparseTopK<T, I>(*this, rows, k, out_labels, out_scores); });
+}
+
+}  // namespace widemargin

@@ -1,0 +1,28 @@
+// The squared hinge φ(m) = max(0, 1 − m)² of the margin m. Everything a solver or a certificate knows of a loss is
+// in a class like this one; twin: reference/losses.py.
+#pragma once
+
+namespace widemargin {
+
+struct SquaredHinge {
+    // φ is zero from here on; with a free intercept a label without positives (or without negatives) puts every
+    // margin here, and the optimum is zero.
+    static constexpr double one_sided_margin = 1.0;
+
+    static double value(double m) { return m < 1 ? (1 - m) * (1 - m) : 0.0; }
+    static double derivative(double m) { return m < 1 ? -2 * (1 - m) : 0.0; }
+    static double second_derivative(double m) { return m < 1 ? 2.0 : 0.0; }
+
+    // φ(m + step) − φ(m) without the cancellation of the difference: a line search close to the optimum sees
+    // changes far below the rounding of the values.
+    static double change(double m, double step) {
+        const double before = 1 - m, after = before - step;
+        if (before > 0 && after > 0) return step * (step - 2 * before);
+        return (after > 0 ? after * after : 0.0) - (before > 0 ? before * before : 0.0);
+    }
+
+    // −(c φ)*(−α), the row's part of the dual, for α in [0, ∞); zero at α = 0 whatever the weight c.
+    static double dual_value(double alpha, double c) { return alpha > 0 ? alpha - alpha * alpha / (4 * c) : 0.0; }
+};
+
+}  // namespace widemargin

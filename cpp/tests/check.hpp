@@ -1,0 +1,13 @@
+// CHECK(condition): prints file and line and ends the program with failure when the condition is false.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define CHECK(condition)                                                                       \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            std::fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                                      \
+        }                                                                                      \
+    } while (false)

@@ -1,0 +1,144 @@
+# Types of the compiled core, one section a bindings file.
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+# --- bind_cpu.cpp ---
+def detect_instruction_set() -> str: ...
+
+# --- bind_top_k.cpp ---
+_Array = npt.NDArray[Any]
+_Float64 = npt.NDArray[np.float64]
+_Int64 = npt.NDArray[np.int64]
+
+class Rows:
+    @overload
+    def __init__(self, x: _Array) -> None: ...
+    @overload
+    def __init__(self, data: _Array, indices: _Array, indptr: _Array, n_features: int) -> None: ...
+
+class Weights:
+    @overload
+    def __init__(self, coef: _Array, intercept: _Float64) -> None: ...
+    @overload
+    def __init__(
+        self,
+        data: _Array,
+        labels: _Array,
+        indptr: _Array,
+        intercept: _Float64,
+        by_intercept: npt.NDArray[np.int32],
+        labels_per_block: int,
+    ) -> None: ...
+    def top_k(self, rows: Rows, n_threads: int, work_bytes: int, labels: _Int64, scores: _Float64) -> None: ...
+    def scores(self, rows: Rows, n_threads: int, work_bytes: int, out: _Float64) -> None: ...
+    def label_scores(
+        self, rows: Rows, labels: _Array, indptr: _Array, n_threads: int, work_bytes: int, out: _Float64
+    ) -> None: ...
+
+# --- bind_text.cpp ---
+class _TextReader:
+    def __init__(
+        self,
+        format: int,
+        base: int,
+        n_features: int,
+        refuse_disorder: bool,
+        max_nonzeros: int,
+        n_threads: int,
+    ) -> None: ...
+    def feed(self, block: npt.NDArray[np.uint8]) -> bool: ...
+    def finish(self) -> bool: ...
+    def take(self) -> dict[str, Any]: ...
+    @property
+    def n_lines(self) -> int: ...
+    @property
+    def counts(self) -> tuple[int, int, int]: ...
+    @property
+    def problem(self) -> int: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def token(self) -> bytes: ...
+
+class XmcReader32(_TextReader): ...
+class XmcReader64(_TextReader): ...
+class SvmlightReader32(_TextReader): ...
+class SvmlightReader64(_TextReader): ...
+
+def format_rows(
+    data: npt.NDArray[np.float32] | npt.NDArray[np.float64],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int32],
+    label_indptr: npt.NDArray[np.int64],
+    base: int,
+) -> bytes: ...
+
+# one-vs-all
+class OneVsAllTask:
+    def __init__(
+        self,
+        *,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        row_weight: npt.NDArray[np.float64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+        loss: str,
+        C: float,
+        bias_value: float,
+        bias_penalty: float,
+        tol: float,
+        gap_tol: float,
+        prune: float,
+        max_iter: int,
+        n_threads: int,
+        polish: bool,
+    ) -> None: ...
+
+def solve_one_vs_all_csr(
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    n_features: int,
+    task: OneVsAllTask,
+    coef: npt.NDArray[Any],
+    intercept: npt.NDArray[Any],
+    bounds: npt.NDArray[np.float64],
+    n_iter: npt.NDArray[np.int64],
+    converged: npt.NDArray[np.uint8],
+) -> npt.NDArray[np.float64]: ...
+def solve_one_vs_all_dense(
+    X: npt.NDArray[Any],
+    task: OneVsAllTask,
+    coef: npt.NDArray[Any],
+    intercept: npt.NDArray[Any],
+    bounds: npt.NDArray[np.float64],
+    n_iter: npt.NDArray[np.int64],
+    converged: npt.NDArray[np.uint8],
+) -> npt.NDArray[np.float64]: ...
+def inspect_label_csr(
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    n_features: int,
+    task: OneVsAllTask,
+    v: npt.NDArray[np.float64],
+    direction: npt.NDArray[np.float64],
+    gradient: npt.NDArray[np.float64],
+    hess_vec: npt.NDArray[np.float64],
+    diagonal: npt.NDArray[np.float64],
+    end_point: npt.NDArray[np.float64],
+) -> tuple[float, float, float, float]: ...
+def inspect_label_dense(
+    X: npt.NDArray[Any],
+    task: OneVsAllTask,
+    v: npt.NDArray[np.float64],
+    direction: npt.NDArray[np.float64],
+    gradient: npt.NDArray[np.float64],
+    hess_vec: npt.NDArray[np.float64],
+    diagonal: npt.NDArray[np.float64],
+    end_point: npt.NDArray[np.float64],
+) -> tuple[float, float, float, float]: ...

@@ -1,0 +1,1 @@
+"""Readers, writers and the memory-mapped store: from files to (X, Y) and back."""

@@ -1,0 +1,241 @@
+"""One door to all data formats: the content decides, then the name.
+
+    folder with store.json         store, mapped
+    .npz, .npy                     arrays; labels from the same file, or from Y.npy or Y.npz next to X.npy or X.npz
+    text, plain or gzipped         XMC when the first line is three integers, otherwise svmlight
+
+Memory: that of the format's own reader; deciding reads one block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from widemargin.data.arrays import NPY_MAGIC, ZIP_MAGIC, read_matrix, read_npz
+from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.data.names import NamesLike, check_names, find_label_names, read_names
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.data.store import is_store, open_store
+from widemargin.data.svmlight import read_svmlight
+from widemargin.data.text import ZeroBased
+from widemargin.data.xmc import read_xmc
+from widemargin.exceptions import DataFormatError
+
+__all__ = ["Dataset", "Format", "load_data", "recognize_format"]
+
+Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
+FORMATS: tuple[Format, ...] = ("store", "npz", "npy", "xmc", "svmlight")
+SNIFF_BYTES = 1 << 16
+HEADER = re.compile(rb"[ \t]*[0-9]+[ \t]+[0-9]+[ \t]+[0-9]+[ \t]*\r?")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Features and labels with their names.
+
+    Parameters
+    ----------
+    X : csr_array or ndarray of shape (n_samples, n_features)
+        Features.
+    Y : csr_array of shape (n_samples, n_labels), ndarray of shape (n_samples,), or None
+        Labels.
+    label_names, feature_names : list of str or None
+        Names of the columns of Y and X, where they are known.
+    path : str
+        Where the data came from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.data.load import Dataset
+    >>> Dataset(np.eye(2), np.array([0, 1]), None, None, "here").X.shape
+    (2, 2)
+    """
+
+    X: Any
+    Y: Any
+    label_names: list[str] | None
+    feature_names: list[str] | None
+    path: str
+
+
+def recognize_format(path: PathLike) -> Format:
+    """Tell the format of a file or folder.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or folder.
+
+    Returns
+    -------
+    format : {"store", "npz", "npy", "xmc", "svmlight"}
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from widemargin.data.load import recognize_format
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.txt")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("1 2 3\\n0 0:1\\n")
+    >>> recognize_format(path)
+    'xmc'
+    >>> folder.cleanup()
+    """
+    if is_store(path):
+        return "store"
+    if os.path.isdir(path):
+        raise DataFormatError(
+            "this folder is not a store: it has no store.json",
+            path=os.fspath(path),
+            remedy="name a file inside it, or a folder that `widemargin convert` wrote",
+        )
+    with open_input(path) as file:
+        magic = file.read(len(NPY_MAGIC))
+    if magic == NPY_MAGIC:
+        return "npy"
+    if magic.startswith(ZIP_MAGIC):
+        return "npz"
+    return "xmc" if HEADER.fullmatch(_first_line(path)) else "svmlight"
+
+
+def _first_line(path: PathLike) -> bytes:
+    """The first line that is neither blank nor a comment, without its own comment, if it is near the beginning."""
+    try:
+        blocks = [block.tobytes() for block in itertools.islice(read_blocks(path, SNIFF_BYTES), 1)]
+    except BrokenGzip as error:
+        raise DataFormatError(f"{error} at its beginning", path=os.fspath(path)) from None
+    text = b"".join(blocks).removeprefix(b"\xef\xbb\xbf")
+    contents = (line.partition(b"#")[0] for line in text.split(b"\n"))
+    return next((content for content in contents if content.strip()), b"")
+
+
+def load_data(
+    path: PathLike,
+    *,
+    format: Format | Literal["auto"] = "auto",
+    y_path: PathLike | None = None,
+    label_names: PathLike | NamesLike | None = None,
+    feature_names: PathLike | NamesLike | None = None,
+    multilabel: bool | None = None,
+    n_features: int | None = None,
+    zero_based: ZeroBased = "auto",
+    indices: str = "fix",
+    normalize: bool = False,
+    n_threads: int | None = None,
+) -> Dataset:
+    """Load a data set of any format.
+
+    Parameters
+    ----------
+    path : str or path
+        A store folder, or a `.npz`, `.npy`, XMC or svmlight file; text may be gzipped.
+    format : {"auto", "store", "npz", "npy", "xmc", "svmlight"}, default="auto"
+        The format, when it should not be guessed.
+    y_path : str or path, optional
+        The labels of a `.npy` or `.npz` matrix; by default `Y…` or `y…` next to a file that is called `X…`.
+    label_names, feature_names : path or sequence of str, optional
+        Names, or a file of them. Without label names, `labels.txt` next to the data is used if it has a name for each
+        label.
+    multilabel : bool, optional
+        For svmlight: whether rows have lists of labels; by default, whether a row has other than one label.
+    n_features : int, optional
+        For svmlight: the number of features.
+    zero_based, indices, normalize, n_threads
+        As in `read_xmc`. A normalised store is a copy in memory.
+
+    Returns
+    -------
+    data : Dataset
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from widemargin.data.load import load_data
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.txt")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("1 2 3\\n0,2 0:1\\n")
+    >>> data = load_data(path, label_names=["red", "green", "blue"])
+    >>> data.X.shape, data.Y.shape, data.label_names
+    ((1, 2), (1, 3), ['red', 'green', 'blue'])
+    >>> folder.cleanup()
+    """
+    if format != "auto" and format not in FORMATS:
+        raise ValueError(f"format must be 'auto' or one of {FORMATS}, got {format!r}")
+    chosen = recognize_format(path) if format == "auto" else format
+    name = os.fspath(path)
+    found_labels: NamesLike | None = None
+    found_features: NamesLike | None = None
+    if chosen == "store":
+        store = open_store(path)
+        X, Y, found_labels, found_features = store.X, store.Y, store.label_names, store.feature_names
+    elif chosen in ("npy", "npz"):
+        X, Y = _load_arrays(path, chosen, y_path)
+    elif chosen == "xmc":
+        X, Y = read_xmc(path, zero_based=zero_based, indices=indices, n_threads=n_threads)
+    else:
+        options = {"n_features": n_features, "zero_based": zero_based, "indices": indices, "n_threads": n_threads}
+        X, Y, classes = _load_svmlight(path, multilabel, options)
+        found_labels = None if Y.ndim == 1 else [str(value) for value in classes.tolist()]
+    if normalize:
+        X = l2_normalize_rows(X, copy=chosen == "store")
+    n_labels = Y.shape[1] if Y is not None and Y.ndim == 2 else None
+    labels = _names(label_names, n_labels, name) or found_labels or _neighbouring_names(path, n_labels)
+    features = _names(feature_names, X.shape[1], name) or found_features
+    return Dataset(X, Y, None if labels is None else list(labels), None if features is None else list(features), name)
+
+
+def _load_arrays(path: PathLike, chosen: str, y_path: PathLike | None) -> tuple[Any, Any]:
+    X, Y = (read_matrix(path), None) if chosen == "npy" else read_npz(path)
+    if y_path is None and Y is None:
+        y_path = _neighbouring_labels(Path(path))
+    if y_path is not None:
+        Y = read_matrix(y_path)
+    if X.ndim != 2:
+        raise DataFormatError(f"X has the shape {X.shape}, not two dimensions", path=os.fspath(path))
+    if Y is not None and Y.shape[0] != X.shape[0]:
+        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=os.fspath(y_path or path))
+    return X, Y
+
+
+def _neighbouring_labels(path: Path) -> Path | None:
+    """X_train.npy -> Y_train.npy, Y_train.npz, y_train.npy or y_train.npz, if there is one."""
+    if not path.name.startswith("X"):
+        return None
+    stem = path.name.removesuffix(path.suffix)[1:]
+    candidates = [path.with_name(f"{first}{stem}{ending}") for first in "Yy" for ending in (".npy", ".npz")]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _load_svmlight(path: PathLike, multilabel: bool | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    if multilabel is not None:
+        return read_svmlight(path, multilabel=multilabel, **options)
+    try:
+        return read_svmlight(path, multilabel=False, **options)
+    except DataFormatError as error:
+        # The remedy of a row with a list of labels, or with none.
+        if error.remedy is None or "multilabel=True" not in error.remedy:
+            raise
+    return read_svmlight(path, multilabel=True, **options)
+
+
+def _names(given: PathLike | NamesLike | None, expected: int | None, path: str) -> list[str] | None:
+    if given is None:
+        return None
+    if isinstance(given, str | os.PathLike):
+        return check_names(read_names(given), expected, os.fspath(given))
+    return check_names(given, expected, path)
+
+
+def _neighbouring_names(path: PathLike, n_labels: int | None) -> list[str] | None:
+    """Names from a file next to the data, if it has one for each label: it may belong to other data."""
+    found = find_label_names(path) if n_labels is not None else None
+    names = None if found is None else read_names(found)
+    return names if names is not None and len(names) == n_labels else None

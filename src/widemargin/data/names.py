@@ -1,0 +1,102 @@
+"""Names of labels and features: a text file with one name a line, or a table whose last column is the name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from widemargin.data.files import PathLike, atomic_file, open_input
+from widemargin.exceptions import DataFormatError
+
+__all__ = ["NamesLike", "check_names", "find_label_names", "read_names", "write_names"]
+
+NamesLike = Iterable[str]
+# Looked for next to a data file, in this order: a file of its own first (tags_train.txt.gz -> tags_labels.txt).
+LABEL_FILES = ("labels.txt", "labels.tsv", "label_names.txt")
+
+
+def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
+    """Read names, one a line, in UTF-8.
+
+    Parameters
+    ----------
+    path : str or path
+        The file. In a `.tsv` file a line has several columns.
+    column : int, optional
+        Column of a `.tsv` file, from 0; by default the last.
+
+    Returns
+    -------
+    names : list of str
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from widemargin.data.names import read_names, write_names
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "labels.txt")
+    >>> write_names(path, ["red", "green"])
+    >>> read_names(path)
+    ['red', 'green']
+    >>> folder.cleanup()
+    """
+    with open_input(path) as file:
+        content = file.readall()
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataFormatError("the file is not UTF-8 text", path=os.fspath(path), line=line) from None
+    if not lines[-1]:
+        lines.pop()
+    names = [line.removesuffix("\r") for line in lines]
+    if not os.fspath(path).endswith(".tsv"):
+        return names
+    return [_cell(name, -1 if column is None else column, os.fspath(path), i) for i, name in enumerate(names, start=1)]
+
+
+def _cell(line: str, column: int, path: str, number: int) -> str:
+    cells = line.split("\t")
+    if not -len(cells) <= column < len(cells):
+        raise DataFormatError(f"there is no column {column}", path=path, line=number)
+    return cells[column]
+
+
+def write_names(path: PathLike, names: NamesLike) -> None:
+    """Write names, one a line, in UTF-8; a name with a line break is refused.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    names : iterable of str
+        The names.
+
+    Examples
+    --------
+    See `read_names`.
+    """
+    lines = [str(name) for name in names]
+    broken = [name for name in lines if "\n" in name or "\r" in name]
+    if broken:
+        raise ValueError(f"the name {broken[0]!r} has a line break")
+    with atomic_file(path, compress=False) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+
+def check_names(names: NamesLike, expected: int | None, path: str) -> list[str]:
+    """The names as a list of str; DataFormatError unless there are as many as expected."""
+    checked = [str(name) for name in names]
+    if expected is not None and len(checked) != expected:
+        raise DataFormatError(f"there are {len(checked)} names for {expected} columns", path=path)
+    return checked
+
+
+def find_label_names(path: PathLike) -> Path | None:
+    """The file of label names that belongs to a data file: `<prefix>_labels.txt` or `labels.txt` next to it."""
+    data = Path(path)
+    stem = data.name.split(".")[0]
+    prefixes = [stem] if "_" not in stem else [stem, stem.rsplit("_", 1)[0]]
+    candidates = [f"{prefix}_{name}" for prefix in prefixes for name in LABEL_FILES]
+    return next((data.with_name(name) for name in [*candidates, *LABEL_FILES] if data.with_name(name).is_file()), None)

@@ -1,0 +1,334 @@
+"""The store: a data set as a folder of arrays that training maps instead of reading.
+
+    store.json                                     version, shapes, types, SHA-256 of every file
+    X.data.npy  X.indices.npy  X.indptr.npy        features as CSR (or X.npy, dense)
+    Y.data.npy  Y.indices.npy  Y.indptr.npy        labels as CSR (or Y.npy, a vector); may be absent
+    feature_names.txt  label_names.txt             one name a line; may be absent
+
+The folder is written under a temporary name and renamed, so it is there completely or not at all. Opening checks names,
+types, sizes and `indptr`; `verify=True` also hashes the files and checks every index and value. Memory: the pages that
+are touched; the operating system can drop them at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.data.arrays import READ_ERRORS, check_csr, check_csr_outline, check_dense
+from widemargin.data.files import PathLike, atomic_folder
+from widemargin.data.names import NamesLike, check_names, read_names, write_names
+from widemargin.exceptions import DataFormatError
+
+__all__ = ["STORE_FILE", "Store", "is_store", "open_store", "write_store"]
+
+STORE_FILE = "store.json"
+STORE_FORMAT = "widemargin-store"
+STORE_VERSION = 1
+MAX_STORE_FILE_BYTES = 1 << 20  # store.json is about 2 KB
+HASH_BLOCK_BYTES = 1 << 20
+CSR_PARTS = ("data", "indices", "indptr")
+NAME_FILES = {"feature_names": "feature_names.txt", "label_names": "label_names.txt"}
+VALUE_KINDS = "biuf"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A data set on disk.
+
+    Parameters
+    ----------
+    X : csr_array or memmap of shape (n_samples, n_features)
+        Features, mapped read-only.
+    Y : csr_array of shape (n_samples, n_labels), memmap of shape (n_samples,), or None
+        Labels, mapped read-only.
+    label_names, feature_names : list of str or None
+        Names of the columns of Y and X.
+    path : str
+        The folder.
+
+    Examples
+    --------
+    >>> from widemargin.data.store import Store
+    >>> list(Store.__dataclass_fields__)
+    ['X', 'Y', 'label_names', 'feature_names', 'path']
+    """
+
+    X: Any
+    Y: Any
+    label_names: list[str] | None
+    feature_names: list[str] | None
+    path: str
+
+
+def is_store(path: PathLike) -> bool:
+    """Whether the path is a folder with a `store.json`."""
+    return os.path.isfile(os.path.join(path, STORE_FILE))
+
+
+def write_store(
+    folder: PathLike,
+    X: Any,
+    Y: Any = None,
+    *,
+    label_names: NamesLike | None = None,
+    feature_names: NamesLike | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a data set as a folder that `open_store` maps.
+
+    Parameters
+    ----------
+    folder : str or path
+        The folder, which must not exist unless `overwrite` is true.
+    X : sparse matrix or array, or ndarray, of shape (n_samples, n_features)
+        Features; sparse ones are stored as CSR with sorted indices, int32 where they fit.
+    Y : indicator of shape (n_samples, n_labels) or vector of shape (n_samples,), optional
+        Labels.
+    label_names, feature_names : sequence of str, optional
+        Names of the columns of Y and X.
+    overwrite : bool, default=False
+        Replace a folder of that name if it is a store.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from widemargin.data.store import open_store, write_store
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "train")
+    >>> write_store(path, np.eye(3, dtype=np.float32), np.array([0, 1, 0]), label_names=["no", "yes"])
+    >>> store = open_store(path)
+    >>> type(store.X).__name__, store.Y.tolist(), store.label_names
+    ('memmap', [0, 1, 0], ['no', 'yes'])
+    >>> folder.cleanup()
+    """
+    if overwrite and os.path.exists(folder) and not is_store(folder):
+        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; it is not overwritten")
+    matrices = {"X": _prepare(X), "Y": None if Y is None else _prepare(Y)}
+    _check_together(matrices["X"], matrices["Y"], os.fspath(folder))
+    names = {"label_names": label_names, "feature_names": feature_names}
+    with atomic_folder(folder, overwrite=overwrite) as temporary:
+        manifest: dict[str, Any] = {"format": STORE_FORMAT, "version": STORE_VERSION}
+        for name, matrix in matrices.items():
+            manifest[name] = None if matrix is None else _write_matrix(temporary, name, matrix)
+        for kind, given in names.items():
+            manifest[kind] = None if given is None else _write_names(temporary, kind, given, matrices)
+        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+        (temporary / STORE_FILE).write_text(text, encoding="utf-8")
+
+
+def open_store(folder: PathLike, *, verify: bool = False) -> Store:
+    """Map a data set that `write_store` wrote.
+
+    Parameters
+    ----------
+    folder : str or path
+        The folder.
+    verify : bool, default=False
+        Read everything once and check hashes, indices and values.
+
+    Returns
+    -------
+    store : Store
+        Its arrays are read-only memory maps.
+
+    Raises
+    ------
+    DataFormatError
+        When the folder is not a store, is damaged, or is of a version that this release does not read.
+
+    Examples
+    --------
+    See `write_store`.
+    """
+    root = Path(folder)
+    manifest = _read_manifest(root)
+    matrices = {name: _open_matrix(root, name, manifest.get(name), verify) for name in ("X", "Y")}
+    if matrices["X"] is None:
+        raise DataFormatError("the store has no X", path=str(root))
+    _check_together(matrices["X"], matrices["Y"], str(root))
+    names = {kind: _open_names(root, kind, manifest.get(kind), matrices, verify) for kind in NAME_FILES}
+    return Store(matrices["X"], matrices["Y"], names["label_names"], names["feature_names"], str(root))
+
+
+def _prepare(matrix: Any) -> Any:
+    """Canonical CSR with the smallest index type, or a dense array, checked."""
+    if not sp.issparse(matrix):
+        array = np.ascontiguousarray(matrix)
+        check_dense(array, "the array")
+        return array
+    matrix = sp.csr_array(matrix)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    check_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape, "the matrix")
+    fits = max(*matrix.shape, matrix.nnz) < 2**31
+    index_type = np.int32 if fits else np.int64
+    arrays = (matrix.data, matrix.indices.astype(index_type, copy=False), matrix.indptr.astype(index_type, copy=False))
+    return sp.csr_array(arrays, shape=matrix.shape)
+
+
+def _check_together(X: Any, Y: Any, path: str) -> None:
+    if X.ndim != 2 or X.dtype.kind not in VALUE_KINDS:
+        raise DataFormatError(
+            f"X has the type {X.dtype} and the shape {X.shape}; it must be a matrix of numbers", path=path
+        )
+    if Y is not None and Y.shape[0] != X.shape[0]:
+        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=path)
+
+
+def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
+    sparse = sp.issparse(matrix)
+    parts = {f"{name}.{part}.npy": getattr(matrix, part) for part in CSR_PARTS} if sparse else {f"{name}.npy": matrix}
+    files = {}
+    for file_name, array in parts.items():
+        np.save(folder / file_name, array, allow_pickle=False)
+        files[file_name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": _sha256(folder / file_name)}
+    return {"kind": "csr" if sparse else "dense", "shape": list(matrix.shape), "files": files}
+
+
+def _write_names(folder: Path, kind: str, names: NamesLike, matrices: dict[str, Any]) -> dict[str, Any]:
+    checked = check_names(names, _expected_names(kind, matrices), str(folder))
+    path = folder / NAME_FILES[kind]
+    write_names(path, checked)
+    return {"sha256": _sha256(path)}
+
+
+def _expected_names(kind: str, matrices: dict[str, Any]) -> int | None:
+    """How many names there must be; None for the classes of a label vector."""
+    matrix = matrices["X" if kind == "feature_names" else "Y"]
+    return matrix.shape[1] if matrix is not None and matrix.ndim == 2 else None
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder")
+    if not (root / STORE_FILE).exists():
+        raise DataFormatError(f"there is no {STORE_FILE}", path=str(root), remedy="write the folder with write_store")
+    path = _inside(root, STORE_FILE)
+    if path.stat().st_size > MAX_STORE_FILE_BYTES:
+        raise DataFormatError("the file is too large to be a store's description", path=str(path))
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataFormatError(f"the file is not JSON ({error})", path=str(path)) from None
+    if not isinstance(manifest, dict) or manifest.get("format") != STORE_FORMAT:
+        raise DataFormatError("the file does not describe a store", path=str(path))
+    if manifest.get("version") != STORE_VERSION:
+        raise DataFormatError(
+            f"the store has version {manifest.get('version')!r}; this release reads {STORE_VERSION}",
+            path=str(path),
+            remedy="upgrade widemargin, or write the store again",
+        )
+    return manifest
+
+
+def _inside(root: Path, name: str) -> Path:
+    """A regular file of the folder itself: links could point anywhere."""
+    path = root / name
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        raise DataFormatError(f"{name} is missing", path=str(root), remedy="write the store again") from None
+    if not stat.S_ISREG(mode):
+        raise DataFormatError(f"{name} is not a regular file", path=str(root), remedy="write the store again")
+    return path
+
+
+def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
+    if entry is None:
+        return None
+    # File names are ours and never taken from the description, so that no path leads out of the folder.
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if kind not in ("csr", "dense"):
+        raise DataFormatError(f"{name} is of the unknown kind {kind!r}", path=str(root))
+    names = [f"{name}.{part}.npy" for part in CSR_PARTS] if kind == "csr" else [f"{name}.npy"]
+    arrays = [_open_array(root, file_name, entry, verify) for file_name in names]
+    shape = _shape(entry.get("shape"), name, root)
+    where = str(root / name)
+    if kind == "dense":
+        if arrays[0].shape != shape:
+            raise DataFormatError(
+                f"the array has the shape {arrays[0].shape}, the description says {shape}", path=where
+            )
+        if verify:
+            check_dense(arrays[0], where)
+        return arrays[0]
+    (check_csr if verify else check_csr_outline)(arrays[0], arrays[1], arrays[2], shape, where)
+    matrix = sp.csr_array((arrays[0], arrays[1], arrays[2]), shape=shape, copy=False)
+    matrix.has_sorted_indices = matrix.has_canonical_format = (
+        True  # as written; scipy would read everything to find out
+    )
+    if verify:
+        _check_sorted(matrix, where)
+    return matrix
+
+
+def _open_array(root: Path, file_name: str, entry: dict[str, Any], verify: bool) -> npt.NDArray[Any]:
+    files = entry.get("files")
+    described = files.get(file_name) if isinstance(files, dict) else None
+    if not isinstance(described, dict):
+        raise DataFormatError(f"{STORE_FILE} does not describe {file_name}", path=str(root))
+    path = _inside(root, file_name)
+    if verify:
+        _check_hash(path, described.get("sha256"))
+    try:
+        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
+    except READ_ERRORS as error:
+        raise DataFormatError(f"the file is damaged ({error})", path=str(path)) from None
+    if array.dtype.str != described.get("dtype") or list(array.shape) != described.get("shape"):
+        raise DataFormatError(
+            f"the array has the type {array.dtype.str} and the shape {list(array.shape)}, {STORE_FILE} says"
+            f" {described.get('dtype')} and {described.get('shape')}",
+            path=str(path),
+        )
+    if array.dtype.kind not in VALUE_KINDS + "U" or (array.ndim > 1 and not array.flags.c_contiguous):
+        raise DataFormatError(f"the array is of type {array.dtype} or not in C order", path=str(path))
+    return array
+
+
+def _open_names(root: Path, kind: str, entry: Any, matrices: dict[str, Any], verify: bool) -> list[str] | None:
+    if entry is None:
+        return None
+    path = _inside(root, NAME_FILES[kind])
+    if verify:
+        _check_hash(path, entry.get("sha256") if isinstance(entry, dict) else None)
+    return check_names(read_names(path), _expected_names(kind, matrices), str(path))
+
+
+def _shape(value: Any, name: str, root: Path) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(length) is int and length >= 0 for length in value):
+        raise DataFormatError(f"{name} has the shape {value!r}", path=str(root))
+    return tuple(value)
+
+
+def _check_sorted(matrix: sp.csr_array, where: str) -> None:
+    rises = np.diff(matrix.indices) > 0
+    rises[matrix.indptr[1:-1][(matrix.indptr[1:-1] > 0) & (matrix.indptr[1:-1] < matrix.nnz)] - 1] = True
+    if not rises.all():
+        raise DataFormatError("the indices of a row are not sorted", path=where, remedy="write the store again")
+
+
+def _check_hash(path: Path, expected: Any) -> None:
+    if _sha256(path) != expected:
+        raise DataFormatError(
+            f"the file is not the one that was written: its SHA-256 is not that of {STORE_FILE}", path=str(path)
+        )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

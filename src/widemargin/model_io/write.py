@@ -1,0 +1,317 @@
+"""Write a model folder so that a kill at any moment leaves the previous model or the new one.
+
+Order: all parameters are turned into JSON before the disk is touched; each array goes to a temporary name, is synced
+to disk and renamed to a name with its hash; `model.json` is replaced (the switch); what nothing refers to is removed.
+Memory: chunks of the array that is being written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin import __version__, _core
+from widemargin.exceptions import NotSavableError
+from widemargin.model_io.state import (
+    DTYPES,
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    MANIFEST,
+    ModelState,
+    all_finite,
+    csr_problem,
+    encode_value,
+)
+
+__all__ = ["FILE_NAME", "refuse_other_files", "write_model"]
+
+HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table
+FILE_NAME = re.compile(rf"[A-Za-z0-9_]+-[0-9a-f]{{{HASH_DIGITS}}}\.(npy|json)")
+ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_TEMPORARY = ".tmp-widemargin-"
+
+
+def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
+    """Write a model into a folder, which is made if need be; a model that is there already is replaced.
+
+    Parameters
+    ----------
+    folder : str or path
+        A new or empty folder, or one with a model.
+    state : ModelState
+        The model.
+
+    Raises
+    ------
+    NotSavableError
+        A part has no place in the format; nothing was written.
+    FileExistsError
+        The folder has other files and no model.
+    OSError
+        The disk is full, the folder is read-only, or the like; a previous model is unchanged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from widemargin.model_io import ModelState, read_model, write_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model(folder, ModelState("OneVsAllClassifier", {"C": 1.0}, {"coef": np.ones((2, 3))}))
+    ...     read_model(folder).params
+    {'C': 1.0}
+    """
+    path = Path(folder)
+    manifest = _plain_parts(state)
+    arrays = {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())}
+    history = {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()}
+    lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names")}
+    for name in (*arrays, *history):
+        if not ARRAY_NAME.fullmatch(name):
+            raise NotSavableError(f"array {name!r} cannot be a file name; use letters, digits and underscores")
+    with _explained(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with _lock(path):
+        refuse_other_files(path)
+        with _explained(path):
+            _write_all(path, manifest, arrays, history, lists)
+
+
+def _write_all(
+    folder: Path,
+    manifest: dict[str, Any],
+    arrays: Mapping[str, Any],
+    history: Mapping[str, Any],
+    lists: Mapping[str, list[Any] | None],
+) -> None:
+    """Files first, then the manifest; in the end, however it comes, only files of the model in force are left."""
+    previous = _referenced_files(folder)
+    _remove_temporary(folder)
+    try:
+        manifest["arrays"] = {name: _write_matrix(folder, name, array) for name, array in arrays.items()}
+        manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
+        for role, values in lists.items():
+            manifest[role] = None if values is None else _write_list(folder, role, values)
+        _sync_folder(folder)
+        text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
+        _write_file(folder, lambda file: file.write(text.encode()), lambda digest: MANIFEST)
+        _sync_folder(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            _remove_leftovers(folder, previous or set())
+
+
+def _plain_parts(state: ModelState) -> dict[str, Any]:
+    """The manifest without its tables of files; the format's name comes first, `refuse_other_files` looks for it."""
+    try:
+        return {
+            "format": FORMAT_NAME,
+            "format_version": FORMAT_VERSION,
+            "package_version": __version__,
+            "instruction_set": _core.detect_instruction_set(),
+            "kind": state.kind,
+            "params": {
+                name: encode_value(value, f"parameter {name!r}") for name, value in sorted(state.params.items())
+            },
+            "certificate": None
+            if state.certificate is None
+            else {name: encode_value(value, f"certificate {name!r}") for name, value in state.certificate.items()},
+            "attributes": {
+                name: encode_value(v, f"attribute {name!r}") for name, v in sorted(state.attributes.items())
+            },
+        }
+    except RecursionError:
+        raise NotSavableError("a parameter contains itself or is nested too deeply; use plain values") from None
+
+
+def _savable(array: Any, what: str, *, finite: bool) -> Any:
+    """The array as it is written: C order, little-endian, CSR if sparse; `NotSavableError` when it has no place."""
+    if sp.issparse(array):
+        csr = array.tocsr()
+        problem = csr_problem(csr.data, csr.indices, csr.indptr, csr.shape, check_indices=True)
+        if problem is not None:
+            raise NotSavableError(f"{what} is not a valid CSR array: {problem}")
+        _savable(csr.data, what, finite=finite)
+        return csr
+    plain = np.asarray(array, order="C")
+    plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
+    if plain.dtype.str not in DTYPES:
+        raise NotSavableError(
+            f"{what} has type {plain.dtype}; a model folder holds integers, float32, float64 and bool"
+        )
+    if finite and not all_finite(plain):
+        raise NotSavableError(f"{what} has values that are not finite; train again with finite data")
+    return plain
+
+
+def _name_list(values: Any, role: str) -> list[Any] | None:
+    """Label or feature names as a JSON list."""
+    if values is None:
+        return None
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for value in plain:
+        if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+            raise NotSavableError(f"{role} has {value!r}; names must be strings or finite numbers")
+    return plain
+
+
+def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
+    """Write a dense or CSR array; returns its row of the table."""
+    if not sp.issparse(matrix):
+        return {"type": "dense"} | _write_array(folder, name, matrix)
+    parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
+    files = {part: _write_array(folder, f"{name}_{part}", array) for part, array in parts.items()}
+    return {"type": "csr", "shape": list(matrix.shape)} | files
+
+
+def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
+    plain = _savable(array, name, finite=False)
+    file = _write_file(
+        folder,
+        lambda target: np.lib.format.write_array(target, plain, version=(1, 0), allow_pickle=False),
+        lambda digest: f"{name}-{digest[:HASH_DIGITS]}.npy",
+    )
+    return {"dtype": plain.dtype.str, "shape": list(plain.shape)} | file
+
+
+def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
+    text = json.dumps(values, indent=0, allow_nan=False) + "\n"
+    file = _write_file(
+        folder, lambda target: target.write(text.encode()), lambda digest: f"{role}-{digest[:HASH_DIGITS]}.json"
+    )
+    return {"count": len(values)} | file
+
+
+class _HashingFile:
+    """Passes bytes on and keeps their SHA-256 and number."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sha256, self.size = file, hashlib.sha256(), 0
+
+    def write(self, part: bytes) -> int:
+        self.sha256.update(part)
+        self.size += len(part)
+        return self._file.write(part)
+
+
+def _write_file(folder: Path, write: Callable[[Any], object], final_name: Callable[[str], str]) -> dict[str, str | int]:
+    """Write to a temporary name, sync, rename to the name that follows from the hash."""
+    temporary = folder / f"{_TEMPORARY}{os.getpid()}"
+    with open(temporary, "xb") as raw:
+        file = _HashingFile(raw)
+        write(file)
+        raw.flush()
+        os.fsync(raw.fileno())
+    digest = file.sha256.hexdigest()
+    name = final_name(digest)
+    os.replace(temporary, folder / name)
+    return {"file": name, "size": file.size, "sha256": digest}
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames durable; some network file systems cannot sync a folder, which is no reason to fail."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """An OSError that says which folder, and that nothing is lost."""
+    try:
+        yield
+    except OSError as error:
+        message = f"the model could not be written ({error.strerror or error}); a model that was there is still there"
+        raise OSError(error.errno or errno.EIO, message, str(folder)) from error
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One writer at a time; where the file system has no locks, go on without."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = "another process is writing a model here; wait for it or choose another folder"
+            raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_other_files(folder: Path) -> None:
+    """A folder may be written to when it is empty, has a model, or what a killed first save left there."""
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        with open(manifest, "rb") as file:
+            if FORMAT_NAME.encode() in file.read(len(FORMAT_NAME) + 100):
+                return
+        raise FileExistsError(errno.EEXIST, "this model.json is not ours; choose another folder", str(manifest))
+    others = [e.name for e in os.scandir(folder) if not (e.name.startswith(_TEMPORARY) or FILE_NAME.fullmatch(e.name))]
+    if others:
+        message = f"the folder has other files ({sorted(others)[0]!r}) and no model; choose a new or an empty folder"
+        raise FileExistsError(errno.EEXIST, message, str(folder))
+
+
+def _referenced_files(folder: Path) -> set[str] | None:
+    """The files that the manifest on disk names; None when it cannot be read, an empty set when there is none."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return set()
+    except (ValueError, RecursionError):
+        return None
+    pending, found = [manifest], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending.extend(value.values())
+            found |= {value["file"]} if isinstance(value.get("file"), str) else set()
+    return found
+
+
+def _remove_temporary(folder: Path) -> None:
+    for entry in list(os.scandir(folder)):
+        if entry.name.startswith(_TEMPORARY):
+            os.unlink(entry)
+
+
+def _remove_leftovers(folder: Path, previous: set[str]) -> None:
+    """Remove temporary files, and our files that the manifest in force does not name.
+
+    Ours are those of the previous model, and any whose name carries the hash of its content.
+    """
+    _remove_temporary(folder)
+    in_force = _referenced_files(folder)
+    if in_force is None:
+        return
+    for entry in list(os.scandir(folder)):
+        if not FILE_NAME.fullmatch(entry.name) or entry.name in in_force or not entry.is_file(follow_symlinks=False):
+            continue
+        if entry.name in previous or _carries_its_hash(Path(entry.path)):
+            os.unlink(entry)
+
+
+def _carries_its_hash(path: Path) -> bool:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return path.stem.endswith(f"-{digest[:HASH_DIGITS]}")

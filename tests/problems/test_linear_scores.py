@@ -1,0 +1,237 @@
+"""Prediction: exact scores and the exact k best, whatever the storage, the blocks and the threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from widemargin.problems.linear_scores import LinearScorer, top_k
+from widemargin.reference import top_k as reference
+
+FLOATS = [np.float32, np.float64]
+
+
+def brute_force_top_k(scores, k):
+    """The k best by sorting pairs (−score, label), padded with −1 and −inf."""
+    pairs = [sorted((-s, label) for label, s in enumerate(row)) for row in scores.tolist()]
+    padded = [(row + [(np.inf, -1)] * k)[:k] for row in pairs]
+    shape = (len(scores), k)
+    indices = np.array([[label for _, label in row] for row in padded], dtype=np.int64).reshape(shape)
+    return indices, np.array([[-s for s, _ in row] for row in padded], dtype=np.float64).reshape(shape)
+
+
+def random_integers(rng, shape, density):
+    """Small integers, so that all sums are exact and many are equal."""
+    return rng.integers(-2, 3, size=shape) * (rng.random(shape) < density)
+
+
+def store(matrix, kind, dtype, rng):
+    """The matrix dense, or as CSR with int32 or int64 indices, unsorted, and with some zeros stored."""
+    matrix = matrix.astype(dtype)
+    if kind == "dense":
+        return matrix
+    stored = (matrix != 0) | (rng.random(matrix.shape) < 0.1)
+    rows, columns = np.nonzero(stored)
+    shuffled = rng.permutation(len(rows))
+    shuffled = shuffled[np.argsort(rows[shuffled], kind="stable")]
+    columns = columns[shuffled]
+    indptr = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
+    csr = sp.csr_array((matrix[rows, columns], columns, indptr), shape=matrix.shape)
+    index = np.int32 if kind == "csr32" else np.int64
+    csr.indices, csr.indptr = csr.indices.astype(index), csr.indptr.astype(index)
+    return csr
+
+
+@st.composite
+def problems(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, n_labels = draw(st.integers(0, 9)), draw(st.integers(0, 40))
+    n_features, density = draw(st.integers(0, 7)), draw(st.sampled_from([0.0, 0.1, 0.4, 1.0]))
+    X = random_integers(rng, (n, n_features), density)
+    W = random_integers(rng, (n_labels, n_features), draw(st.sampled_from([0.0, 0.2, 1.0])))
+    b = rng.integers(-1, 2, size=n_labels).astype(float)
+    kinds, dtypes = st.sampled_from(["dense", "csr32", "csr64"]), st.sampled_from(FLOATS)
+    return (
+        (X, W, b),
+        store(X, draw(kinds), draw(dtypes), rng),
+        store(W, draw(kinds), draw(dtypes), rng),
+        draw(st.integers(1, 45)),
+        {"n_threads": draw(st.sampled_from([1, 2, 5])), "memory_limit_mb": draw(st.sampled_from([1e-6, 1e-3, 256]))},
+        draw(st.sampled_from([1, 3, 16, 32768])),
+    )
+
+
+@given(problems())
+@settings(deadline=None, max_examples=300)
+def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
+    (X, W, b), stored_X, stored_W, k, options, labels_per_block = problem
+    scorer = LinearScorer(stored_W, b, labels_per_block=labels_per_block)
+    indices, scores = scorer.top_k(stored_X, k, **options)
+    expected_indices, expected_scores = brute_force_top_k(X @ W.T + b, k)
+    np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+@given(problems())
+@settings(deadline=None, max_examples=150)
+def test_scores_and_label_scores_are_the_dense_product(problem):
+    (X, W, b), stored_X, stored_W, _, options, labels_per_block = problem
+    expected = X @ W.T + b
+    scorer = LinearScorer(stored_W, b, labels_per_block=labels_per_block)
+    np.testing.assert_array_equal(scorer.scores(stored_X, **options), expected)
+    Y = sp.random_array(expected.shape, density=0.3, format="csr", rng=np.random.default_rng(0))
+    given_scores = scorer.label_scores(stored_X, Y, **options)
+    np.testing.assert_array_equal(given_scores.indices, Y.indices)
+    np.testing.assert_array_equal(given_scores.data, expected[Y.nonzero()])
+    if len(W):
+        y = np.arange(len(X)) % len(W)
+        np.testing.assert_array_equal(scorer.label_scores(stored_X, y, **options), expected[np.arange(len(X)), y])
+
+
+@pytest.fixture(scope="module")
+def real_problem():
+    """Reals, where the order of summation shows; sizes beyond every block of the kernels."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((300, 150)) * (rng.random((300, 150)) < 0.3)
+    W = rng.standard_normal((530, 150)) * (rng.random((530, 150)) < 0.2)
+    return X.astype(np.float32), W.astype(np.float32), rng.standard_normal(530)
+
+
+def test_scores_are_the_same_bits_for_every_storage(real_problem):
+    X, W, b = real_problem
+    expected = reference.scores(X, W, b)
+    for weights in (W, W.astype(np.float64), sp.csr_array(W), sp.csr_matrix(W.astype(np.float64))):
+        scorer = LinearScorer(weights, b)
+        for rows in (X, X.astype(np.float64), sp.csr_array(X), np.asfortranarray(X), sp.coo_array(X)):
+            np.testing.assert_array_equal(scorer.scores(rows), expected)
+
+
+def test_float64_products_are_rounded_before_they_are_added(real_problem):
+    X, W, b = (np.asarray(a, dtype=np.float64) / 3 for a in real_problem)
+    expected = reference.scores(X, W, b)
+    np.testing.assert_array_equal(LinearScorer(W, b).scores(X), expected)
+    np.testing.assert_array_equal(LinearScorer(sp.csr_array(W), b).scores(X), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse):
+    X, W, b = real_problem
+    scorer = LinearScorer(sp.csr_array(W) if sparse else W, b, labels_per_block=100)
+    expected = reference.top_k(reference.scores(X, W, b), 7)
+    for n_threads in (1, 2, 5):
+        for limit in (1e-6, 0.01, 256):
+            got = scorer.top_k(X, 7, n_threads=n_threads, memory_limit_mb=limit)
+            np.testing.assert_array_equal(got[0], expected[0])
+            np.testing.assert_array_equal(got[1], expected[1])
+    one_by_one = np.vstack([scorer.top_k(X[i : i + 1], 7)[1] for i in range(len(X))])
+    np.testing.assert_array_equal(one_by_one, expected[1])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_label_scores_are_the_same_bits_as_scores(real_problem, sparse):
+    X, W, b = real_problem
+    scorer = LinearScorer(sp.csr_array(W) if sparse else W, b)
+    Y = sp.random_array((len(X), len(W)), density=0.05, format="csr", rng=np.random.default_rng(1))
+    expected = reference.label_scores(reference.scores(X, W, b), Y)
+    np.testing.assert_array_equal(scorer.label_scores(sp.csr_array(X), Y).data, expected.data)
+
+
+def test_reference_scores_are_close_to_the_matrix_product(real_problem):
+    X, W, b = (np.asarray(a, dtype=np.float64) for a in real_problem)
+    np.testing.assert_allclose(reference.scores(X, W, b), X @ W.T + b, rtol=1e-12, atol=1e-12)
+
+
+def test_read_only_memory_maps_are_used_as_they_are(tmp_path, real_problem):
+    X, W, b = real_problem
+
+    def mapped(array, name):
+        np.save(tmp_path / name, array)
+        return np.load(tmp_path / name, mmap_mode="r")
+
+    def mapped_csr(matrix, name):
+        parts = (mapped(getattr(matrix, part), f"{name}-{part}.npy") for part in ("data", "indices", "indptr"))
+        return sp.csr_array(tuple(parts), shape=matrix.shape)
+
+    expected = reference.top_k(reference.scores(X, W, b), 3)
+    stored_X, stored_W = mapped_csr(sp.csr_array(X), "X"), mapped_csr(sp.csr_array(W), "W")
+    for rows in (mapped(X, "X.npy"), stored_X):
+        for weights in (mapped(W, "W.npy"), stored_W):
+            np.testing.assert_array_equal(top_k(rows, weights, mapped(b, "b.npy"), 3)[0], expected[0])
+
+
+def test_integer_and_non_contiguous_input_is_converted():
+    X, W = np.arange(12).reshape(4, 3), np.array([[1, 0, 2], [0, -1, 0]])
+    expected = X @ W.T
+    for rows in (
+        X,
+        X.astype(np.float32)[:, ::1],
+        np.asfortranarray(X),
+        sp.csr_array(X),
+        np.repeat(X, 2, axis=1)[:, ::2],
+    ):
+        np.testing.assert_array_equal(LinearScorer(W).scores(rows, memory_limit_mb=1e-5), expected)
+        np.testing.assert_array_equal(LinearScorer(sp.csc_array(W)).scores(rows, memory_limit_mb=1e-5), expected)
+
+
+def test_scores_fill_the_array_that_is_given():
+    out = np.empty((2, 1))
+    assert LinearScorer(np.ones((1, 2))).scores(np.ones((2, 2)), out) is out
+    np.testing.assert_array_equal(out, [[2.0], [2.0]])
+
+
+def test_scores_that_are_not_a_number_rank_last():
+    X = np.array([[1e308, 1e308]])
+    W = np.array([[10.0, -10.0], [0.0, 0.0], [-1.0, 0.0]])
+    for weights in (W, sp.csr_array(W)):
+        indices, scores = top_k(X, weights, None, 3)
+        np.testing.assert_array_equal(indices, [[1, 2, 0]])
+        np.testing.assert_array_equal(scores, [[0.0, -1e308, -np.inf]])
+
+
+def broken_csr(**changes):
+    """A valid 2 × 3 CSR array with some of its parts replaced, past scipy's own checks."""
+    matrix = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]))
+    for name, value in changes.items():
+        setattr(matrix, name, np.array(value, dtype=np.int32))
+    return matrix
+
+
+SCORER = LinearScorer(np.ones((4, 3)))
+BAD_INPUT = {
+    "X is a vector": (lambda: SCORER.scores(np.ones(3)), "X must have shape"),
+    "X has other features": (lambda: SCORER.top_k(np.ones((2, 5)), 1), r"X must have shape \(n_samples, 3\)"),
+    "k is 0": (lambda: SCORER.top_k(np.ones((2, 3)), 0), "k must be at least 1"),
+    "no thread": (lambda: SCORER.top_k(np.ones((2, 3)), 1, n_threads=0), "n_threads"),
+    "no memory": (lambda: SCORER.top_k(np.ones((2, 3)), 1, memory_limit_mb=0), "memory_limit_mb"),
+    "out of another shape": (lambda: SCORER.scores(np.ones((2, 3)), np.empty((2, 3))), "out must be"),
+    "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "outside 0 … 3"),
+    "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "outside 0 … 3"),
+    "labels as floats": (lambda: SCORER.label_scores(np.ones((1, 3)), [0.5]), "label indices"),
+    "too few labels": (lambda: SCORER.label_scores(np.ones((2, 3)), [0]), "2 label indices"),
+    "indicator too narrow": (lambda: SCORER.label_scores(np.ones((1, 3)), sp.csr_array((1, 3))), "one column a label"),
+    "coef is a vector": (lambda: LinearScorer(np.ones(3)), "coef must have shape"),
+    "coef has a bad index": (lambda: LinearScorer(broken_csr(indices=[0, 7, 1])), "coef: a column index"),
+    "coef has a bad indptr": (lambda: LinearScorer(broken_csr(indptr=[0, 9, 3])), "coef: indptr"),
+    "X has a bad index": (lambda: SCORER.top_k(broken_csr(indices=[0, -1, 1]), 1), "X: a column index"),
+    "X has a bad indptr": (lambda: SCORER.top_k(broken_csr(indptr=[0, 9, 3]), 1), "X: indptr"),
+    "X has a short indptr": (lambda: SCORER.top_k(broken_csr(indptr=[0, 1]), 1), "X: indptr"),
+    "intercept is short": (lambda: LinearScorer(np.ones((2, 3)), [1.0]), "intercept must have shape"),
+    "intercept is NaN": (lambda: LinearScorer(np.ones((1, 3)), [np.nan]), "not finite"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_named(case):
+    call, message = BAD_INPUT[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_bad_row_in_a_thread_is_an_error_in_the_caller():
+    X = sp.csr_array(np.ones((500, 3)))
+    X.indices[-1] = 99
+    with pytest.raises(ValueError, match="X: a column index"):
+        SCORER.top_k(X, 1, n_threads=4, memory_limit_mb=1e-3)

@@ -1,0 +1,118 @@
+"""Words, counts and the file format shared by the scripts that make the embedded data sets.
+
+A set is one `.npz` file without pickled objects, rows of the training part first:
+
+    n_train                        rows of the training part
+    X_counts, X_terms, X_indptr    CSR word counts: uint8 counts, uint16 columns sorted in each row, uint32 offsets
+    Y_labels, Y_indptr             CSR label indicator without its ones: uint16 columns, uint32 offsets
+    features                       the terms, UTF-8 bytes, one a line
+    n_labels                       number of labels
+    nodes                          names of the tree's nodes as above: the labels, then nodes that label nothing
+    parents                        parent of each node as a place in nodes, -1 at a root
+
+Text itself is never written. The same input gives the same bytes (members of the archive carry no time).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+# Words with a letter, so that "c++", "c#", "x11" and "3d" are terms and "2001" is not.
+TERM = re.compile(r"(?=[0-9+#]*[a-z])[a-z0-9][a-z0-9+#]+")
+# English function words: they would fill the file and are no evidence for any label.
+FUNCTION_WORDS = """
+    a about after all also although an and any are as at be because been before being between both but by can could
+    did do does doing during each either etc for from further had has have having he her here him his how however if in
+    into is it its itself just like may might more most much must no nor not now of off on once only onto or other our
+    out over own per rather same she should since so some such than that the their them then there these they this
+    those through thus to too under until up upon us very via was we were what when where which while who whose why
+    will with within without would you your
+"""
+STOP_WORDS = frozenset(FUNCTION_WORDS.split())
+MAX_COUNT = np.iinfo(np.uint8).max
+
+
+def words(text: str) -> Counter[str]:
+    """Counts of the lower-case terms of a text, function words left out."""
+    found = (match.group() for match in TERM.finditer(text.lower()))
+    return Counter(term for term in found if term not in STOP_WORDS)
+
+
+def stable_order(name: str) -> str:
+    """Sort key that shuffles names the same way everywhere: no random generator, no dependence on their number."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def vocabulary(bags: Iterable[Mapping[str, int]], min_documents: int) -> list[str]:
+    """Terms of at least `min_documents` bags, sorted."""
+    documents: Counter[str] = Counter()
+    for bag in bags:
+        documents.update(bag.keys())
+    return sorted(term for term, count in documents.items() if count >= min_documents)
+
+
+def rows_of_columns(rows: Iterable[Iterable[str]], columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """CSR columns (uint16, sorted in each row) and offsets (uint32) of rows given as sets of column names."""
+    place = {name: column for column, name in enumerate(columns)}
+    if len(place) > np.iinfo(np.uint16).max + 1:
+        raise SystemExit(f"{len(place)} columns do not fit uint16: raise the minimum number of documents")
+    sorted_rows = [sorted(place[name] for name in row if name in place) for row in rows]
+    indptr = np.cumsum([0, *map(len, sorted_rows)], dtype=np.uint32)
+    return np.array([column for row in sorted_rows for column in row], dtype=np.uint16), indptr
+
+
+def write_set(
+    path: Path,
+    bags: Sequence[Mapping[str, int]],
+    labels: Sequence[Iterable[str]],
+    *,
+    n_train: int,
+    features: Sequence[str],
+    label_names: Sequence[str],
+    parent_of: Mapping[str, str],
+) -> None:
+    """Write a set in the format above; `parent_of` maps nodes to parents, and roots are not among its keys."""
+    terms, indptr = rows_of_columns(bags, features)
+    counts = [bag[features[term]] for row, bag in enumerate(bags) for term in terms[indptr[row] : indptr[row + 1]]]
+    label_columns, label_indptr = rows_of_columns(labels, label_names)
+    inner = sorted({*parent_of, *parent_of.values()} - set(label_names))
+    nodes = [*label_names, *inner]
+    place = {name: node for node, name in enumerate(nodes)}
+    arrays = {
+        "n_train": np.array(n_train, dtype=np.uint32),
+        "X_counts": np.minimum(counts, MAX_COUNT).astype(np.uint8),
+        "X_terms": terms,
+        "X_indptr": indptr,
+        "Y_labels": label_columns,
+        "Y_indptr": label_indptr,
+        "features": as_bytes(features),
+        "nodes": as_bytes(nodes),
+        "parents": np.array([place[parent_of[name]] if name in parent_of else -1 for name in nodes], dtype=np.int16),
+        "n_labels": np.array(len(label_names), dtype=np.uint32),
+    }
+    replace_file(path, lambda temporary: save_npz(temporary, arrays))
+
+
+def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with path.open("wb") as out:
+        np.savez_compressed(out, allow_pickle=False, **arrays)
+
+
+def as_bytes(names: Sequence[str]) -> np.ndarray:
+    """Names as UTF-8 bytes, one a line."""
+    assert not any("\n" in name for name in names)
+    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write under a temporary name and rename, so that an interrupted run leaves the old file."""
+    temporary = path.with_name(path.name + ".part")
+    write(temporary)
+    os.replace(temporary, path)
