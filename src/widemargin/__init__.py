@@ -10,9 +10,29 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Public name -> module that defines it; a value of None marks a public submodule.
+# Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
+    "Certificate": "widemargin.problems.certificate",
+    "History": "widemargin.solvers.result",
+    "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
+    "Progress": "widemargin.solvers.result",
+    "SolverResult": "widemargin.solvers.result",
+    "Status": "widemargin.solvers.result",
+    "Taxonomy": "widemargin.labels.taxonomy",
+    "TopK": "widemargin.estimators._linear",
+    "datasets": None,
     "exceptions": None,
+    "l2_normalize_rows": "widemargin.data.normalize",
+    "load": "widemargin.estimators.persistence",
+    "load_data": "widemargin.data.load",
+    "metrics": None,
+    "open_store": "widemargin.data.store",
+    "read_svmlight": "widemargin.data.svmlight",
+    "read_xmc": "widemargin.data.xmc",
+    "save": "widemargin.estimators.persistence",
+    "write_store": "widemargin.data.store",
+    "write_svmlight": "widemargin.data.svmlight",
+    "write_xmc": "widemargin.data.xmc",
 }
 
 __all__ = ["__version__", *_PUBLIC]
@@ -22,9 +42,9 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'widemargin' has no attribute {name!r}")
     home = _PUBLIC[name]
-    if home is None:
-        return importlib.import_module(f"widemargin.{name}")
-    value = getattr(importlib.import_module(home), name)
+    value = (
+        importlib.import_module(f"widemargin.{name}") if home is None else getattr(importlib.import_module(home), name)
+    )
     globals()[name] = value
     return value
 

@@ -1,1 +1,7 @@
 """The scikit-learn face: check input once, choose a solver, keep the result."""
+
+from widemargin.estimators._linear import TopK
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.persistence import load, save
+
+__all__ = ["OneVsAllClassifier", "TopK", "load", "save"]

@@ -1,0 +1,284 @@
+"""What every linear model of this package can do once it is fitted: scores, the top few labels, prediction.
+
+    score of label j for row x  =  coef_[j] · x + intercept_[j]
+
+A model sets `coef_`, `intercept_`, `classes_` and `kind_` ("binary", "multiclass" or "multilabel"); the methods here
+need nothing else. Scores are float64 and the same to the last bit in every method, batch and number of threads.
+Work is done in blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.labels.encoding import LabelEncoding
+from widemargin.problems.linear_scores import LinearScorer
+
+__all__ = ["LinearLabelModel", "TopK"]
+
+BYTES_PER_MB = 2**20
+
+# Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
+# (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
+_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, LinearScorer]] = WeakKeyDictionary()
+
+
+class TopK(NamedTuple):
+    """The best labels of each row, best first; ties go to the label that comes first in `classes_`.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples, k)
+        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels.
+    scores : ndarray of shape (n_samples, k)
+        Their scores, float64; -inf in missing places.
+    indices : ndarray of shape (n_samples, k)
+        Their positions in `classes_`; -1 in missing places.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.estimators import TopK
+    >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
+    array([['b']], dtype='<U1')
+    """
+
+    labels: npt.NDArray[Any]
+    scores: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+
+
+class LinearLabelModel(ClassifierMixin, BaseEstimator):
+    """Scores and predictions of a fitted linear model; a mix-in for the estimators."""
+
+    classes_: npt.NDArray[Any]
+    memory_limit_mb: float
+    n_jobs: int | None
+    normalize: bool
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Scores of all labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels), or (n_samples,) for a binary problem
+            Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
+        """
+        X = self._check_rows(X)
+        n_labels = len(self.intercept_)
+        needed_mb = X.shape[0] * n_labels * 8 / BYTES_PER_MB
+        if needed_mb > self.memory_limit_mb:
+            raise MemoryError(
+                f"decision_function would make a dense array of {needed_mb:,.0f} MB ({X.shape[0]:,} rows × "
+                f"{n_labels:,} labels), above memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the "
+                "best labels or label_scores for those of known labels, or raise memory_limit_mb"
+            )
+        scores = self._scorer().scores(X, n_threads=self._n_threads())
+        return scores[:, 0] if self.kind_ == "binary" else scores
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
+            The best class; for multi-label problems the labels with a score above 0, as a CSR array, or as a
+            dense array if the model was fitted on one.
+        """
+        if self.kind_of_fitted() != "multilabel":
+            return self.predict_topk(X, k=1).labels[:, 0]
+        X = self._check_rows(X)
+        blocks = [sp.csr_array(scores > 0, dtype=np.int64) for scores in self._score_blocks(X)]
+        if not blocks:
+            blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
+        indicator = sp.vstack(blocks, format="csr")
+        return indicator if self.sparse_output_ else indicator.toarray()
+
+    def predict_topk(self, X: Any, k: int = 5) -> TopK:
+        """The k best labels of each row, exactly, in bounded memory.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+        k : int, default=5
+            How many labels; places beyond the number of labels are marked as missing.
+
+        Returns
+        -------
+        TopK
+            Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
+        """
+        if k < 1:
+            raise ValueError(f"k is the number of labels wanted for each row and must be at least 1, got {k}")
+        X = self._check_rows(X)
+        if self.kind_ == "binary":
+            indices, scores = _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
+        else:
+            indices, scores = self._scorer().top_k(
+                X, k, n_threads=self._n_threads(), memory_limit_mb=self.memory_limit_mb
+            )
+        return TopK(self._encoding().decode(indices), scores, indices)
+
+    def label_scores(self, X: Any, y: Any) -> Any:
+        """Scores of known labels, for metrics in which ties matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            Their labels, in the form that `fit` takes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or csr_array of shape (n_samples, n_labels)
+            The score of each row's label; for multi-label problems a matrix with the pattern of `y`.
+        """
+        X = self._check_rows(X)
+        if self.kind_ == "multilabel":
+            truth = self._encoding().indicator(y)
+            check_consistent_length(X, truth)
+            return self._scorer().label_scores(X, truth, n_threads=self._n_threads())
+        classes = self._encoding().indices(y)
+        check_consistent_length(X, classes)
+        if self.kind_ == "binary":
+            scores = self._scorer().scores(X, n_threads=self._n_threads())[:, 0]
+            return np.where(classes == 1, scores, -scores)
+        return self._scorer().label_scores(X, classes, n_threads=self._n_threads())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose label (or whole label set) is predicted exactly.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
+        """
+        if self.kind_of_fitted() == "multilabel":
+            y = self._encoding().indicator(y)
+            if not self.sparse_output_:
+                y = y.toarray()
+        return float(super().score(X, y, sample_weight))
+
+    def set_label_names(self, names: Sequence[str]) -> Self:
+        """Name the labels of a model that was fitted on an indicator matrix.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_labels
+            The names, in the order of the columns; they replace the column numbers in `classes_`.
+
+        Returns
+        -------
+        self
+            The model.
+        """
+        if self.kind_of_fitted() != "multilabel":
+            raise ValueError("only the labels of a multi-label model are numbered columns; classes keep their names")
+        _check_names("label", names, len(self.classes_))
+        self.classes_ = np.array(list(names), dtype=object)
+        return self
+
+    def set_feature_names(self, names: Sequence[str]) -> Self:
+        """Name the features, for people: they appear where weights are shown.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_features
+            The names, in the order of the columns of X.
+
+        Returns
+        -------
+        self
+            The model. Unlike `feature_names_in_`, which scikit-learn sets for data frames, these names are not
+            compared with those of new data.
+        """
+        check_is_fitted(self)
+        _check_names("feature", names, self.n_features_in_)
+        self.feature_names_ = np.array(list(names), dtype=object)
+        return self
+
+    def feature_name(self, index: int) -> str:
+        """The name of a feature where it has one, its column number as text otherwise."""
+        names = getattr(self, "feature_names_in_", getattr(self, "feature_names_", None))
+        return str(index if names is None else names[index])
+
+    def kind_of_fitted(self) -> str:
+        """The kind of target the model was fitted on; an error if it was not fitted."""
+        check_is_fitted(self)
+        return str(self.kind_)
+
+    def _check_rows(self, X: Any) -> Any:
+        """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        return l2_normalize_rows(X) if self.normalize else X
+
+    def _encoding(self) -> LabelEncoding:
+        return LabelEncoding(self.kind_, self.classes_)
+
+    def _scorer(self) -> LinearScorer:
+        """The prediction index over the weights, made anew when they have changed."""
+        cached = _SCORERS.get(self)
+        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
+            cached = (self.coef_, self.intercept_, LinearScorer(self.coef_, self.intercept_))
+            _SCORERS[self] = cached
+        return cached[2]
+
+    def _score_blocks(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Dense scores of successive row blocks, each within the memory limit."""
+        rows = max(1, int(self.memory_limit_mb * BYTES_PER_MB / (16 * max(1, len(self.intercept_)))))
+        for start in range(0, X.shape[0], rows):
+            yield self._scorer().scores(X[start : start + rows], n_threads=self._n_threads())
+
+    def _n_threads(self) -> int:
+        return int(joblib.effective_n_jobs(self.n_jobs))
+
+
+def _rank_two_classes(scores: npt.NDArray[np.float64], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Top-k places of a binary problem, whose two classes have the scores −s and s."""
+    n_samples = len(scores)
+    indices = np.full((n_samples, k), -1, dtype=np.int64)
+    ranked = np.full((n_samples, k), -np.inf)
+    best = (scores > 0).astype(np.int64)
+    for place, classes in enumerate((best, 1 - best)[:k]):
+        indices[:, place] = classes
+        ranked[:, place] = np.where(classes == 1, scores, -scores)
+    return indices, ranked
+
+
+def _check_names(what: str, names: Sequence[str], n_expected: int) -> None:
+    if len(names) != n_expected:
+        raise ValueError(f"got {len(names):,} {what} names for {n_expected:,} {what}s; give one for each")
+    if len(set(names)) != len(names):
+        raise ValueError(f"{what} names must be distinct")

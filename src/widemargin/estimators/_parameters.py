@@ -1,0 +1,46 @@
+"""Checks of constructor parameters, made in `fit` as scikit-learn wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+__all__ = ["check_parameters", "nonnegative", "positive", "positive_integer", "positive_or_none"]
+
+
+def positive(value: Any) -> bool:
+    """A finite number above 0."""
+    return _is_number(value) and value > 0 and bool(np.isfinite(value))
+
+
+def nonnegative(value: Any) -> bool:
+    """A finite number, 0 or above."""
+    return _is_number(value) and value >= 0 and bool(np.isfinite(value))
+
+
+def positive_integer(value: Any) -> bool:
+    """A whole number above 0."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value > 0)
+
+
+def positive_or_none(value: Any) -> bool:
+    """A finite number above 0, or None."""
+    return value is None or positive(value)
+
+
+def check_parameters(estimator: Any, **allowed: Callable[[Any], bool]) -> None:
+    """Raise a ValueError that names the first parameter of `estimator` whose value its check does not allow."""
+    for name, check in allowed.items():
+        value = getattr(estimator, name)
+        if not check(value):
+            wanted = (check.__doc__ or "an allowed value.").strip().rstrip(".")
+            raise ValueError(
+                f"{type(estimator).__name__}: {name} must be {wanted[0].lower() + wanted[1:]}, got {value!r}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,118 @@
+"""What a fitted linear model keeps in a model folder, and how it is made again from one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from widemargin.exceptions import ModelFormatError
+from widemargin.model_io import ModelState
+from widemargin.problems.certificate import Certificate
+from widemargin.solvers.result import History, Status
+
+__all__ = ["StoredLinearModel"]
+
+# How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
+PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
+HISTORY_NOT_STORED = {"seconds"}
+
+
+class StoredLinearModel(BaseEstimator):
+    """Adds `to_state` and `from_state` to a linear model; a mix-in for the estimators."""
+
+    def to_state(self) -> ModelState:
+        """The fitted model as arrays and JSON values."""
+        check_is_fitted(self)
+        parameters = self.get_params(deep=False)
+        names = getattr(self, "feature_names_in_", getattr(self, "feature_names_", None))
+        attributes = {
+            "kind": self.kind_,
+            "classes_dtype": _dtype_name(self.classes_),
+            "sparse_output": bool(self.sparse_output_),
+            "n_features": int(self.n_features_in_),
+            "n_samples": int(self.n_samples_fit_),
+            "status": self.status_.value,
+            "checks_feature_names": hasattr(self, "feature_names_in_"),
+        }
+        arrays = {
+            "coef": self.coef_,
+            "intercept": self.intercept_,
+            "n_iter": self.n_iter_,
+            "label_counts": self.label_counts_,
+        }
+        numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))
+        return ModelState(
+            kind=type(self).__name__,
+            params={name: _encode(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED},
+            arrays=arrays,
+            labels=None if numbered else self.classes_.tolist(),
+            feature_names=None if names is None else names.tolist(),
+            certificate=self.certificate_.to_dict(),
+            history={name: column for name, column in self.history_.items() if name not in HISTORY_NOT_STORED},
+            attributes=attributes,
+        )
+
+    @classmethod
+    def from_state(cls, state: ModelState) -> Self:
+        """The fitted model that `to_state` described."""
+        try:
+            model = cls(**{name: _decode(value) for name, value in state.params.items()})
+            model._restore(state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFormatError(f"the model is damaged: {error}; train it again") from error
+        return model
+
+    def _restore(self, state: ModelState) -> None:
+        attributes = state.attributes
+        self.coef_ = state.arrays["coef"]
+        self.intercept_ = state.arrays["intercept"]
+        self.n_iter_ = state.arrays["n_iter"]
+        self.label_counts_ = state.arrays["label_counts"]
+        self.kind_ = attributes["kind"]
+        self.sparse_output_ = attributes["sparse_output"]
+        self.n_features_in_ = attributes["n_features"]
+        self.n_samples_fit_ = attributes["n_samples"]
+        self.status_ = Status(attributes["status"])
+        self.certificate_ = Certificate.from_dict(dict(state.certificate or {}))
+        self.history_ = History(state.history)
+        self.classes_ = _classes(state.labels, attributes["classes_dtype"], len(self.label_counts_))
+        if state.feature_names is not None:
+            attribute = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"
+            setattr(self, attribute, np.array(state.feature_names, dtype=object))
+        _check_shapes(self)
+
+
+def _check_shapes(model: Any) -> None:
+    n_outputs = len(model.intercept_)
+    expected = 1 if model.kind_ == "binary" else len(model.classes_)
+    if n_outputs != expected or model.coef_.shape != (n_outputs, model.n_features_in_):
+        raise ValueError(f"weights of shape {model.coef_.shape} do not fit {len(model.classes_)} labels")
+
+
+def _dtype_name(classes: npt.NDArray[Any]) -> str:
+    return "str" if classes.dtype.kind in "UT" else classes.dtype.name
+
+
+def _classes(labels: Sequence[Any] | None, dtype: str, n_classes: int) -> npt.NDArray[Any]:
+    """Label names in the type they had; column numbers when none were stored."""
+    if labels is None:
+        return np.arange(n_classes).astype(dtype)
+    if len(labels) != n_classes:
+        raise ValueError(f"{len(labels)} label names for {n_classes} labels")
+    return np.array(labels, dtype=dtype)
+
+
+def _encode(value: Any) -> Any:
+    """A parameter as JSON: dictionaries become pairs, since their keys may be numbers; NumPy scalars plain ones."""
+    if isinstance(value, dict):
+        return {"pairs": [[_encode(key), _encode(item)] for key, item in value.items()]}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decode(value: Any) -> Any:
+    return dict(value["pairs"]) if isinstance(value, dict) else value

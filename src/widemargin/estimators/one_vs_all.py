@@ -1,0 +1,300 @@
+"""One-vs-all: one large-margin binary problem a label, for multi-label, multiclass and binary targets.
+
+    minimise  ½‖w_j‖² + C Σ_i weight_i max(0, 1 − y_ij (w_j · x_i + b_j))²      for every label j
+
+solved by truncated Newton; see `widemargin.solvers.one_vs_all`. Memory is the data, the (pruned) weights, and a work
+area of at most `memory_limit_mb`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators._class_weight import class_factors
+from widemargin.estimators._linear import LinearLabelModel
+from widemargin.estimators._parameters import (
+    check_parameters,
+    nonnegative,
+    positive,
+    positive_integer,
+    positive_or_none,
+)
+from widemargin.estimators._progress import printing_callback
+from widemargin.estimators._storage import StoredLinearModel
+from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
+from widemargin.solvers.result import Callback, Status
+
+__all__ = ["OneVsAllClassifier"]
+
+# Problems with at most this many stored values are solved to rounding error whatever `tol` says: it costs
+# milliseconds, and equal problems (a repeated row, a weight of two) then give equal weights to many digits.
+SMALL_PROBLEM_VALUES = 200_000
+# Above this share of ‖w‖², a pruned label is no longer the label that was trained.
+PRUNED_SHARE_TO_WARN = 0.5
+
+
+class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
+    """Large-margin linear classifier with one independent problem a label, and a certificate for each.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
+    tol : float, default=0.01
+        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
+        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Problems with at most
+        200,000 stored values are solved to rounding error.
+    gap_tol : float or None, default=1e-3
+        A label is finished only when its certified relative gap, before pruning, is at most this as well; None
+        leaves the gradient rule alone.
+    prune : float, default=0.0
+        Weights below this in absolute value are dropped from the stored model, which is then sparse. The
+        intercept is never pruned. DiSMEC++ uses 0.01.
+    fit_intercept : bool, default=True
+        Whether each label has an intercept.
+    regularize_intercept : bool, default=False
+        Whether the intercept is part of the penalty, as in LIBLINEAR's `-B 1`; free by default (`-B 1 -R`).
+    normalize : bool, default=False
+        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, of the rows of
+        each class. "balanced" gives the positive and the negative rows of every label the same total weight.
+    max_iter : int, default=1000
+        Newton iterations a label; text needs about 20, nearly separable rows with a very large C some hundreds.
+    memory_limit_mb : float, default=1024
+        Bound on work areas, and on the dense result of `decision_function`.
+    callback : callable or None, default=None
+        Called with a `Progress` between blocks of labels; training stops when it returns true.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same.
+    n_jobs : int or None, default=None
+        Threads over labels and rows; -1 for all cores. Results do not depend on it.
+    verbose : int, default=0
+        Prints progress when positive.
+
+    Attributes
+    ----------
+    coef_ : ndarray or csr_array of shape (n_labels, n_features)
+        Weights, one row a label (one row in all for a binary problem); CSR when `prune` is positive.
+    intercept_ : ndarray of shape (n_labels,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        The labels; column numbers when an indicator matrix was given.
+    certificate_ : Certificate
+        Bounds on the optimum, summed over the labels, and the worst label.
+    history_ : History
+        What happened, by iteration and label frequency.
+    n_iter_ : ndarray of shape (n_labels,)
+        Newton iterations of each label.
+    label_counts_ : ndarray of shape (n_classes,)
+        Training rows of each label.
+    n_samples_fit_ : int
+        Training rows.
+    status_ : Status
+        Why training ended; `Status.CONVERGED` when every label reached its tolerance.
+    kind_ : str
+        "binary", "multiclass" or "multilabel".
+
+    See Also
+    --------
+    sklearn.svm.LinearSVC : the same objective without multi-label targets and without a certificate.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier
+    >>> model = OneVsAllClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"])
+    >>> model.predict([[0.5], [2.5]]).tolist()
+    ['cold', 'hot']
+    >>> model.certificate_.relative_gap < 1e-6
+    True
+
+    Multi-label targets are sets of labels or a sparse indicator matrix:
+
+    >>> model.fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [{"salt"}, {"sugar"}, {"salt", "sugar"}])
+    OneVsAllClassifier()
+    >>> model.predict_topk([[0.0, 2.0]], k=2).labels.tolist()
+    [['salt', 'sugar']]
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        tol: float = 0.01,
+        gap_tol: float | None = 1e-3,
+        prune: float = 0.0,
+        fit_intercept: bool = True,
+        regularize_intercept: bool = False,
+        normalize: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
+        max_iter: int = 1000,
+        memory_limit_mb: float = 1024,
+        callback: Callback | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.tol = tol
+        self.gap_tol = gap_tol
+        self.prune = prune
+        self.fit_intercept = fit_intercept
+        self.regularize_intercept = regularize_intercept
+        self.normalize = normalize
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.memory_limit_mb = memory_limit_mb
+        self.callback = callback
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OneVsAllClassifier:
+        """Train one problem a label.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; CSR float32 is used as it is, memory maps included.
+        y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+            Targets. An indicator is best given as a sparse matrix.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, not negative; a row of weight 0 counts as absent.
+
+        Returns
+        -------
+        OneVsAllClassifier
+            The fitted model.
+        """
+        self._check_parameters()
+        X = self._check_training_rows(X, y)
+        targets = encode_targets(_without_column(y))
+        check_consistent_length(X, targets.Y)
+        if targets.kind != "multilabel" and len(targets.classes) < 2:
+            raise ValueError(
+                f"y has one class only, {targets.classes[0]!r}; a classifier needs rows of at least two classes"
+            )
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        result = self._solve(l2_normalize_rows(X) if self.normalize else X, targets, sample_weight)
+        self._keep(result, targets)
+        self._warn(result)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        check_parameters(
+            self,
+            C=positive,
+            tol=positive,
+            gap_tol=positive_or_none,
+            prune=nonnegative,
+            max_iter=positive_integer,
+            memory_limit_mb=positive,
+        )
+
+    def _check_training_rows(self, X: Any, y: Any) -> Any:
+        # With y=None, validate_data raises scikit-learn's own message; other targets are checked by encode_targets.
+        return validate_data(
+            self,
+            X,
+            y=None if y is None else "no_validation",
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
+
+    def _solve(self, X: Any, targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | None) -> OneVsAllResult:
+        n_values = X.nnz if sp.issparse(X) else X.size
+        positive_weight, negative_weight = class_factors(self.class_weight, targets, sample_weight)
+        return solve_one_vs_all(
+            X,
+            targets.Y,
+            C=self.C,
+            sample_weight=sample_weight,
+            positive_weight=positive_weight,
+            negative_weight=negative_weight,
+            fit_intercept=self.fit_intercept,
+            regularize_intercept=self.regularize_intercept,
+            tol=self.tol,
+            gap_tol=self.gap_tol,
+            polish=n_values <= SMALL_PROBLEM_VALUES,
+            prune=self.prune,
+            max_iter=self.max_iter,
+            n_threads=self._n_threads(),
+            memory_limit_mb=self.memory_limit_mb,
+            callback=printing_callback(self.verbose, self.callback, unit="labels"),
+            initial=self._initial_weights(X, targets),
+        )
+
+    def _initial_weights(self, X: Any, targets: EncodedTargets) -> tuple[Any, Any] | None:
+        """Weights of the previous fit when they can be continued."""
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return None
+        same_shape = self.coef_.shape == (targets.Y.shape[1], X.shape[1])
+        if not same_shape or not np.array_equal(self.classes_, targets.classes):
+            return None
+        return self.coef_, self.intercept_
+
+    def _keep(self, result: OneVsAllResult, targets: EncodedTargets) -> None:
+        self.coef_ = result.coef
+        self.intercept_ = result.intercept
+        self.classes_ = targets.classes
+        self.label_counts_ = _label_counts(targets)
+        self.n_samples_fit_ = targets.Y.shape[0]
+        self.kind_ = targets.kind
+        self.sparse_output_ = targets.sparse_given
+        self.certificate_ = result.certificate
+        self.history_ = result.history
+        self.n_iter_ = result.n_iter
+        self.status_ = result.status
+
+    def _warn(self, result: OneVsAllResult) -> None:
+        certificate = result.certificate
+        if result.status is not Status.CONVERGED:
+            warnings.warn(
+                f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
+                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, or loosen tol or gap_tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
+        if n_hollow:
+            warnings.warn(
+                f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
+                f"{len(result.pruned_share):,} labels; choose a smaller value",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _without_column(y: Any) -> Any:
+    """One label a row given as a column becomes flat, with scikit-learn's warning."""
+    return column_or_1d(y, warn=True) if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _label_counts(targets: EncodedTargets) -> npt.NDArray[np.int64]:
+    """Rows of each class; of both classes in a binary problem."""
+    if targets.kind == "multilabel":
+        return np.bincount(targets.Y.indices, minlength=targets.n_classes)
+    return np.bincount(targets.indices, minlength=targets.n_classes)

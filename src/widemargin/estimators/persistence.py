@@ -1,0 +1,72 @@
+"""Saving and loading fitted models: `save(model, folder)` and `load(folder)`.
+
+A model folder holds JSON and plain arrays only; loading runs no code and maps the weights instead of reading them.
+The classes that can be stored are listed in `REGISTRY`; each says by `to_state` and `from_state` what it keeps.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.exceptions import NotSavableError
+from widemargin.model_io import read_model, write_model
+
+__all__ = ["REGISTRY", "load", "save"]
+
+REGISTRY: dict[str, Any] = {"OneVsAllClassifier": OneVsAllClassifier}
+"""Class by the name under which it is stored."""
+
+
+def save(model: Any, folder: str | os.PathLike[str]) -> None:
+    """Write a fitted model to a folder.
+
+    An earlier model in the folder is replaced in one step: a reader finds the old or the new one, never a mixture.
+
+    Parameters
+    ----------
+    model : OneVsAllClassifier
+        A fitted model.
+    folder : path
+        Where to; made if missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin import OneVsAllClassifier, load, save
+    >>> model = OneVsAllClassifier().fit([[0.0], [1.0]], ["no", "yes"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, folder)
+    ...     load(folder).predict([[2.0]]).tolist()
+    ['yes']
+    """
+    if type(model).__name__ not in REGISTRY or not isinstance(model, REGISTRY[type(model).__name__]):
+        raise NotSavableError(
+            f"{type(model).__name__} cannot be saved as a model folder; these can: {', '.join(sorted(REGISTRY))}"
+        )
+    write_model(folder, model.to_state())
+
+
+def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
+    """Read a model from a folder that `save` wrote.
+
+    Parameters
+    ----------
+    folder : path
+        The model folder.
+    verify : bool, default=True
+        Whether to read every array once and check it against its hash; without it a large model opens at once and
+        is checked in form only.
+
+    Returns
+    -------
+    OneVsAllClassifier
+        The fitted model; its weights are memory-mapped and read-only.
+
+    Examples
+    --------
+    See `save`.
+    """
+    state = read_model(folder, kinds=REGISTRY, verify=verify)
+    return REGISTRY[state.kind].from_state(state)
