@@ -1,0 +1,43 @@
+"""`widemargin convert`: between data formats, and into a memory-mapped store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from widemargin.cli._console import print_json, print_table
+from widemargin.data.load import load_data
+from widemargin.data.save import save_data
+
+__all__ = ["run"]
+
+
+def run(
+    source: Path,
+    target: Path,
+    options: dict[str, Any],
+    *,
+    labels: Path | None,
+    features: Path | None,
+    as_json: bool,
+) -> None:
+    """Read one format, write another, and report what went through."""
+    dataset = load_data(source, label_names=labels, feature_names=features, **options)
+    written = save_data(target, dataset)
+    summary = {
+        "from": str(source),
+        "to": str(target),
+        "format": written,
+        "rows": int(dataset.X.shape[0]),
+        "features": int(dataset.X.shape[1]),
+        "labels": None if dataset.Y is None or dataset.Y.ndim == 1 else int(dataset.Y.shape[1]),
+        "normalized": options["normalize"],
+    }
+    if as_json:
+        print_json(summary)
+    else:
+        print_table(f"{source} → {target}", [(name, _text(value)) for name, value in summary.items()])
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""`widemargin evaluate`: the metrics that fit the model's targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin import metrics
+from widemargin.cli._console import print_json, print_table
+from widemargin.data.load import Dataset, load_data
+from widemargin.data.text import ZeroBased
+from widemargin.estimators.persistence import load
+from widemargin.exceptions import DataFormatError
+
+__all__ = ["evaluate_model", "run"]
+
+RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
+
+
+def run(
+    model_folder: Path,
+    data: Path,
+    depths: str,
+    propensity: dict[str, float],
+    jobs: int,
+    *,
+    zero_based: ZeroBased,
+    as_json: bool,
+) -> None:
+    """Load, predict, measure and report."""
+    ks = parse_depths(depths)
+    model = load(model_folder)
+    model.n_jobs = jobs
+    dataset = load_data(data, n_features=model.n_features_in_, zero_based=zero_based)
+    if dataset.Y is None:
+        raise DataFormatError(
+            "the data have no labels", path=str(data), remedy="evaluate needs rows with their labels; see predict"
+        )
+    values = evaluate_model(model, dataset, ks, **propensity)
+    if as_json:
+        print_json({"rows": int(dataset.X.shape[0])} | values)
+    else:
+        print_table(f"{model_folder} on {dataset.X.shape[0]:,} rows of {data}", table_rows(values))
+
+
+def parse_depths(text: str) -> list[int]:
+    """The numbers of `--k 1,3,5`."""
+    try:
+        ks = [int(part) for part in text.split(",")]
+    except ValueError:
+        ks = []
+    if not ks or min(ks) < 1:
+        raise ValueError(f"--k takes whole numbers from 1 separated by commas, such as 1,3,5; got {text!r}")
+    return ks
+
+
+def evaluate_model(
+    model: Any, dataset: Dataset, ks: list[int], *, propensity_a: float = 0.55, propensity_b: float = 1.5
+) -> dict[str, Any]:
+    """Metrics by name; those at several depths as `{"1": …, "3": …}`."""
+    X = dataset.X
+    if model.kind_ != "multilabel":
+        ks = [k for k in ks if k <= len(model.classes_)]
+        return {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, dataset.Y, ks))}
+    truth = truth_in_model_columns(model, dataset)
+    top = model.predict_topk(X, max(ks))
+    counts = np.zeros(truth.shape[1])
+    counts[: len(model.label_counts_)] = model.label_counts_
+    propensities = metrics.jain_propensities(counts, model.n_samples_fit_, A=propensity_a, B=propensity_b)
+    at_depth = {
+        "precision": metrics.precision_at_k(truth, top, ks),
+        "recall": metrics.recall_at_k(truth, top, ks),
+        "ndcg": metrics.ndcg_at_k(truth, top, ks),
+        "propensity_scored_precision": metrics.propensity_scored_precision_at_k(
+            truth, top, ks, propensities=propensities
+        ),
+    }
+    predicted = _with_columns(sp.csr_array(model.predict(X)), truth.shape[1])
+    f1 = {"micro_f1": metrics.micro_f1(truth, predicted), "macro_f1": metrics.macro_f1(truth, predicted)}
+    return {name: _by_depth(ks, values) for name, values in at_depth.items()} | f1
+
+
+def top_k_accuracies(model: Any, X: Any, y: Any, ks: list[int]) -> Any:
+    """Top-k accuracy with expected ties, in blocks of rows; only lists of all classes always show where a tie ends."""
+    n_rows, n_classes = X.shape[0], len(model.classes_)
+    rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
+    hits = np.zeros(len(ks))
+    for start in range(0, n_rows, rows_per_block):
+        rows, truth = X[start : start + rows_per_block], y[start : start + rows_per_block]
+        hits += len(truth) * np.asarray(
+            metrics.top_k_accuracy(truth, model.predict_topk(rows, n_classes), ks, n_labels=n_classes)
+        )
+    return hits / n_rows
+
+
+def truth_in_model_columns(model: Any, dataset: Dataset) -> Any:
+    """The true labels as an indicator that begins with the model's labels, matched by name where there are names.
+
+    A label that the model does not know keeps a column of its own at the end: it is a miss, not nothing.
+    """
+    Y, n_labels = sp.csr_array(dataset.Y), len(model.classes_)
+    known = [str(name) for name in model.classes_.tolist()]
+    if model.classes_.dtype.kind not in "iu" and dataset.label_names is not None and dataset.label_names != known:
+        place = {name: column for column, name in enumerate(known)}
+        new = {name: n_labels + i for i, name in enumerate(n for n in dataset.label_names if n not in place)}
+        columns = np.array([place.get(name, new.get(name)) for name in dataset.label_names], dtype=np.int64)
+        return sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
+    if Y.shape[1] != n_labels:
+        raise DataFormatError(
+            f"the data have {Y.shape[1]:,} labels and the model {n_labels:,}",
+            path=dataset.path,
+            remedy="evaluate data with the same label columns as in training, or name the labels of both",
+        )
+    return Y
+
+
+def _with_columns(Y: Any, n_columns: int) -> Any:
+    """The same entries in a wider matrix."""
+    return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], n_columns))
+
+
+def _by_depth(ks: list[int], values: Any) -> dict[str, float]:
+    return {str(k): float(value) for k, value in zip(ks, np.atleast_1d(values), strict=True)}
+
+
+def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Metrics as lines for people: precision@1/3/5 and so on."""
+    rows = []
+    for name, value in values.items():
+        title = name.replace("_", " ")
+        if isinstance(value, dict):
+            depths = "/".join(value)
+            rows.append((f"{title} @{depths}", "  ".join(f"{number:.4f}" for number in value.values())))
+        else:
+            rows.append((title, f"{value:.4f}"))
+    return rows

@@ -1,0 +1,66 @@
+"""`widemargin predict`: the best labels of each row, as tab-separated text or JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from widemargin.data.load import load_data
+from widemargin.data.text import ZeroBased
+from widemargin.estimators._linear import TopK
+from widemargin.estimators.persistence import load
+
+__all__ = ["run"]
+
+ROWS_PER_BLOCK = 8192
+
+
+def run(
+    model_folder: Path, data: Path, k: int, out: Path | None, jobs: int, *, zero_based: ZeroBased, as_json: bool
+) -> None:
+    """Write a line for each row; a file appears under its name only when it is complete."""
+    model = load(model_folder)
+    model.n_jobs = jobs
+    rows = load_data(data, n_features=model.n_features_in_, zero_based=zero_based).X
+    line_of = _json_line if as_json else _text_line
+    with _output(out) as stream:
+        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+            top = model.predict_topk(rows[start : start + ROWS_PER_BLOCK], k)
+            stream.writelines(line_of(top, row) for row in range(len(top.indices)))
+
+
+def _places(top: TopK, row: int) -> Iterator[tuple[Any, float]]:
+    """Label and score of the places of one row that are not missing."""
+    for label, score, index in zip(top.labels[row].tolist(), top.scores[row].tolist(), top.indices[row], strict=True):
+        if index >= 0:
+            yield label, score
+
+
+def _text_line(top: TopK, row: int) -> str:
+    return "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row)) + "\n"
+
+
+def _json_line(top: TopK, row: int) -> str:
+    places = list(_places(top, row))
+    values = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is renamed into place at the end."""
+    if path is None:
+        yield sys.stdout
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            yield stream
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""`widemargin train`: data file in, model folder out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from widemargin.cli._console import gap_text, print_json, print_table, progress_bar, short_warnings, size_text
+from widemargin.data.load import Dataset, load_data
+from widemargin.data.text import ZeroBased
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.persistence import save
+from widemargin.exceptions import DataFormatError
+from widemargin.model_io import check_writable, folder_size
+
+__all__ = ["run", "train_model"]
+
+METHODS = {"one-vs-all": OneVsAllClassifier}
+
+
+def run(
+    data: Path,
+    out: Path,
+    method: str,
+    parameters: dict[str, Any],
+    *,
+    labels: Path | None,
+    features: Path | None,
+    zero_based: ZeroBased,
+    as_json: bool,
+) -> None:
+    """Read, train, save and report."""
+    check_writable(out)
+    dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
+    with short_warnings():
+        model, seconds = train_model(dataset, method, parameters)
+    save(model, out)
+    summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
+    if as_json:
+        print_json(summary)
+    else:
+        print_table(f"Model in {out}", table_rows(summary))
+
+
+def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
+    """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
+    if dataset.Y is None:
+        raise DataFormatError(
+            "the data have no labels", path=str(dataset.path), remedy="train needs rows with their labels"
+        )
+    wall, cpu = time.perf_counter(), time.process_time()
+    with progress_bar("Training") as callback:
+        model = METHODS[method](**parameters, callback=callback).fit(dataset.X, dataset.Y)
+    model.callback = None
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    if dataset.label_names is not None and model.kind_ == "multilabel":
+        model.set_label_names(dataset.label_names)
+    if dataset.feature_names is not None:
+        model.set_feature_names(dataset.feature_names)
+    return model, seconds
+
+
+def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[str, Any]:
+    """What `train` reports, as plain values."""
+    n_rows, n_features = dataset.X.shape
+    certificate = model.certificate_
+    worst = certificate.worst
+    return {
+        "rows": int(n_rows),
+        "features": int(n_features),
+        "labels": len(model.classes_),
+        **seconds,
+        "status": model.status_.value,
+        "certificate": certificate.to_dict(),
+        "worst_label": None if worst is None else str(model.classes_[worst.index]),
+    }
+
+
+def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary as lines for people."""
+    certificate = summary["certificate"]
+    rows = [
+        ("rows", f"{summary['rows']:,}"),
+        ("features", f"{summary['features']:,}"),
+        ("labels", f"{summary['labels']:,}"),
+        ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
+        ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
+        ("certified gap", gap_text(certificate)),
+    ]
+    if summary["worst_label"] is not None:
+        rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
+    rows.append(("model size", size_text(summary["model_bytes"])))
+    return rows
