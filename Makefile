@@ -5,7 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CXX ?= g++
 FUZZ_SECONDS ?= 600
+SHELL := /bin/bash
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
@@ -43,6 +46,41 @@ format: $(VENV)/.installed-dev ## put the format right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
+
+bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "The documentation is in docs/_build/html/index.html"
+
+# The C++ tests by themselves, then the kernel tests of Python on a core built with the sanitizers.
+sanitize: $(VENV)/.installed-test ## run the C++ tests under ASan and UBSan
+	@mkdir -p build/sanitize
+	@for test in cpp/tests/test_*.cpp; do \
+	  program=build/sanitize/$$(basename $$test .cpp); echo "== $$test"; \
+	  $(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp $$test -pthread -o $$program && $$program || exit 1; done
+	$(BIN)/python -m pip install --quiet --no-deps --target build/sanitize/site --upgrade . \
+	  --config-settings=cmake.define.WIDEMARGIN_SANITIZE=ON --config-settings=build-dir=build/sanitize/core
+	PYTHONPATH=build/sanitize/site ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  $(BIN)/python -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
+
+# Three fuzzers, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against its
+# Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.
+CLANG ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
+FUZZ_SHARE = $$(( $(FUZZ_SECONDS) / 3 ))
+fuzz: $(VENV)/.installed-fuzz ## fuzz the readers of text and models for FUZZ_SECONDS (600)
+	@mkdir -p build/fuzz/found
+	@if [ -n "$(CLANG)" ]; then \
+	  $(CLANG) -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Icpp \
+	    fuzz/fuzz_text_reader.cpp -pthread -o build/fuzz/text_reader && \
+	  build/fuzz/text_reader -max_total_time=$(FUZZ_SHARE) -timeout=10 -max_len=4096 -print_final_stats=1 \
+	    -artifact_prefix=fuzz/failures/ build/fuzz/found fuzz/corpus/text_reader; \
+	else echo "no clang: the C++ reader is fuzzed through Python only"; fi
+	$(BIN)/python fuzz/fuzz_text_reader.py --seconds $(FUZZ_SHARE) --seed $$RANDOM
+	$(BIN)/python fuzz/fuzz_model_loader.py --engine atheris --seconds $(FUZZ_SHARE)
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --hypothesis-seed=$$RANDOM tests/data tests/problems tests/model_io tests/reference
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist docs/_build
