@@ -17,7 +17,7 @@ DOCUMENTED = {
     **{name: value for name, value in PUBLIC.items() if not inspect.ismodule(value)},
     **{f"metrics.{name}": getattr(metrics, name) for name in metrics.__all__},
     **{f"datasets.{name}": getattr(widemargin.datasets, name) for name in widemargin.datasets.__all__},
-    "exceptions.DataFormatError": exceptions.DataFormatError,
+    **{f"exceptions.{name}": getattr(exceptions, name) for name in exceptions.__all__},
 }
 
 

@@ -6,7 +6,6 @@ __all__ = [
     "DataFormatError",
     "DataFormatWarning",
     "ModelFormatError",
-    "NotPositiveDefiniteError",
     "NotSavableError",
     "WidemarginError",
 ]
@@ -54,16 +53,43 @@ class DataFormatError(WidemarginError, ValueError):
 
 
 class DataFormatWarning(UserWarning):
-    """A data file that was read, but not as it stands: what was put right or assumed, how often and where first."""
+    """A data file that was read, but not as it stands: what was put right or assumed, how often and where first.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from widemargin.exceptions import DataFormatWarning
+    >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be put right
+    >>> warnings.simplefilter("default", DataFormatWarning)
+    """
 
 
 class ModelFormatError(WidemarginError, ValueError):
-    """A model folder that is damaged, hostile, or of a version this release does not read."""
+    """A model folder that is damaged, hostile, or of a version this release does not read.
 
-
-class NotPositiveDefiniteError(WidemarginError, ValueError):
-    """A penalty matrix for which the objective is not convex."""
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin import load
+    >>> from widemargin.exceptions import ModelFormatError
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         load(folder)
+    ...     except ModelFormatError:
+    ...         print("no model here")
+    no model here
+    """
 
 
 class NotSavableError(WidemarginError, ValueError):
-    """A model with a part that cannot be written as plain arrays and JSON; the message names the part."""
+    """A model with a part that cannot be written as plain arrays and JSON; the message names the part.
+
+    Examples
+    --------
+    >>> from sklearn.svm import LinearSVC
+    >>> from widemargin import save
+    >>> save(LinearSVC(), "folder")
+    Traceback (most recent call last):
+    ...
+    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: OneVsAllClassifier
+    """

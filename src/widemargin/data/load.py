@@ -174,7 +174,8 @@ def load_data(
     found_labels: NamesLike | None = None
     found_features: NamesLike | None = None
     if chosen == "store":
-        store = open_store(path)
+        # Verified, since what comes out of here goes straight to kernels that trust their indices.
+        store = open_store(path, verify=True)
         X, Y, found_labels, found_features = store.X, store.Y, store.label_names, store.feature_names
     elif chosen in ("npy", "npz"):
         X, Y = _load_arrays(path, chosen, y_path)
