@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from widemargin.data import normalize as module
-from widemargin.data.normalize import l2_normalize_rows
+from widemargin.data.normalize import l2_normalize_rows, with_unit_rows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -50,3 +50,19 @@ def test_explicit_zeros_and_integers_and_repeated_entries():
     assert l2_normalize_rows(np.array([[3, 4]])).dtype == np.float32
     repeated = sp.csr_array((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
     np.testing.assert_allclose(l2_normalize_rows(repeated).toarray(), [[0.6, 0.8]])
+
+
+def test_unit_rows_are_used_where_they_are_and_others_share_their_indices():
+    rng = np.random.default_rng(3)
+    raw = sp.random_array((50, 20), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    unit = l2_normalize_rows(raw)
+    assert with_unit_rows(unit) is unit
+    again = with_unit_rows(raw)
+    assert again.indices is raw.indices or np.shares_memory(again.indices, raw.indices)
+    np.testing.assert_array_equal(again.data, unit.data)
+    nearly = unit.copy()
+    nearly.data[0] *= 1.01
+    assert with_unit_rows(nearly) is not nearly
+    dense = unit.toarray()
+    assert with_unit_rows(dense) is dense
+    np.testing.assert_allclose(with_unit_rows(2 * dense), dense, rtol=1e-6)

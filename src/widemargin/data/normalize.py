@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["l2_normalize_rows"]
+__all__ = ["l2_normalize_rows", "with_unit_rows"]
+
+UNIT_TOLERANCE = 1e-6  # on ‖x‖²: the rounding of float32 values leaves about 1e-7
 
 BLOCK_ENTRIES = 1 << 18  # values that are worked on at a time: a few MB in float64
 
@@ -43,9 +45,12 @@ def l2_normalize_rows(X: Any, *, copy: bool = True) -> Any:
     """
     dtype = X.dtype if getattr(X, "dtype", None) in (np.float32, np.float64) else np.float32
     if sp.issparse(X):
-        X = X.tocsr().astype(dtype, copy=copy)
+        X = X.tocsr()
         if not X.has_canonical_format:  # a repeated entry is one coordinate of the row
+            X = X.copy() if copy else X
             X.sum_duplicates()
+        # Only the values are copied: the index arrays, which may be memory maps, are shared.
+        X = type(X)((X.data.astype(dtype, copy=copy), X.indices, X.indptr), shape=X.shape, copy=False)
         _normalize_csr(X.data, X.indptr)
         return X
     X = np.array(X, dtype=dtype, copy=True if copy else None, ndmin=2)
@@ -56,6 +61,49 @@ def l2_normalize_rows(X: Any, *, copy: bool = True) -> Any:
         scaled = block / _one_for_zero(largest)[:, None]
         block[...] = scaled / _one_for_zero(np.sqrt((scaled * scaled).sum(axis=1)))[:, None]
     return X
+
+
+def with_unit_rows(X: Any) -> Any:
+    """X itself if its rows have length one (or zero) already, up to rounding; else a normalised copy.
+
+    So training data that were normalised once, a mapped store for example, are used where they are. Not for prediction,
+    where the last bit of a row must not depend on the rows beside it.
+
+    Parameters
+    ----------
+    X : CSR matrix or array, or ndarray, of shape (n_samples, n_features)
+        Rows.
+
+    Returns
+    -------
+    X : as the input, of shape (n_samples, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.data.normalize import with_unit_rows
+    >>> X = np.array([[0.6, 0.8], [0.0, 0.0]])
+    >>> with_unit_rows(X) is X, with_unit_rows(2 * X).round(6).tolist()
+    (True, [[0.6, 0.8], [0.0, 0.0]])
+    """
+    return X if _has_unit_rows(X) else l2_normalize_rows(X)
+
+
+def _has_unit_rows(X: Any) -> bool:
+    """Whether all squared norms are 1 or 0 up to UNIT_TOLERANCE, found a block of rows at a time."""
+    if sp.issparse(X) and not X.has_canonical_format:
+        return False
+    n_values = X.nnz if sp.issparse(X) else X.size
+    rows_a_block = max(1, BLOCK_ENTRIES * X.shape[0] // max(1, n_values))
+    for start in range(0, X.shape[0], rows_a_block):
+        block = X[start : start + rows_a_block]
+        if sp.issparse(block):
+            squares = np.asarray(block.astype(np.float64).power(2).sum(axis=1)).ravel()
+        else:
+            squares = np.square(block, dtype=np.float64).sum(axis=1)
+        if not np.all((np.abs(squares - 1) <= UNIT_TOLERANCE) | (squares == 0)):
+            return False
+    return True
 
 
 def _normalize_csr(data: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> None:

@@ -23,7 +23,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from widemargin.data.normalize import l2_normalize_rows
+from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._parameters import (
@@ -191,7 +191,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             )
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        result = self._solve(l2_normalize_rows(X) if self.normalize else X, targets, sample_weight)
+        result = self._solve(with_unit_rows(X) if self.normalize else X, targets, sample_weight)
         self._keep(result, targets)
         self._warn(result)
         return self
