@@ -71,7 +71,7 @@ sanitize: $(VENV)/.installed-test ## run the C++ tests under ASan and UBSan
 CLANG ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
 FUZZ_SHARE = $$(( $(FUZZ_SECONDS) / 3 ))
 fuzz: $(VENV)/.installed-fuzz ## fuzz the readers of text and models for FUZZ_SECONDS (600)
-	@mkdir -p build/fuzz/found
+	@mkdir -p build/fuzz/found fuzz/failures
 	@if [ -n "$(CLANG)" ]; then \
 	  $(CLANG) -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Icpp \
 	    fuzz/fuzz_text_reader.cpp -pthread -o build/fuzz/text_reader && \
