@@ -107,7 +107,7 @@ def test_evaluate_agrees_with_a_brute_force_precision(data, data_file, model_fol
 
 
 def test_evaluate_prints_a_table(model_folder, data_file):
-    assert "precision @1/3/5" in invoke("evaluate", model_folder, data_file).stdout
+    assert "precision @1/3" in invoke("evaluate", model_folder, data_file).stdout
 
 
 def test_predict_prints_the_best_labels_by_name(data, data_file, model_folder):

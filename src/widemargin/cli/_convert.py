@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from widemargin.cli._console import print_json, print_table
+from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.data.load import load_data
 from widemargin.data.save import save_data
 
@@ -22,7 +22,8 @@ def run(
     as_json: bool,
 ) -> None:
     """Read one format, write another, and report what went through."""
-    dataset = load_data(source, label_names=labels, feature_names=features, **options)
+    with short_warnings():
+        dataset = load_data(source, label_names=labels, feature_names=features, **options)
     written = save_data(target, dataset)
     summary = {
         "from": str(source),
@@ -36,7 +37,7 @@ def run(
     if as_json:
         print_json(summary)
     else:
-        print_table(f"{source} → {target}", [(name, _text(value)) for name, value in summary.items()])
+        print_table(f"{source} to {target}", [(name, _text(value)) for name, value in summary.items()])
 
 
 def _text(value: object) -> str:

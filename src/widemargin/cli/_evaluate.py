@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,23 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin import metrics
-from widemargin.cli._console import print_json, print_table
-from widemargin.data.load import Dataset, load_data
+from widemargin.cli._console import print_json, print_table, short_warnings
+from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
+from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.persistence import load
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["evaluate_model", "run"]
 
+DEPTHS = [1, 3, 5]
 RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
 
 
 def run(
     model_folder: Path,
     data: Path,
-    depths: str,
+    depths: str | None,
     propensity: dict[str, float],
     jobs: int,
     *,
@@ -31,15 +34,17 @@ def run(
     as_json: bool,
 ) -> None:
     """Load, predict, measure and report."""
-    ks = parse_depths(depths)
+    ks = DEPTHS if depths is None else parse_depths(depths)
     model = load(model_folder)
     model.n_jobs = jobs
-    dataset = load_data(data, n_features=model.n_features_in_, zero_based=zero_based)
-    if dataset.Y is None:
-        raise DataFormatError(
-            "the data have no labels", path=str(data), remedy="evaluate needs rows with their labels; see predict"
-        )
-    values = evaluate_model(model, dataset, ks, **propensity)
+    with short_warnings():
+        ks = depths_within(ks, len(model.classes_), given=depths is not None)
+        dataset = load_for_model(model, data, zero_based)
+        if dataset.Y is None:
+            raise DataFormatError(
+                "the data have no labels", path=str(data), remedy="evaluate needs rows with their labels; see predict"
+            )
+        values = evaluate_model(model, dataset, ks, **propensity)
     if as_json:
         print_json({"rows": int(dataset.X.shape[0])} | values)
     else:
@@ -47,24 +52,34 @@ def run(
 
 
 def parse_depths(text: str) -> list[int]:
-    """The numbers of `--k 1,3,5`."""
+    """The numbers of `--k 1,3,5`, ascending and each once."""
     try:
-        ks = [int(part) for part in text.split(",")]
+        ks = sorted({int(part) for part in text.split(",")})
     except ValueError:
         ks = []
-    if not ks or min(ks) < 1:
+    if not ks or ks[0] < 1:
         raise ValueError(f"--k takes whole numbers from 1 separated by commas, such as 1,3,5; got {text!r}")
     return ks
+
+
+def depths_within(ks: list[int], n_labels: int, *, given: bool) -> list[int]:
+    """Those depths at which there is a label; ones that the user gave are not left out without a word."""
+    within = [k for k in ks if k <= n_labels]
+    left_out = ", ".join(str(k) for k in ks if k > n_labels)
+    if not within:
+        raise ValueError(f"--k {left_out} is more than the {n_labels:,} labels of the model; give a smaller number")
+    if given and left_out:
+        warnings.warn(f"--k {left_out} is left out: the model has {n_labels:,} labels", UserWarning, stacklevel=2)
+    return within
 
 
 def evaluate_model(
     model: Any, dataset: Dataset, ks: list[int], *, propensity_a: float = 0.55, propensity_b: float = 1.5
 ) -> dict[str, Any]:
-    """Metrics by name; those at several depths as `{"1": …, "3": …}`."""
+    """Metrics by name; those at several depths, none above the number of labels, as `{"1": …, "3": …}`."""
     X = dataset.X
     if model.kind_ != "multilabel":
-        ks = [k for k in ks if k <= len(model.classes_)]
-        return {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, dataset.Y, ks))}
+        return {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes_of_rows(model, dataset), ks))}
     truth = truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
     counts = np.zeros(truth.shape[1])
@@ -83,38 +98,17 @@ def evaluate_model(
     return {name: _by_depth(ks, values) for name, values in at_depth.items()} | f1
 
 
-def top_k_accuracies(model: Any, X: Any, y: Any, ks: list[int]) -> Any:
+def top_k_accuracies(model: Any, X: Any, classes: Any, ks: list[int]) -> Any:
     """Top-k accuracy with expected ties, in blocks of rows; only lists of all classes always show where a tie ends."""
     n_rows, n_classes = X.shape[0], len(model.classes_)
     rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
     hits = np.zeros(len(ks))
     for start in range(0, n_rows, rows_per_block):
-        rows, truth = X[start : start + rows_per_block], y[start : start + rows_per_block]
-        hits += len(truth) * np.asarray(
-            metrics.top_k_accuracy(truth, model.predict_topk(rows, n_classes), ks, n_labels=n_classes)
-        )
+        rows, truth = X[start : start + rows_per_block], classes[start : start + rows_per_block]
+        top = model.predict_topk(rows, n_classes)
+        by_number = (top.indices, top.scores, top.indices)
+        hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
     return hits / n_rows
-
-
-def truth_in_model_columns(model: Any, dataset: Dataset) -> Any:
-    """The true labels as an indicator that begins with the model's labels, matched by name where there are names.
-
-    A label that the model does not know keeps a column of its own at the end: it is a miss, not nothing.
-    """
-    Y, n_labels = sp.csr_array(dataset.Y), len(model.classes_)
-    known = [str(name) for name in model.classes_.tolist()]
-    if model.classes_.dtype.kind not in "iu" and dataset.label_names is not None and dataset.label_names != known:
-        place = {name: column for column, name in enumerate(known)}
-        new = {name: n_labels + i for i, name in enumerate(n for n in dataset.label_names if n not in place)}
-        columns = np.array([place.get(name, new.get(name)) for name in dataset.label_names], dtype=np.int64)
-        return sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
-    if Y.shape[1] != n_labels:
-        raise DataFormatError(
-            f"the data have {Y.shape[1]:,} labels and the model {n_labels:,}",
-            path=dataset.path,
-            remedy="evaluate data with the same label columns as in training, or name the labels of both",
-        )
-    return Y
 
 
 def _with_columns(Y: Any, n_columns: int) -> Any:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from widemargin.data.load import load_data
+from widemargin.cli._console import short_warnings
+from widemargin.cli._truth import load_for_model
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.persistence import load
@@ -26,7 +27,9 @@ def run(
     """Write a line for each row; a file appears under its name only when it is complete."""
     model = load(model_folder)
     model.n_jobs = jobs
-    rows = load_data(data, n_features=model.n_features_in_, zero_based=zero_based).X
+    with short_warnings():
+        rows = load_for_model(model, data, zero_based).X
+    k = min(k, len(model.classes_))  # missing places are not printed
     line_of = _json_line if as_json else _text_line
     with _output(out) as stream:
         for start in range(0, rows.shape[0], ROWS_PER_BLOCK):

@@ -32,8 +32,8 @@ def run(
 ) -> None:
     """Read, train, save and report."""
     check_writable(out)
-    dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
     with short_warnings():
+        dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
         model, seconds = train_model(dataset, method, parameters)
     save(model, out)
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
@@ -56,6 +56,8 @@ def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tu
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     if dataset.label_names is not None and model.kind_ == "multilabel":
         model.set_label_names(dataset.label_names)
+    if dataset.index_base:
+        model.index_base_ = dict(dataset.index_base)
     if dataset.feature_names is not None:
         model.set_feature_names(dataset.feature_names)
     return model, seconds

@@ -170,7 +170,10 @@ def predict(
 def evaluate(
     model: Model,
     data: Data,
-    k: Annotated[str, typer.Option("--k", "-k", help="Depths of the ranking, separated by commas.")] = "1,3,5",
+    k: Annotated[
+        str | None,
+        typer.Option("--k", "-k", help="Depths of the ranking, separated by commas.", show_default="1,3,5"),
+    ] = None,
     propensity_a: Annotated[float, typer.Option("--propensity-a", help="A of Jain's propensities.")] = 0.55,
     propensity_b: Annotated[float, typer.Option("--propensity-b", help="B of Jain's propensities.")] = 1.5,
     jobs: Jobs = 1,

@@ -12,18 +12,20 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from widemargin.data.arrays import NPY_MAGIC, ZIP_MAGIC, read_matrix, read_npz
 from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.data.names import NamesLike, check_names, find_label_names, read_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import is_store, open_store
-from widemargin.data.svmlight import read_svmlight
+from widemargin.data.svmlight import read_svmlight_with_base
 from widemargin.data.text import ZeroBased
-from widemargin.data.xmc import read_xmc
+from widemargin.data.xmc import read_xmc_with_base
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["Dataset", "Format", "load_data", "recognize_format"]
@@ -48,6 +50,9 @@ class Dataset:
         Names of the columns of Y and X, where they are known.
     path : str
         Where the data came from.
+    index_base : dict of str to int
+        Number of the first feature, 0 or 1, by text format, where the file told or the caller said it: what further
+        files of the same kind are to be read with.
 
     Examples
     --------
@@ -62,6 +67,7 @@ class Dataset:
     label_names: list[str] | None
     feature_names: list[str] | None
     path: str
+    index_base: dict[str, int] = field(default_factory=dict)
 
 
 def recognize_format(path: PathLike) -> Format:
@@ -141,8 +147,9 @@ def load_data(
     y_path : str or path, optional
         The labels of a `.npy` or `.npz` matrix; by default `Y…` or `y…` next to a file that is called `X…`.
     label_names, feature_names : path or sequence of str, optional
-        Names, or a file of them. Without label names, `labels.txt` next to the data is used if it has a name for each
-        label.
+        Names, or a file of them. Without label names, `<name>_labels.txt` or `labels.txt` next to the data is used if
+        it has a name for each label. Labels of svmlight are numbers: the first name is that of label 0. Label names
+        must differ; rows with one label each have no numbered labels and take no names.
     multilabel : bool, optional
         For svmlight: whether rows have lists of labels; by default, whether a row has other than one label.
     n_features : int, optional
@@ -170,27 +177,30 @@ def load_data(
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format must be 'auto' or one of {FORMATS}, got {format!r}")
     chosen = recognize_format(path) if format == "auto" else format
-    name = os.fspath(path)
-    found_labels: NamesLike | None = None
-    found_features: NamesLike | None = None
     if chosen == "store":
         # Verified, since what comes out of here goes straight to kernels that trust their indices.
         store = open_store(path, verify=True)
-        X, Y, found_labels, found_features = store.X, store.Y, store.label_names, store.feature_names
+        found = _Found(store.X, store.Y, label_names=store.label_names, feature_names=store.feature_names)
     elif chosen in ("npy", "npz"):
-        X, Y = _load_arrays(path, chosen, y_path)
-    elif chosen == "xmc":
-        X, Y = read_xmc(path, zero_based=zero_based, indices=indices, n_threads=n_threads)
+        found = _Found(*_load_arrays(path, chosen, y_path))
     else:
-        options = {"n_features": n_features, "zero_based": zero_based, "indices": indices, "n_threads": n_threads}
-        X, Y, classes = _load_svmlight(path, multilabel, options)
-        found_labels = None if Y.ndim == 1 else [str(value) for value in classes.tolist()]
-    if normalize:
-        X = l2_normalize_rows(X, copy=chosen == "store")
-    n_labels = Y.shape[1] if Y is not None and Y.ndim == 2 else None
-    labels = _names(label_names, n_labels, name) or found_labels or _neighbouring_names(path, n_labels)
-    features = _names(feature_names, X.shape[1], name) or found_features
-    return Dataset(X, Y, None if labels is None else list(labels), None if features is None else list(features), name)
+        options = {"zero_based": zero_based, "indices": indices, "n_threads": n_threads}
+        found = _load_xmc(path, options) if chosen == "xmc" else _load_svmlight(path, multilabel, n_features, options)
+    labels = _label_names(label_names, found, path)
+    features = _names(feature_names, found.X.shape[1], os.fspath(path)) or found.feature_names
+    X = l2_normalize_rows(found.X, copy=chosen == "store") if normalize else found.X
+    return Dataset(X, found.Y, labels, features, os.fspath(path), dict(found.index_base))
+
+
+class _Found(NamedTuple):
+    """What a format's own reader gives; `classes` are the numbers that stand for the columns of Y in svmlight."""
+
+    X: Any
+    Y: Any
+    classes: Any = None
+    label_names: list[str] | None = None
+    feature_names: list[str] | None = None
+    index_base: Mapping[str, int] = MappingProxyType({})
 
 
 def _load_arrays(path: PathLike, chosen: str, y_path: PathLike | None) -> tuple[Any, Any]:
@@ -215,19 +225,25 @@ def _neighbouring_labels(path: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _load_svmlight(path: PathLike, multilabel: bool | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
-    if multilabel is not None:
-        return read_svmlight(path, multilabel=multilabel, **options)
+def _load_xmc(path: PathLike, options: dict[str, Any]) -> _Found:
+    X, Y, base = read_xmc_with_base(path, **options)
+    # Only a file that is known to count from 1 says something about the next one: 0 is the rule of the format.
+    return _Found(X, Y, index_base={"xmc": base} if base else {})
+
+
+def _load_svmlight(path: PathLike, multilabel: bool | None, n_features: int | None, options: dict[str, Any]) -> _Found:
+    options = {"n_features": n_features, **options}
     try:
-        return read_svmlight(path, multilabel=False, **options)
+        data, base = read_svmlight_with_base(path, multilabel=bool(multilabel), **options)
     except DataFormatError as error:
         # The remedy of a row with a list of labels, or with none.
-        if error.remedy is None or "multilabel=True" not in error.remedy:
+        if multilabel is not None or error.remedy is None or "multilabel=True" not in error.remedy:
             raise
-    return read_svmlight(path, multilabel=True, **options)
+        data, base = read_svmlight_with_base(path, multilabel=True, **options)
+    return _Found(data.X, data.y, None if data.y.ndim == 1 else data.classes, index_base={"svmlight": base})
 
 
-def _names(given: PathLike | NamesLike | None, expected: int | None, path: str) -> list[str] | None:
+def _names(given: PathLike | NamesLike | None, expected: int, path: str) -> list[str] | None:
     if given is None:
         return None
     if isinstance(given, str | os.PathLike):
@@ -235,8 +251,39 @@ def _names(given: PathLike | NamesLike | None, expected: int | None, path: str) 
     return check_names(given, expected, path)
 
 
-def _neighbouring_names(path: PathLike, n_labels: int | None) -> list[str] | None:
-    """Names from a file next to the data, if it has one for each label: it may belong to other data."""
-    found = find_label_names(path) if n_labels is not None else None
-    names = None if found is None else read_names(found)
-    return names if names is not None and len(names) == n_labels else None
+def _label_names(given: PathLike | NamesLike | None, found: _Found, path: PathLike) -> list[str] | None:
+    """A name for each column of Y: those given, those in the data, those next to the data, or svmlight's numbers."""
+    n_labels = found.Y.shape[1] if found.Y is not None and found.Y.ndim == 2 else None
+    if given is not None:
+        return _given_label_names(given, found, n_labels, path)
+    if n_labels is None:
+        return found.label_names
+    if found.label_names is not None:
+        return check_names(found.label_names, n_labels, os.fspath(path), distinct=True)
+    file = find_label_names(path)
+    names = None if file is None else _names_of_columns(read_names(file), found.classes)
+    if names is not None and len(names) == n_labels:  # otherwise they belong to other data
+        return check_names(names, n_labels, os.fspath(file or path), distinct=True)
+    return None if found.classes is None else [str(number) for number in found.classes.tolist()]
+
+
+def _given_label_names(given: PathLike | NamesLike, found: _Found, n_labels: int | None, path: PathLike) -> list[str]:
+    if n_labels is None:
+        raise DataFormatError(
+            "label names were given, but the rows have one label each, or none, and no numbered labels",
+            path=os.fspath(path),
+            remedy="leave the names out: such labels are their own names",
+        )
+    names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]
+    by_number = _names_of_columns(names, found.classes)
+    where = os.fspath(given) if isinstance(given, str | os.PathLike) else os.fspath(path)
+    return check_names(names if by_number is None else by_number, n_labels, where, distinct=True)
+
+
+def _names_of_columns(names: list[str], classes: Any) -> list[str] | None:
+    """The names in the order of the columns; in svmlight a label is a number, and name 0 is that of label 0."""
+    if classes is None:
+        return names
+    if classes.dtype.kind not in "iu" or len(classes) == 0 or classes[0] < 0 or classes[-1] >= len(names):
+        return None
+    return [names[number] for number in classes.tolist()]

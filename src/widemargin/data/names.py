@@ -9,11 +9,12 @@ from pathlib import Path
 from widemargin.data.files import PathLike, atomic_file, open_input
 from widemargin.exceptions import DataFormatError
 
-__all__ = ["NamesLike", "check_names", "find_label_names", "read_names", "write_names"]
+__all__ = ["NamesLike", "check_names", "find_label_names", "names_stem", "read_names", "write_names"]
 
 NamesLike = Iterable[str]
 # Looked for next to a data file, in this order: a file of its own first (tags_train.txt.gz -> tags_labels.txt).
 LABEL_FILES = ("labels.txt", "labels.tsv", "label_names.txt")
+DATA_ENDINGS = (".txt", ".svm", ".svmlight", ".libsvm", ".npz", ".npy")
 
 
 def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
@@ -85,18 +86,33 @@ def write_names(path: PathLike, names: NamesLike) -> None:
         file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
 
 
-def check_names(names: NamesLike, expected: int | None, path: str) -> list[str]:
-    """The names as a list of str; DataFormatError unless there are as many as expected."""
+def check_names(names: NamesLike, expected: int | None, path: str, *, distinct: bool = False) -> list[str]:
+    """The names as a list of str; DataFormatError unless they are as many as expected and, if asked, all different."""
     checked = [str(name) for name in names]
     if expected is not None and len(checked) != expected:
         raise DataFormatError(f"there are {len(checked)} names for {expected} columns", path=path)
+    if distinct and len(set(checked)) != len(checked):
+        first: dict[str, int] = {}
+        for column, name in enumerate(checked):
+            if first.setdefault(name, column) != column:
+                raise DataFormatError(
+                    f"the labels {first[name]} and {column} (counted from 0) have the same name, {name!r}",
+                    path=path,
+                    remedy="give each label a name of its own",
+                )
     return checked
+
+
+def names_stem(path: PathLike) -> str:
+    """The name of a data file without the endings of its format: `a.1.txt.gz` gives `a.1`."""
+    name = Path(path).name.removesuffix(".gz")
+    return next((name.removesuffix(ending) for ending in DATA_ENDINGS if name.endswith(ending)), name)
 
 
 def find_label_names(path: PathLike) -> Path | None:
     """The file of label names that belongs to a data file: `<prefix>_labels.txt` or `labels.txt` next to it."""
     data = Path(path)
-    stem = data.name.split(".")[0]
+    stem = names_stem(data)
     prefixes = [stem] if "_" not in stem else [stem, stem.rsplit("_", 1)[0]]
     candidates = [f"{prefix}_{name}" for prefix in prefixes for name in LABEL_FILES]
     return next((data.with_name(name) for name in [*candidates, *LABEL_FILES] if data.with_name(name).is_file()), None)

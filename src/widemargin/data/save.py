@@ -6,11 +6,12 @@
     any other name      a store folder
 
 Names of labels lie in a store itself; for the other formats they go to `<name>_labels.txt` next to the file, where
-`load_data` finds them.
+`load_data` finds them. A file of that name with other names in it is not replaced: nothing is written then.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,10 +21,11 @@ import scipy.sparse as sp
 from widemargin.data.arrays import write_npz
 from widemargin.data.files import PathLike
 from widemargin.data.load import Dataset, Format
-from widemargin.data.names import write_names
+from widemargin.data.names import names_stem, read_names, write_names
 from widemargin.data.store import write_store
 from widemargin.data.svmlight import write_svmlight
 from widemargin.data.xmc import write_xmc
+from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import encode_targets
 
 __all__ = ["format_of_name", "save_data"]
@@ -92,16 +94,33 @@ def save_data(path: PathLike, dataset: Dataset) -> Format:
         names = {"label_names": labels, "feature_names": dataset.feature_names}
         write_store(path, dataset.X, dataset.Y, **names, overwrite=os.path.exists(path))
         return chosen
-    if chosen == "npz":
-        write_npz(path, dataset.X, dataset.Y)
-    elif chosen == "svmlight":
-        Y = np.zeros(dataset.X.shape[0]) if dataset.Y is None else dataset.Y
-        write_svmlight(path, dataset.X, Y)
-    else:
+    Y = dataset.Y
+    if chosen == "xmc":
         Y, labels = _indicator(dataset)
-        write_xmc(path, dataset.X, Y)
-    _write_sidecars(Path(path), labels, dataset.feature_names)
+    elif chosen == "svmlight":
+        _check_svmlight_labels(dataset)
+    sidecars = _sidecars(Path(path), labels, dataset.feature_names)
+    write = write_npz if chosen == "npz" else write_svmlight if chosen == "svmlight" else write_xmc
+    write(path, dataset.X, Y)
+    for file, lines in sidecars.items():
+        write_names(file, lines)
     return chosen
+
+
+def _check_svmlight_labels(dataset: Dataset) -> None:
+    """Every line of svmlight begins with numbers."""
+    if dataset.Y is None:
+        raise DataFormatError(
+            "the rows have no labels, which svmlight cannot say",
+            path=dataset.path,
+            remedy="write a .txt or .npz file, or a store",
+        )
+    if dataset.Y.ndim == 1 and dataset.Y.dtype.kind not in "biuf":
+        raise DataFormatError(
+            "the labels are not numbers, which svmlight needs",
+            path=dataset.path,
+            remedy="write a .txt or .npz file, or a store",
+        )
 
 
 def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
@@ -118,9 +137,13 @@ def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
     return Y, [str(name) for name in targets.classes.tolist()]
 
 
-def _write_sidecars(path: Path, labels: list[str] | None, features: list[str] | None) -> None:
-    """Names next to the file, so that nothing is lost on the way."""
-    stem = path.name.split(".")[0]
-    for kind, names in (("labels", labels), ("features", features)):
-        if names is not None:
-            write_names(path.with_name(f"{stem}_{kind}.txt"), names)
+def _sidecars(path: Path, labels: list[str] | None, features: list[str] | None) -> dict[Path, list[str]]:
+    """Files of names to write next to the data, so that nothing is lost; one with other names is not replaced."""
+    stem = names_stem(path)
+    wanted = {path.with_name(f"{stem}_labels.txt"): labels, path.with_name(f"{stem}_features.txt"): features}
+    sidecars = {file: names for file, names in wanted.items() if names is not None}
+    for file, names in sidecars.items():
+        if os.path.lexists(file) and read_names(file) != names:
+            message = f"the names of {path.name} belong here, but the file has others; remove it or choose another name"
+            raise FileExistsError(errno.EEXIST, message, str(file))
+    return sidecars

@@ -26,7 +26,7 @@ from widemargin.data.xmc import check_features, check_indicator, make_csr, write
 from widemargin.exceptions import DataFormatError
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
-__all__ = ["SvmlightData", "read_svmlight", "write_svmlight"]
+__all__ = ["SvmlightData", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]
 
 BLOCK_LABELS = 1 << 16  # labels that are worked on at a time
 SPREAD_FOR_TABLE = 4  # labels in a range of at most so many times their number are looked up in a table
@@ -108,19 +108,39 @@ def read_svmlight(
         text_format, zero_based=zero_based, indices=indices, n_features=n_features, max_nonzeros=_max_nonzeros
     )
     parsed = parse_file(path, options, dtype=dtype, n_threads=n_threads, engine=_engine)
+    data, _ = _from_parsed(path, parsed, options)
+    return data._replace(X=l2_normalize_rows(data.X, copy=False)) if normalize else data
+
+
+def read_svmlight_with_base(
+    path: PathLike,
+    *,
+    multilabel: bool,
+    n_features: int | None,
+    zero_based: ZeroBased,
+    indices: str,
+    n_threads: int | None,
+) -> tuple[SvmlightData, int]:
+    """As `read_svmlight`, and the number of the first feature, 0 or 1, that was given or found."""
+    text_format = TextFormat.SVMLIGHT_MULTILABEL if multilabel else TextFormat.SVMLIGHT
+    options = make_options(text_format, zero_based=zero_based, indices=indices, n_features=n_features)
+    parsed = parse_file(path, options, dtype=np.float32, n_threads=n_threads)
+    return _from_parsed(path, parsed, options)
+
+
+def _from_parsed(path: PathLike, parsed: ParsedText, options: TextOptions) -> tuple[SvmlightData, int]:
+    """The arrays, around those of the parser, and the number of the first feature."""
     base = options.base if options.base is not None else _detect_base(path, parsed, options)
     warn_about_disorder(path, parsed)
     parsed.indices -= base
-    n_columns = n_features if n_features is not None else max(0, parsed.max_feature + 1 - base)
+    n_columns = options.n_features if options.n_features is not None else max(0, parsed.max_feature + 1 - base)
     X = make_csr(parsed.data, parsed.indices, parsed.indptr, (len(parsed.indptr) - 1, n_columns))
-    if normalize:
-        X = l2_normalize_rows(X, copy=False)
-    if not multilabel:
+    if options.format is TextFormat.SVMLIGHT:
         values = _as_integers(parsed.labels)
-        return SvmlightData(X, values, np.unique(values))
+        return SvmlightData(X, values, np.unique(values)), base
     classes, columns = _classes_and_columns(parsed.labels)
     ones = np.ones(len(columns), dtype=np.float32)
-    return SvmlightData(X, make_csr(ones, columns, parsed.label_indptr, (X.shape[0], len(classes))), classes)
+    return SvmlightData(X, make_csr(ones, columns, parsed.label_indptr, (X.shape[0], len(classes))), classes), base
 
 
 def _detect_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:

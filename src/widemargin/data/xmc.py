@@ -23,9 +23,9 @@ from widemargin.data.files import PathLike, Writable, atomic_file
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.text import Engine, ZeroBased, make_options, parse_file, warn_about_disorder
 from widemargin.exceptions import DataFormatError, DataFormatWarning
-from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat
+from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
-__all__ = ["check_features", "check_indicator", "read_xmc", "write_rows", "write_xmc"]
+__all__ = ["check_features", "check_indicator", "read_xmc", "read_xmc_with_base", "write_rows", "write_xmc"]
 
 ENTRIES_A_WRITE = 1 << 16  # features that are turned into text at a time: about 1 MB
 
@@ -90,6 +90,20 @@ def read_xmc(
     """
     options = make_options(TextFormat.XMC, zero_based=zero_based, indices=indices, max_nonzeros=_max_nonzeros)
     parsed = parse_file(path, options, dtype=dtype, n_threads=n_threads, engine=_engine)
+    X, Y, _ = _from_parsed(path, parsed, options)
+    return (l2_normalize_rows(X, copy=False) if normalize else X), Y
+
+
+def read_xmc_with_base(
+    path: PathLike, *, zero_based: ZeroBased, indices: str, n_threads: int | None
+) -> tuple[Any, Any, int]:
+    """As `read_xmc`, and the number of the first feature and label, 0 or 1, that was given or found."""
+    options = make_options(TextFormat.XMC, zero_based=zero_based, indices=indices)
+    return _from_parsed(path, parse_file(path, options, dtype=np.float32, n_threads=n_threads), options)
+
+
+def _from_parsed(path: PathLike, parsed: ParsedText, options: TextOptions) -> tuple[Any, Any, int]:
+    """The matrices, around the arrays of the parser, and the number of the first feature and label."""
     base = options.base if options.base is not None else _detect_base(path, parsed)
     warn_about_disorder(path, parsed)
     if base:
@@ -98,7 +112,7 @@ def read_xmc(
     X = make_csr(parsed.data, parsed.indices, parsed.indptr, (parsed.n_samples, parsed.n_features))
     ones = np.ones(len(parsed.labels), dtype=np.float32)
     Y = make_csr(ones, parsed.labels, parsed.label_indptr, (parsed.n_samples, parsed.n_labels))
-    return (l2_normalize_rows(X, copy=False) if normalize else X), Y
+    return X, Y, base
 
 
 def make_csr(
@@ -131,7 +145,7 @@ def _detect_base(path: PathLike, parsed: ParsedText) -> int:
         f"{os.fspath(path)} is read as one-based, since {kind} {count} occurs (line {line}) and no index 0; "
         "pass zero_based=False to say so",
         DataFormatWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
     return 1
 

@@ -39,6 +39,8 @@ class StoredLinearModel(BaseEstimator):
             "status": self.status_.value,
             "checks_feature_names": hasattr(self, "feature_names_in_"),
         }
+        if hasattr(self, "index_base_"):
+            attributes["index_base"] = dict(self.index_base_)
         arrays = {
             "coef": self.coef_,
             "intercept": self.intercept_,
@@ -84,6 +86,8 @@ class StoredLinearModel(BaseEstimator):
         if state.feature_names is not None:
             attribute = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"
             setattr(self, attribute, np.array(state.feature_names, dtype=object))
+        if "index_base" in attributes:
+            self.index_base_ = _index_base(attributes["index_base"])
         _check_shapes(self)
 
 
@@ -92,6 +96,13 @@ def _check_shapes(model: Any) -> None:
     expected = 1 if model.kind_ == "binary" else len(model.classes_)
     if n_outputs != expected or model.coef_.shape != (n_outputs, model.n_features_in_):
         raise ValueError(f"weights of shape {model.coef_.shape} do not fit {len(model.classes_)} labels")
+
+
+def _index_base(value: Any) -> dict[str, int]:
+    """Number of the first feature by text format, as `Dataset.index_base` has it."""
+    if not isinstance(value, dict) or any(type(base) is not int or base not in (0, 1) for base in value.values()):
+        raise ValueError(f"index_base is {value!r}")
+    return dict(value)
 
 
 def _dtype_name(classes: npt.NDArray[Any]) -> str:

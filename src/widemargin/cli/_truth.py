@@ -1,0 +1,123 @@
+"""The labels of a data file in terms of a model: matched by name, with unknown ones kept as misses.
+
+A file and a model need not have the same form of labels: svmlight holds the label numbers that occur, the Extreme
+Classification Repository columns, arrays the labels themselves. What cannot be matched is an error, and what is
+matched in part a warning with a count: a label that does not fit must not look like a bad model.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.data.load import Dataset, load_data, recognize_format
+from widemargin.data.text import ZeroBased
+from widemargin.exceptions import DataFormatError, DataFormatWarning
+
+__all__ = ["classes_of_rows", "load_for_model", "truth_in_model_columns"]
+
+UNKNOWN = -1
+
+
+def load_for_model(model: Any, data: Path, zero_based: ZeroBased) -> Dataset:
+    """Rows of a file for a model: its number of features, form of labels and, unless told, its index base."""
+    if zero_based == "auto":
+        base = getattr(model, "index_base_", {}).get(recognize_format(data))
+        zero_based = "auto" if base is None else base == 0
+    # A model with one label a row reads any file: lists of one label each may be matched by name.
+    multilabel = True if model.kind_ == "multilabel" else None
+    dataset = load_data(data, n_features=model.n_features_in_, zero_based=zero_based, multilabel=multilabel)
+    n_rows, n_features = dataset.X.shape
+    if n_rows == 0:
+        raise DataFormatError("the data have no rows", path=str(data), remedy="give at least one")
+    if n_features != model.n_features_in_:
+        raise DataFormatError(
+            f"the rows have {n_features:,} features and the model {model.n_features_in_:,}",
+            path=str(data),
+            remedy="give rows with the same features as in training",
+        )
+    return dataset
+
+
+def classes_of_rows(model: Any, dataset: Dataset) -> Any:
+    """For a model with one label a row: the number of each row's class in `classes_`, −1 for one it does not know."""
+    y = dataset.Y
+    if y.ndim == 2:
+        y = _only_labels(dataset)
+    known = model.classes_.tolist()
+    values = y.tolist()
+    if (y.dtype.kind in "biuf") != (model.classes_.dtype.kind in "biuf"):  # one has names where the other has numbers
+        known, values = [str(label) for label in known], [str(label) for label in values]
+    place = {label: number for number, label in enumerate(known)}
+    classes = np.array([place.get(label, UNKNOWN) for label in values], dtype=np.int64)
+    unknown = {label for label, number in zip(values, classes.tolist(), strict=True) if number == UNKNOWN}
+    _report_unknown(dataset, sorted(map(str, unknown)), len(set(values)), known)
+    return classes
+
+
+def _only_labels(dataset: Dataset) -> Any:
+    """The name of each row's label, of a file with lists of labels that all have one."""
+    Y = sp.csr_array(dataset.Y)
+    counts = np.diff(Y.indptr)
+    if np.any(counts != 1):
+        row = int(np.argmax(counts != 1))
+        raise DataFormatError(
+            f"the model gives one label a row, but the file has lists of labels: row {row} (counted from 0) has "
+            f"{counts[row]}",
+            path=dataset.path,
+            remedy="evaluate on rows with one label each, or train on lists of labels",
+        )
+    names = dataset.label_names or [str(column) for column in range(Y.shape[1])]
+    return np.array(names, dtype=object)[Y.indices]
+
+
+def truth_in_model_columns(model: Any, dataset: Dataset) -> Any:
+    """The true labels as an indicator that begins with the model's labels, matched by name where there are names.
+
+    A label that the model does not know keeps a column of its own at the end: it is a miss, not nothing.
+    """
+    if dataset.Y.ndim != 2:
+        raise DataFormatError(
+            "the model gives lists of labels, but the file has one label a row",
+            path=dataset.path,
+            remedy="evaluate on rows with lists of labels, or train on rows with one label each",
+        )
+    Y, n_labels = sp.csr_array(dataset.Y), len(model.classes_)
+    known, names = [str(name) for name in model.classes_.tolist()], dataset.label_names
+    # Numbers as names, which svmlight always has, are those of a model's columns without names.
+    has_names = model.classes_.dtype.kind not in "iu"
+    if names is not None and names != known and (has_names or all(name.isdecimal() for name in names)):
+        place = {name: column for column, name in enumerate(known)}
+        new = {name: n_labels + i for i, name in enumerate(n for n in names if n not in place)}
+        _report_unknown(dataset, list(new), len(names), known)
+        columns = np.array([place.get(name, new.get(name)) for name in names], dtype=np.int64)
+        return sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
+    if Y.shape[1] != n_labels:
+        raise DataFormatError(
+            f"the data have {Y.shape[1]:,} labels and the model {n_labels:,}",
+            path=dataset.path,
+            remedy="evaluate data with the same label columns as in training, or name the labels of both",
+        )
+    return Y
+
+
+def _report_unknown(dataset: Dataset, unknown: list[str], n_labels: int, known: list[Any]) -> None:
+    """An error when the model knows none of the labels, a warning when it does not know some."""
+    if not unknown:
+        return
+    if len(unknown) == n_labels:
+        raise DataFormatError(
+            f"the model knows none of the labels; the file has {unknown[0]!r}, the model {str(known[0])!r}",
+            path=dataset.path,
+            remedy="name the labels of the file as those of the training data, in <name>_labels.txt next to it",
+        )
+    warnings.warn(
+        f"{dataset.path}: the model does not know {len(unknown):,} of {n_labels:,} labels, such as {unknown[0]!r}; "
+        "they count as misses",
+        DataFormatWarning,
+        stacklevel=2,
+    )
