@@ -9,7 +9,8 @@ Work is done in blocks: only `decision_function`, dense by contract, holds rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators._parameters import positive_integer
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.problems.linear_scores import LinearScorer
 
@@ -83,8 +85,9 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         n_labels = len(self.intercept_)
         needed_mb = X.shape[0] * n_labels * 8 / BYTES_PER_MB
         if needed_mb > self.memory_limit_mb:
+            size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
             raise MemoryError(
-                f"decision_function would make a dense array of {needed_mb:,.0f} MB ({X.shape[0]:,} rows × "
+                f"decision_function would make a dense array of {size} MB ({X.shape[0]:,} rows × "
                 f"{n_labels:,} labels), above memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the "
                 "best labels or label_scores for those of known labels, or raise memory_limit_mb"
             )
@@ -129,8 +132,8 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         TopK
             Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
         """
-        if k < 1:
-            raise ValueError(f"k is the number of labels wanted for each row and must be at least 1, got {k}")
+        if not positive_integer(k):
+            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
         if self.kind_ == "binary":
             indices, scores = _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
@@ -175,7 +178,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
-            True labels.
+            True labels; a row with a label that the model does not know is predicted wrongly.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -185,10 +188,17 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
         """
         if self.kind_of_fitted() == "multilabel":
-            y = self._encoding().indicator(y)
-            if not self.sparse_output_:
-                y = y.toarray()
+            return self._share_of_equal_sets(X, y, sample_weight)
         return float(super().score(X, y, sample_weight))
+
+    def _share_of_equal_sets(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """The score of a multi-label model; nothing is made dense."""
+        truth = self._encoding().indicator_with_unknown(y)
+        predicted = sp.csr_array(self.predict(X))
+        check_consistent_length(predicted, truth, sample_weight)
+        predicted = sp.csr_array((predicted.data, predicted.indices, predicted.indptr), shape=truth.shape)
+        differences = np.diff(sp.csr_array(truth != predicted).indptr)
+        return float(np.average(differences == 0, weights=sample_weight))
 
     def set_label_names(self, names: Sequence[str]) -> Self:
         """Name the labels of a model that was fitted on an indicator matrix.
@@ -196,7 +206,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         names : sequence of str of length n_labels
-            The names, in the order of the columns; they replace the column numbers in `classes_`.
+            The names, all different, in the order of the columns; they replace the column numbers in `classes_`.
 
         Returns
         -------
@@ -205,8 +215,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         """
         if self.kind_of_fitted() != "multilabel":
             raise ValueError("only the labels of a multi-label model are numbered columns; classes keep their names")
-        _check_names("label", names, len(self.classes_))
-        self.classes_ = np.array(list(names), dtype=object)
+        self.classes_ = _checked_names("label", names, len(self.classes_), distinct=True)
         return self
 
     def set_feature_names(self, names: Sequence[str]) -> Self:
@@ -215,7 +224,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         names : sequence of str of length n_features
-            The names, in the order of the columns of X.
+            The names, in the order of the columns of X; two features may have the same.
 
         Returns
         -------
@@ -224,8 +233,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             compared with those of new data.
         """
         check_is_fitted(self)
-        _check_names("feature", names, self.n_features_in_)
-        self.feature_names_ = np.array(list(names), dtype=object)
+        self.feature_names_ = _checked_names("feature", names, self.n_features_in_, distinct=False)
         return self
 
     def feature_name(self, index: int) -> str:
@@ -248,12 +256,39 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         return LabelEncoding(self.kind_, self.classes_)
 
     def _scorer(self) -> LinearScorer:
-        """The prediction index over the weights, made anew when they have changed."""
+        """The prediction index over the weights, made anew when they have changed.
+
+        Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
+        """
+        if any(part.flags.writeable for part in self._weight_arrays()):
+            return LinearScorer(self.coef_, self.intercept_)
         cached = _SCORERS.get(self)
         if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
             cached = (self.coef_, self.intercept_, LinearScorer(self.coef_, self.intercept_))
             _SCORERS[self] = cached
         return cached[2]
+
+    def _weight_arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays that hold `coef_` and `intercept_`."""
+        coef = self.coef_
+        return [*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), self.intercept_]
+
+    def _freeze_weights(self) -> None:
+        """Make the weights read-only: a change in place would go unseen; assign a new array instead."""
+        for part in self._weight_arrays():
+            part.setflags(write=False)
+
+    def _forget_old_data(self) -> None:
+        """Drop what was said about the data of an earlier fit and need not hold for these."""
+        if hasattr(self, "index_base_"):
+            del self.index_base_
+        if hasattr(self, "feature_names_") and len(self.feature_names_) != self.n_features_in_:
+            del self.feature_names_
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self._freeze_weights()  # copies and unpickled arrays are writeable
 
     def _score_blocks(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
         """Dense scores of successive row blocks, each within the memory limit."""
@@ -277,8 +312,14 @@ def _rank_two_classes(scores: npt.NDArray[np.float64], k: int) -> tuple[npt.NDAr
     return indices, ranked
 
 
-def _check_names(what: str, names: Sequence[str], n_expected: int) -> None:
-    if len(names) != n_expected:
-        raise ValueError(f"got {len(names):,} {what} names for {n_expected:,} {what}s; give one for each")
-    if len(set(names)) != len(names):
-        raise ValueError(f"{what} names must be distinct")
+def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) -> npt.NDArray[Any]:
+    """Names as an array of str objects; an error unless there is a string for each column."""
+    plain = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in plain):
+        raise ValueError(f"{what} names must be a sequence of strings, one for each {what}; got {names!r:.100}")
+    if len(plain) != n_expected:
+        raise ValueError(f"got {len(plain):,} {what} names for {n_expected:,} {what}s; give one for each")
+    if distinct and len(set(plain)) != len(plain):
+        name = next(name for name, count in Counter(plain).items() if count > 1)
+        raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
+    return np.array([str(name) for name in plain], dtype=object)

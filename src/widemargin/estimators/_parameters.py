@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_parameters", "nonnegative", "positive", "positive_integer", "positive_or_none"]
+__all__ = [
+    "boolean",
+    "check_parameters",
+    "jobs_or_none",
+    "nonnegative",
+    "positive",
+    "positive_integer",
+    "positive_or_none",
+]
 
 
 def positive(value: Any) -> bool:
@@ -31,15 +39,24 @@ def positive_or_none(value: Any) -> bool:
     return value is None or positive(value)
 
 
+def boolean(value: Any) -> bool:
+    """True or False."""
+    return isinstance(value, bool | np.bool_)
+
+
+def jobs_or_none(value: Any) -> bool:
+    """A whole number other than 0, or None."""
+    return value is None or (isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value != 0))
+
+
 def check_parameters(estimator: Any, **allowed: Callable[[Any], bool]) -> None:
     """Raise a ValueError that names the first parameter of `estimator` whose value its check does not allow."""
     for name, check in allowed.items():
         value = getattr(estimator, name)
         if not check(value):
             wanted = (check.__doc__ or "an allowed value.").strip().rstrip(".")
-            raise ValueError(
-                f"{type(estimator).__name__}: {name} must be {wanted[0].lower() + wanted[1:]}, got {value!r}"
-            )
+            wanted = wanted if wanted.startswith("True") else wanted[0].lower() + wanted[1:]
+            raise ValueError(f"{type(estimator).__name__}: {name} must be {wanted}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:

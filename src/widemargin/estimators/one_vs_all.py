@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_consistent_length,
@@ -27,7 +27,9 @@ from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._parameters import (
+    boolean,
     check_parameters,
+    jobs_or_none,
     nonnegative,
     positive,
     positive_integer,
@@ -46,6 +48,12 @@ __all__ = ["OneVsAllClassifier"]
 SMALL_PROBLEM_VALUES = 200_000
 # Above this share of ‖w‖², a pruned label is no longer the label that was trained.
 PRUNED_SHARE_TO_WARN = 0.5
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, or loosen tol or gap_tol",
+    Status.TIME_LIMIT: "allow more time, or loosen tol or gap_tol",
+    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
+    Status.NOT_ATTAINED: "the rows cannot be fitted more exactly in double precision; loosen tol or gap_tol",
+}
 
 
 class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
@@ -90,11 +98,12 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     Attributes
     ----------
     coef_ : ndarray or csr_array of shape (n_labels, n_features)
-        Weights, one row a label (one row in all for a binary problem); CSR when `prune` is positive.
+        Weights, one row a label (one row in all for a binary problem); CSR when `prune` is positive. Read-only:
+        to change weights, assign a new array.
     intercept_ : ndarray of shape (n_labels,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
-        The labels; column numbers when an indicator matrix was given.
+        The labels; column numbers when an indicator matrix was given, column names when it was a data frame.
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
     history_ : History
@@ -182,13 +191,13 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             The fitted model.
         """
         self._check_parameters()
-        X = self._check_training_rows(X, y)
+        given, X = X, self._check_training_rows(X, y)
         targets = encode_targets(_without_column(y))
         check_consistent_length(X, targets.Y)
         if targets.kind != "multilabel" and len(targets.classes) < 2:
-            raise ValueError(
-                f"y has one class only, {targets.classes[0]!r}; a classifier needs rows of at least two classes"
-            )
+            only = targets.classes.tolist()[0]
+            raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+        validate_data(self, given, skip_check_array=True)  # keeps the number and names of the features
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         result = self._solve(with_unit_rows(X) if self.normalize else X, targets, sample_weight)
@@ -211,17 +220,19 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             prune=nonnegative,
             max_iter=positive_integer,
             memory_limit_mb=positive,
+            fit_intercept=boolean,
+            regularize_intercept=boolean,
+            normalize=boolean,
+            warm_start=boolean,
+            n_jobs=jobs_or_none,
         )
 
     def _check_training_rows(self, X: Any, y: Any) -> Any:
-        # With y=None, validate_data raises scikit-learn's own message; other targets are checked by encode_targets.
-        return validate_data(
-            self,
-            X,
-            y=None if y is None else "no_validation",
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
+        """Rows as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
+        if y is None:
+            validate_data(self, X, y=None)  # scikit-learn's own message; other targets are checked by encode_targets
+        return check_array(
+            X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", estimator=self, input_name="X"
         )
 
     def _solve(self, X: Any, targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | None) -> OneVsAllResult:
@@ -252,14 +263,25 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
         same_shape = self.coef_.shape == (targets.Y.shape[1], X.shape[1])
-        if not same_shape or not np.array_equal(self.classes_, targets.classes):
+        if not same_shape or not self._has_labels_of(targets):
             return None
         return self.coef_, self.intercept_
 
+    def _has_labels_of(self, targets: EncodedTargets) -> bool:
+        """Whether the previous fit had the same labels; columns of an indicator may have got names since."""
+        if np.array_equal(self.classes_, targets.classes):
+            return True
+        numbered = np.array_equal(targets.classes, np.arange(targets.n_classes))
+        same_columns = numbered and len(self.classes_) == targets.n_classes
+        return same_columns and bool(targets.kind == self.kind_ == "multilabel")
+
     def _keep(self, result: OneVsAllResult, targets: EncodedTargets) -> None:
+        if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(targets)):
+            self.classes_ = targets.classes
         self.coef_ = result.coef
         self.intercept_ = result.intercept
-        self.classes_ = targets.classes
+        self._freeze_weights()
+        self._forget_old_data()
         self.label_counts_ = _label_counts(targets)
         self.n_samples_fit_ = targets.Y.shape[0]
         self.kind_ = targets.kind
@@ -274,7 +296,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         if result.status is not Status.CONVERGED:
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, or loosen tol or gap_tol",
+                f"{certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

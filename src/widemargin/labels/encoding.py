@@ -3,8 +3,8 @@
     Y_il = 1 if row i has label l, else 0           (n_samples × n_classes, CSR of int8)
 
 Forms of y: one label a row (list, array, Series; strings, integers, booleans, whole floats), an indicator
-(sparse or a dense array of at least two columns), or a label set a row (sets, lists or tuples; empty ones
-allowed). Lists of zeros and ones, two or more and equally many a row, are an indicator, as in scikit-learn; other lists
+(sparse, a dense array, or a data frame, whose column names are the labels; at least two columns), or a label set a row
+(sets, lists or tuples; empty ones allowed). Lists of zeros and ones, two or more and equally many a row, are an indicator, as in scikit-learn; other lists
 of lists are label lists, and sets are always label sets. Memory is that of the non-zeros; an indicator in canonical CSR
 shares its index arrays with the result.
 """
@@ -102,6 +102,16 @@ class LabelEncoding:
         if Y.shape[1] != self.n_classes:
             raise ValueError(f"y has {Y.shape[1]} columns, but there are {self.n_classes} classes")
         return Y
+
+    def indicator_with_unknown(self, y: Any) -> Any:
+        """The indicator of a multi-label problem with one more column, for labels that are no class."""
+        values = unwrap(y)
+        if not isinstance(values, list):
+            Y = self.indicator(values)
+            return sparse.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], self.n_classes + 1))
+        sets = as_label_sets(values)
+        columns = np.array([self._numbers.get(label, self.n_classes) for label in sets.labels], dtype=np.intp)
+        return _indicator_of_sets(sets, columns, self.n_classes + 1)
 
     def decode(self, indices: npt.ArrayLike) -> npt.NDArray[Any]:
         """Labels of class numbers, of the same shape; −1 becomes −1 for numbers and None for other labels."""
@@ -205,10 +215,20 @@ def encode_targets(y: Any) -> EncodedTargets:
         return EncodedTargets("multilabel", classes, _indicator_of_sets(sets, columns, len(classes)), True)
     if is_indicator(values):
         Y = as_indicator(values)
-        return EncodedTargets("multilabel", np.arange(Y.shape[1]), Y, sparse.issparse(values))
+        return EncodedTargets("multilabel", _column_labels(y, Y.shape[1]), Y, sparse.issparse(values))
     classes, numbers = _unique(as_labels(values))
     kind: TargetKind = "binary" if len(classes) <= 2 else "multiclass"
     return EncodedTargets(kind, classes, _one_label_a_row(numbers, kind, len(classes)), False)
+
+
+def _column_labels(y: Any, n_columns: int) -> npt.NDArray[Any]:
+    """Labels of the columns of an indicator: the names that a data frame has, otherwise their numbers."""
+    names = list(getattr(y, "columns", ()))
+    if len(names) != n_columns or not all(isinstance(name, str) for name in names):
+        return np.arange(n_columns)
+    if len(set(names)) != n_columns:
+        raise ValueError("two columns of y have the same name; give each label a name of its own")
+    return np.array(names, dtype=object)
 
 
 def _one_label_a_row(numbers: IntArray, kind: TargetKind, n_classes: int) -> Any:
