@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
 
+INTERRUPTED = 130  # as in widemargin.cli._failure, which needs typer
+
 
 def main() -> None:
     """Run the command line; without its extra installed, say how to get it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        _run()
+    except KeyboardInterrupt:  # before a command has begun; later ones are caught there
+        sys.stderr.write("widemargin: interrupted\n")
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
     try:
         from widemargin.cli.app import app
     except ModuleNotFoundError as error:

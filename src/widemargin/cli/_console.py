@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import sys
@@ -16,12 +17,17 @@ from rich.table import Table
 from widemargin.solvers.result import Callback
 from widemargin.solvers.result import Progress as SolverProgress
 
-__all__ = ["gap_text", "print_json", "print_table", "progress_bar", "short_warnings", "size_text"]
+__all__ = ["gap_text", "print_json", "print_table", "progress_bar", "short_warnings", "size_text", "stdout_is_utf8"]
 
 
 def print_json(values: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(values, indent=2, ensure_ascii=not stdout_is_utf8()) + "\n")
+
+
+def stdout_is_utf8() -> bool:
+    """Whether standard output takes every character."""
+    return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
 
 
 def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:

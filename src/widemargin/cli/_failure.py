@@ -1,11 +1,14 @@
 """Failures of a command: one sentence on standard error and an exit code, no traceback.
 
-Exit codes: 0 success, 1 a failure that the message explains, 2 wrong usage (typer's), 130 interrupted.
+Exit codes: 0 success, 1 a failure that the message explains, 2 wrong usage (typer's), 130 interrupted, 141 the reader
+of standard output went away (as `head` does).
 """
 
 from __future__ import annotations
 
 import functools
+import io
+import os
 import sys
 from collections.abc import Callable
 from typing import ParamSpec
@@ -14,10 +17,11 @@ import typer
 
 from widemargin.exceptions import WidemarginError
 
-__all__ = ["FAILED", "INTERRUPTED", "report_failures"]
+__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "report_failures"]
 
 FAILED = 1
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
+BROKEN_PIPE = 141  # the shell's code for a process ended by a broken pipe
 
 P = ParamSpec("P")
 
@@ -29,14 +33,28 @@ def report_failures(command: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()  # here, where a failure can still be told
+        except BrokenPipeError as error:
+            _discard_output()
+            raise typer.Exit(BROKEN_PIPE) from error
         except (WidemarginError, OSError, ValueError, MemoryError) as error:
             sys.stderr.write(f"widemargin: {_sentence(error)}\n")
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt:
-            sys.stderr.write("widemargin: interrupted; nothing was written\n")
+            writes = kwargs.get("out") is not None or "target" in kwargs
+            sys.stderr.write(f"widemargin: interrupted{'; no unfinished result was left' if writes else ''}\n")
             raise typer.Exit(INTERRUPTED) from None
 
     return wrapped
+
+
+def _discard_output() -> None:
+    """Send what is still in the buffer of standard output nowhere, so that closing it does not fail again."""
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _sentence(error: BaseException) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from widemargin.cli._console import short_warnings
+from widemargin.cli._console import short_warnings, stdout_is_utf8
 from widemargin.cli._truth import load_for_model
+from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.persistence import load
@@ -25,12 +27,15 @@ def run(
     model_folder: Path, data: Path, k: int, out: Path | None, jobs: int, *, zero_based: ZeroBased, as_json: bool
 ) -> None:
     """Write a line for each row; a file appears under its name only when it is complete."""
+    if out is not None:
+        check_file_target(out)
     model = load(model_folder)
     model.n_jobs = jobs
     with short_warnings():
         rows = load_for_model(model, data, zero_based).X
     k = min(k, len(model.classes_))  # missing places are not printed
-    line_of = _json_line if as_json else _text_line
+    plain = out is not None or stdout_is_utf8()
+    line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
     with _output(out) as stream:
         for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
             top = model.predict_topk(rows[start : start + ROWS_PER_BLOCK], k)
@@ -48,22 +53,19 @@ def _text_line(top: TopK, row: int) -> str:
     return "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row)) + "\n"
 
 
-def _json_line(top: TopK, row: int) -> str:
+def _json_line(top: TopK, row: int, *, ascii_only: bool) -> str:
     places = list(_places(top, row))
     values = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is renamed into place at the end."""
+    """Standard output, or a file that takes its name at the end."""
     if path is None:
         yield sys.stdout
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            yield stream
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_file(path) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+        yield stream
+        stream.detach()  # flushes, and leaves closing to the file itself

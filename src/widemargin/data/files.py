@@ -8,6 +8,7 @@ and rename it at the end, so that a kill leaves the old file or the new one. Mem
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import os
@@ -23,11 +24,23 @@ import numpy.typing as npt
 
 from widemargin.exceptions import DataFormatError
 
-__all__ = ["BrokenGzip", "PathLike", "Writable", "atomic_file", "atomic_folder", "is_gzip", "open_input", "read_blocks"]
+__all__ = [
+    "BrokenGzip",
+    "PathLike",
+    "Writable",
+    "atomic_file",
+    "atomic_folder",
+    "check_file_target",
+    "is_gzip",
+    "is_special",
+    "open_input",
+    "read_blocks",
+]
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW_BITS = 31  # zlib: largest window, gzip header and checksum
 COMPRESSED_BLOCK_BYTES = 1 << 18
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 GZIP_LEVEL = 6  # level 9 takes twice as long for 1 % less
 
 Block = npt.NDArray[np.uint8]
@@ -92,38 +105,77 @@ def _unpack(file: io.FileIO, block_bytes: int) -> Iterator[Block]:
         packed = packed.lstrip(b"\0") if packed[:1] == b"\0" else packed
 
 
+def check_file_target(path: PathLike) -> None:
+    """Raise the error that `atomic_file` would raise for this name, before any work is lost."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; name a file", os.fspath(path))
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.exists(path) and not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder} to write it to", os.fspath(path))
+    if not os.access(path if is_special(path) else folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "no permission to write here", os.fspath(path))
+
+
+def is_special(path: PathLike) -> bool:
+    """Whether a name stands for a pipe, a terminal or another device, which is written to and never replaced."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 @contextlib.contextmanager
-def atomic_file(path: PathLike, *, compress: bool | None = None) -> Iterator[io.BufferedIOBase]:
-    """A file to write that takes its name when the block ends well; gzipped when the name ends in `.gz`."""
-    target = Path(path)
+def atomic_file(path: PathLike, *, compress: bool | None = None) -> Iterator[io.BufferedWriter | gzip.GzipFile]:
+    """A file to write that takes its name when the block ends well; gzipped when the name ends in `.gz`.
+
+    A symbolic link stays one: the file that it names is replaced. A pipe or a device is written to directly.
+    """
+    check_file_target(path)
     if compress is None:
-        compress = target.name.endswith(".gz")
-    temporary = _neighbour(target, "tmp")
+        compress = os.fspath(path).endswith(".gz")
+    special = is_special(path)
+    target = Path(os.path.realpath(path))
+    temporary = Path(path) if special else _neighbour(target, "tmp")
     try:
-        with open(temporary, "xb") as file:
-            if compress:
-                # No name and no time in the header: the same data gives the same bytes.
-                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
-                    yield packed
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        with _naming(path, temporary):
+            with open(temporary, "wb" if special else "xb") as file:
+                with _packed(file) if compress else contextlib.nullcontext(file) as stream:
+                    yield stream
+                file.flush()
+                if not special:
+                    os.fsync(file.fileno())
+            if not special:
+                os.replace(temporary, target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        if not special:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
         raise
+
+
+def _packed(file: io.BufferedWriter) -> gzip.GzipFile:
+    """A gzip stream into a file, without name and time in the header: the same data gives the same bytes."""
+    return gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0)
+
+
+@contextlib.contextmanager
+def _naming(path: PathLike, temporary: Path) -> Iterator[None]:
+    """Errors name what the user asked for, not the temporary neighbour; a full disk names no file at all."""
+    try:
+        yield
+    except OSError as error:
+        is_ours = error.filename == str(temporary) or (error.filename is None and error.errno in DISK_ERRORS)
+        if not is_ours or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 @contextlib.contextmanager
 def atomic_folder(path: PathLike, *, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to fill that takes its name when the block ends well."""
-    target = Path(path)
+    """A folder to fill that takes its name when the block ends well; a symbolic link to a folder stays one."""
+    target = Path(os.path.realpath(path))
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{target} exists; choose another name, or pass overwrite=True")
+        raise FileExistsError(f"{path} exists; choose another name, or pass overwrite=True")
     temporary = _neighbour(target, "tmp")
-    temporary.mkdir()
+    with _naming(path, temporary):
+        temporary.mkdir()
     try:
         yield temporary
         _replace_folder(temporary, target)

@@ -2,11 +2,11 @@
 
     Y_il = 1 if row i has label l, else 0           (n_samples × n_classes, CSR of int8)
 
-Forms of y: one label a row (list, array, Series; strings, integers, booleans, whole floats), an indicator
-(sparse, a dense array, or a data frame, whose column names are the labels; at least two columns), or a label set a row
-(sets, lists or tuples; empty ones allowed). Lists of zeros and ones, two or more and equally many a row, are an indicator, as in scikit-learn; other lists
-of lists are label lists, and sets are always label sets. Memory is that of the non-zeros; an indicator in canonical CSR
-shares its index arrays with the result.
+Forms of y: one label a row (list, array, Series; strings, integers, booleans, whole floats), an indicator (sparse, a
+dense array, or a data frame, whose column names are the labels; at least two columns), or a label set a row (sets,
+lists or tuples; empty ones allowed). Lists of zeros and ones, two or more and equally many a row, are an indicator, as
+in scikit-learn; other lists of lists are label lists, and sets are always label sets. Memory is that of the non-zeros;
+an indicator in canonical CSR shares its index arrays with the result.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "a model is a folder, and this is a file", str(path))
         refuse_other_files(path)
+    in_a_file = next((parent for parent in path.absolute().parents if parent.exists() and not parent.is_dir()), None)
+    if in_a_file is not None:
+        raise NotADirectoryError(errno.ENOTDIR, "this is a file, so no folder can be made in it", str(in_a_file))
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(nearest, os.W_OK):
         raise PermissionError(errno.EACCES, "no permission to write here", str(nearest))

@@ -80,8 +80,8 @@ def read_model(
 
     Raises
     ------
-    FileNotFoundError
-        There is no such folder.
+    FileNotFoundError, NotADirectoryError
+        There is no such folder, or it is a file.
     ModelFormatError
         The folder is damaged, hostile, or of a version this release does not read.
 
@@ -159,6 +159,8 @@ def _fail(path: Path, problem: str, remedy: str = _DAMAGED) -> NoReturn:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """`model.json` with its outer fields checked."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder}: this is a file; give the folder that the model was saved to")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such model folder; give the folder that the model was saved to")
     path = folder / MANIFEST
