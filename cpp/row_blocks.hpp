@@ -5,40 +5,29 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
-#include <mutex>
-#include <thread>
-#include <vector>
+
+#include "parallel_for.hpp"
 
 namespace widemargin {
 
-// Calls worker(first, last) for every block of rows; make_worker() is called once in each thread. The first exception
-// of any thread stops the others and is thrown again here.
+// Calls worker(first, last) for every block of rows; make_worker() is called once in each thread. An exception of any
+// thread stops the others and is thrown again here.
 template <typename MakeWorker>
 void for_each_row_block(int64_t n_rows, int64_t rows_per_block, int64_t n_threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
-    std::exception_ptr failure;
-    std::mutex failure_lock;
-    auto run = [&]() {
+    const int64_t n_blocks = (n_rows + rows_per_block - 1) / rows_per_block;
+    run_in_threads(std::min(n_threads, n_blocks), [&](int) {
         try {
             auto worker = make_worker();
-            for (;;) {
-                const int64_t first = next.fetch_add(rows_per_block);
-                if (first >= n_rows) return;
+            for (int64_t first = next.fetch_add(rows_per_block); first < n_rows;
+                 first = next.fetch_add(rows_per_block)) {
                 worker(first, std::min(first + rows_per_block, n_rows));
             }
         } catch (...) {
-            std::lock_guard<std::mutex> guard(failure_lock);
-            if (!failure) failure = std::current_exception();
             next = n_rows;
+            throw;
         }
-    };
-    const int64_t n_blocks = (n_rows + rows_per_block - 1) / rows_per_block;
-    std::vector<std::thread> threads;
-    for (int64_t t = 1; t < std::min(n_threads, n_blocks); ++t) threads.emplace_back(run);
-    run();
-    for (auto &thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
+    });
 }
 
 // Rows in a block such that their work arrays fit in `work_bytes`, and that every thread gets some.
