@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score, zero_one_lo
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.metrics import hierarchical
+from widemargin.metrics import _ancestor_sets
 from widemargin.metrics.hierarchical import (
     error_by_depth,
     hierarchical_f1,
@@ -168,7 +168,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     rng = np.random.default_rng(1)
     Y, P = (sparse.csr_array(rng.random((23, len(ANIMALS))) < 0.3) for _ in range(2))
     whole = prf(Y, P, ANIMALS)
-    monkeypatch.setattr(hierarchical, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(_ancestor_sets, "BLOCK_ROWS", 4)
     assert prf(Y, P, ANIMALS) == whole
 
 

@@ -12,7 +12,7 @@ the weight of the row; LCA is the lowest common ancestor and dist the number of 
 The first two are those of Zhou, Xiao and Wu (2011), the others of Kiritchenko, Matwin, Nock and Famili (2006): for
 label sets A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and
 would only flatter, so it is left out. Cost: O(n log n_nodes) for single labels; for sets the non-zeros of the
-ancestor sets of BLOCK_ROWS rows at a time.
+ancestor sets of a block of rows at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from widemargin.labels._target_forms import as_indicator, as_label_sets, is_indicator, unwrap
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
+from widemargin.metrics._ancestor_sets import checked_weights, node_numbers, weighted_sizes
 
 __all__ = [
     "ErrorByDepth",
@@ -36,8 +35,6 @@ __all__ = [
     "hierarchical_zero_one_error",
     "tree_induced_loss",
 ]
-
-BLOCK_ROWS = 2**16  # rows whose ancestor sets are held at a time
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -97,7 +94,7 @@ def hierarchical_zero_one_error(
     >>> hierarchical_zero_one_error(["mammal", "cat", "cat", "bird"], ["dog", "cat", "mammal", "dog"], tree)
     0.5
     """
-    true, predicted = _numbers(y_true, y_pred, taxonomy)
+    true, predicted = node_numbers(y_true, y_pred, taxonomy)
     return _mean(~taxonomy.tree.covers(true, predicted), sample_weight)
 
 
@@ -138,7 +135,7 @@ def tree_induced_loss(
     >>> tree_induced_loss(["cat", "mammal"], ["bird", "dog"], tree, literal=True)
     1.0
     """
-    true, predicted = _numbers(y_true, y_pred, taxonomy)
+    true, predicted = node_numbers(y_true, y_pred, taxonomy)
     loss = taxonomy.tree.distance(true, predicted) / 2
     if not literal:
         loss[taxonomy.tree.covers(true, predicted)] = 0.0
@@ -176,8 +173,8 @@ def error_by_depth(
     >>> error_by_depth(["cat", "cat", "bird"], ["dog", "bird", "bird"], tree).error.round(2)
     array([0.33, 1.  ])
     """
-    true, predicted = _numbers(y_true, y_pred, taxonomy)
-    weight = _weights(sample_weight, true.size)
+    true, predicted = node_numbers(y_true, y_pred, taxonomy)
+    weight = checked_weights(sample_weight, true.size)
     depth = taxonomy.depth
     support = _weight_at_least(depth[true], weight, taxonomy.height)
     correct = _weight_at_least(depth[taxonomy.tree.lca(true, predicted)], weight, taxonomy.height)
@@ -227,7 +224,7 @@ def hierarchical_precision(
     >>> round(hierarchical_precision([{"cat"}, {"bird"}], [{"cat", "bird"}, set()], tree), 3)
     0.667
     """
-    shared, predicted, _ = _sums(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, predicted, _ = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return shared / predicted if predicted else zero_division
 
 
@@ -268,7 +265,7 @@ def hierarchical_recall(
     >>> hierarchical_recall(["cat", "cat"], ["dog", "mammal"], tree)
     0.5
     """
-    shared, _, true = _sums(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, _, true = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return shared / true if true else zero_division
 
 
@@ -309,101 +306,16 @@ def hierarchical_f1(
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
     """
-    shared, predicted, true = _sums(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, predicted, true = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return 2 * shared / (predicted + true) if predicted + true else zero_division
-
-
-def _numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray]:
-    """Node numbers of single labels."""
-    true, predicted = taxonomy.indices(y_true), taxonomy.indices(y_pred)
-    _check_rows(true.size, predicted.size)
-    return true, predicted
-
-
-def _check_rows(n_true: int, n_pred: int) -> None:
-    """Refuse different numbers of rows, and none."""
-    if n_true != n_pred:
-        raise ValueError(f"y_true has {n_true} rows and y_pred {n_pred}; give a prediction for every row")
-    if n_true == 0:
-        raise ValueError("y_true has no rows; a metric needs at least one")
-
-
-def _weights(sample_weight: npt.ArrayLike | None, n_samples: int) -> FloatArray:
-    """Weights of the rows, checked."""
-    if sample_weight is None:
-        return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n_samples,):
-        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n_samples} rows")
-    if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
-        raise ValueError("sample_weight must be finite, not negative, and not all zero")
-    return weight
 
 
 def _mean(values: npt.NDArray[Any], sample_weight: npt.ArrayLike | None) -> float:
     """Weighted mean."""
-    return float(np.average(values, weights=_weights(sample_weight, values.size)))
+    return float(np.average(values, weights=checked_weights(sample_weight, values.size)))
 
 
 def _weight_at_least(depth: IntArray, weight: FloatArray, height: int) -> FloatArray:
     """Weight of the rows whose depth is at least 1, …, height."""
     at = np.bincount(depth, weights=weight, minlength=height + 1)
     return np.asarray(np.cumsum(at[::-1])[::-1][1:], dtype=np.float64)
-
-
-def _sums(
-    y_true: Any, y_pred: Any, taxonomy: Taxonomy, labels: Any, sample_weight: npt.ArrayLike | None
-) -> tuple[float, float, float]:
-    """Weighted numbers of nodes that are shared, predicted and true, ancestors included and the root excluded."""
-    if _is_single(y_true, taxonomy) and _is_single(y_pred, taxonomy):
-        true, predicted = _numbers(y_true, y_pred, taxonomy)
-        depth = taxonomy.depth  # |A⁺(i)| without the root, and A⁺(i) ∩ A⁺(j) = A⁺(LCA)
-        counts = (depth[taxonomy.tree.lca(true, predicted)], depth[predicted], depth[true])
-    else:
-        counts = _set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
-    weight = _weights(sample_weight, counts[0].size)
-    shared, n_predicted, n_true = (float(weight @ count) for count in counts)
-    return shared, n_predicted, n_true
-
-
-def _is_single(y: Any, taxonomy: Taxonomy) -> bool:
-    """Whether y has one node a row; tuples may be names."""
-    if isinstance(y, list) and y and isinstance(y[0], tuple) and y[0] in taxonomy:
-        return True
-    values = unwrap(y)
-    return not isinstance(values, list) and not is_indicator(values)
-
-
-def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
-    """Indicator of the given nodes, shape (n_samples, n_nodes)."""
-    if _is_single(y, taxonomy):
-        columns = taxonomy.indices(y)
-        indptr: npt.NDArray[Any] = np.arange(columns.size + 1)
-    elif isinstance(values := unwrap(y), list):
-        sets = as_label_sets(values)
-        columns, indptr = taxonomy.indices(sets.labels), sets.indptr
-    else:
-        given = as_indicator(values)
-        names = taxonomy.order if labels is None else taxonomy.indices(labels)
-        if given.shape[1] != names.size:
-            raise ValueError(
-                f"the indicator has {given.shape[1]} columns for {names.size} labels; name them in labels="
-            )
-        columns, indptr = names[given.indices], given.indptr
-    ones = np.ones(columns.size, dtype=np.int8)
-    return sparse.csr_array((ones, columns, indptr), shape=(indptr.size - 1, taxonomy.n_nodes))
-
-
-def _set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
-    """Per row, the sizes of the ancestor sets: shared, predicted, true."""
-    _check_rows(true.shape[0], predicted.shape[0])
-    used = np.union1d(true.indices, predicted.indices)
-    # int32: a sum of int8 ones over 256 labels would wrap to 0.
-    above = taxonomy.tree.ancestor_matrix(used)[:, 1:].astype(np.int32)
-    sizes = np.empty((3, true.shape[0]), dtype=np.intp)
-    for start in range(0, true.shape[0], BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        T, P = true[rows][:, used] @ above, predicted[rows][:, used] @ above
-        T.data[:] = P.data[:] = 1
-        sizes[:, rows] = [np.diff(sets.indptr) for sets in (T.multiply(P).tocsr(), P, T)]
-    return sizes[0], sizes[1], sizes[2]
