@@ -75,7 +75,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, of the rows of
         each class. "balanced" gives the positive and the negative rows of every label the same total weight.
     max_iter : int, default=1000
-        Newton iterations a label; text needs about 20, nearly separable rows with a very large C some hundreds.
+        Newton iterations a label; text needs about 20, nearly separable rows with a very large C one or two hundred.
     memory_limit_mb : float, default=1024
         Bound on work areas, and on the dense result of `decision_function`.
     callback : callable or None, default=None
@@ -274,7 +274,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         if result.status is not Status.CONVERGED:
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, or loosen tol or gap_tol",
+                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, loosen tol or gap_tol, or give X as float64",
                 ConvergenceWarning,
                 stacklevel=3,
             )
