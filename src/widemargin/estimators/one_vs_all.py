@@ -274,7 +274,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         if result.status is not Status.CONVERGED:
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, loosen tol or gap_tol, or give X as float64",
+                f"{certificate.relative_gap:.2g} over all labels; raise max_iter, loosen tol or gap_tol, or give X as "
+                "float64",
                 ConvergenceWarning,
                 stacklevel=3,
             )
