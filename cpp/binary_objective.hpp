@@ -24,7 +24,7 @@ template <class Matrix>
 struct BinaryProblem {
     const Matrix *X;
     const int8_t *y;           // (n_rows,) ±1
-    const double *row_weight;  // (n_rows,) C · sample_weight
+    const double *row_weight;  // (n_rows,) sample weights; C is in the factors
     double positive_factor;
     double negative_factor;
     double bias_value;

@@ -83,7 +83,7 @@ double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double 
 // (primal − dual) / max(|primal|, |dual|), 0 when both are 0
 inline double relative_gap(double primal, double dual) {
     const double scale = std::max(std::abs(primal), std::abs(dual));
-    return scale > 0 ? (primal - dual) / scale : 0.0;
+    return scale == 0 ? 0.0 : (primal - dual) / scale;
 }
 
 }  // namespace widemargin

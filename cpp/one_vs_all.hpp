@@ -1,6 +1,6 @@
 // One-vs-all: every label of a block solved by truncated Newton from its start, rounded to the stored type, pruned,
 // and certified by fresh passes over the data. Labels are independent; threads take them one at a time, each with its
-// own work area of 7 (n_cols + 1) + 2 n_rows doubles and the active set. Twin: reference/one_vs_all.py.
+// own work area of 8 (n_cols + 1) + 2 n_rows doubles and the active set. Twin: reference/one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -167,8 +167,9 @@ class OneVsAllSolver {
         const double total = sides.positive + sides.negative;
         // The lower bound of the total only matters when the weights of all rows sum to less than one.
         const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
-        const NewtonRule rule{share * norm_at_zero, options_.tol,   options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
-                              options_.max_iter,    options_.polish};
+        const NewtonRule rule{
+            share * norm_at_zero, options_.tol,   GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
+            options_.max_iter,    options_.polish};
         auto certified_gap = [&](const double *v) {
             return relative_gap(objective.value(v),
                                 dual_bound<Loss>(problem, objective.scores(), work.newton.H_search.data()));
@@ -190,16 +191,21 @@ class OneVsAllSolver {
     // Rounds to the stored type, drops small weights (never the intercept), and certifies what is stored.
     void store(int64_t j, const BinaryProblem<Matrix> &problem, Work &work, const BlockResult<T> &out) const {
         T *coef = out.coef + j * X_.n_cols;
+        double *bounds = out.bounds + j * N_BOUNDS;
+        // The bound from below comes from the weights before rounding and pruning: any weights give a valid one, these
+        // the best.
+        BinaryObjective<Matrix, Loss>(problem, work.objective).move_to(work.v.data());
+        bounds[DUAL] = dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data());
         for (int64_t k = 0; k <= X_.n_cols; ++k) {
             const T stored = static_cast<T>(work.v[k]);
             (k < X_.n_cols ? coef[k] : out.intercept[j]) = stored;
             work.v[k] = stored;
         }
-        double *bounds = out.bounds + j * N_BOUNDS;
         bounds[PRIMAL_BEFORE_PRUNING] = bounds[PRIMAL] = fresh_value(problem, work);
-        // The bound from below comes from the weights before pruning: any weights give a valid one, these a better one.
-        bounds[DUAL] =
-            std::min(bounds[PRIMAL], dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data()));
+        bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
+        // Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
+        if (!(relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP)))
+            out.converged[j] = 0;
         const double before = squared_norm(work.v.data(), X_.n_cols);
         bool pruned = false;
         for (int64_t k = 0; k < X_.n_cols; ++k) {

@@ -49,7 +49,7 @@ SMALL_PROBLEM_VALUES = 200_000
 # Above this share of ‖w‖², a pruned label is no longer the label that was trained.
 PRUNED_SHARE_TO_WARN = 0.5
 ADVICE = {
-    Status.MAX_ITER: "raise max_iter, or loosen tol or gap_tol",
+    Status.MAX_ITER: "raise max_iter, loosen tol or gap_tol, or give X as float64",
     Status.TIME_LIMIT: "allow more time, or loosen tol or gap_tol",
     Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
     Status.NOT_ATTAINED: "the rows cannot be fitted more exactly in double precision; loosen tol or gap_tol",
@@ -83,7 +83,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, of the rows of
         each class. "balanced" gives the positive and the negative rows of every label the same total weight.
     max_iter : int, default=1000
-        Newton iterations a label; text needs about 20, nearly separable rows with a very large C some hundreds.
+        Newton iterations a label; text needs about 20, nearly separable rows with a very large C one or two hundred.
     memory_limit_mb : float, default=1024
         Bound on work areas, and on the dense result of `decision_function`.
     callback : callable or None, default=None

@@ -14,7 +14,7 @@ import numpy as np
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.losses import Floats
 
-__all__ = ["certified_gap", "dual_bound", "dual_point", "optimal_shift"]
+__all__ = ["certified_gap", "dual_bound", "dual_point", "optimal_shift", "relative_gap"]
 
 MAX_BIAS_STEPS = 200  # a bisection of doubles ends long before
 
@@ -124,6 +124,10 @@ def certified_gap(objective: BinaryObjective) -> float:
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12
     True
     """
-    primal, dual = objective.value(), dual_bound(objective.problem, objective.z)
+    return relative_gap(objective.value(), dual_bound(objective.problem, objective.z))
+
+
+def relative_gap(primal: float, dual: float) -> float:
+    """(primal − dual) / max(|primal|, |dual|), 0 when both are 0 and NaN when one is."""
     scale = max(abs(primal), abs(dual))
-    return (primal - dual) / scale if scale > 0.0 else 0.0
+    return 0.0 if scale == 0.0 else (primal - dual) / scale

@@ -24,7 +24,11 @@ PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
 CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with conditions of 1e8, need more
 CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
+CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused
+MIN_CG_TOLERANCE = 1e-3  # but not below this
+MAX_POLISH_STALLS = 10  # then polishing ends, above the floor as it may be
 POLISH_DECREASE = 0.5  # a polishing step that decreases ‖∇L‖ less has met the rounding floor
+GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
 
@@ -130,9 +134,9 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
     return x, step
 
 
-def cg_tolerance(gradient_norm: float, target: float, scale: float) -> float:
+def cg_tolerance(gradient_norm: float, target: float, scale: float, largest: float) -> float:
     """Residual at which CG may stop: looser while far away, never tighter than the rule needs."""
-    relative = min(CG_TOLERANCE, float(np.sqrt(gradient_norm / scale))) if scale > 0.0 else CG_TOLERANCE
+    relative = min(largest, float(np.sqrt(gradient_norm / scale))) if scale > 0.0 else largest
     return max(relative * gradient_norm, CG_TARGET_SHARE * target)
 
 
@@ -143,6 +147,10 @@ def newton_cg(
     record: Callable[[IterationRecord], None],
 ) -> tuple[bool, int]:
     """Minimise from where the objective stands; returns whether it converged, and the number of steps.
+
+    With `polish` it goes on once the rule holds, and gives the point with the smallest gradient from then on: far from
+    the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only `objective.v`
+    is left there, not its scores.
 
     Parameters
     ----------
@@ -175,28 +183,35 @@ def newton_cg(
     >>> objective.v.round(6).tolist()
     [0.666667, -0.666667, 0.0]
     """
-    target, step, cg_steps, n_iter = rule.tol * rule.scale, 0.0, 0, 0
-    converged, previous_norm = False, 0.0
+    target, looseness, step, cg_steps, n_iter = rule.tol * rule.scale, CG_TOLERANCE, 0.0, 0, 0
+    converged, stalls, previous_norm, best_norm, best = False, 0, 0.0, np.inf, objective.v
     while True:
         gradient = objective.gradient()
         norm = float(np.sqrt(gradient @ gradient))
         record(IterationRecord(n_iter, objective.value(), norm, objective.n_active, step, cg_steps))
-        if converged and norm > POLISH_DECREASE * previous_norm:
-            return True, n_iter
+        stalled = converged and norm > POLISH_DECREASE * previous_norm
         if not converged and norm <= target:
             converged = bool(np.isinf(rule.gap_tol)) or relative_gap() <= rule.gap_tol
-            if converged and not rule.polish:
-                return True, n_iter
             target = 0.0 if converged else TIGHTENING * norm
+        if converged and norm < best_norm:
+            best_norm, best = norm, objective.v
+        previous_norm, stalls = norm, stalls + stalled
+        if converged and not rule.polish:
+            break
+        if stalled and (stalls == MAX_POLISH_STALLS or relative_gap() <= ROUNDING_GAP):
+            break
         if norm <= rule.floor and relative_gap() <= ROUNDING_GAP:
-            return True, n_iter
-        previous_norm = norm
+            break
         if n_iter == rule.max_iter or norm == 0.0:
             break
-        d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale))
+        d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale, looseness))
         slope = float(gradient @ d)
         step = objective.line_search(d, slope) if slope < 0.0 else 0.0
         if step == 0.0:  # nothing left but rounding
             break
+        if step < 1.0:
+            looseness = max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness)
         n_iter += 1
+    if converged:
+        objective.v = best
     return converged or relative_gap() <= ROUNDING_GAP, n_iter

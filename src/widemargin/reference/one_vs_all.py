@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.binary_certificate import certified_gap, dual_bound
+from widemargin.reference.binary_certificate import certified_gap, dual_bound, relative_gap
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.losses import Floats, Loss
-from widemargin.reference.newton import ROUNDING_GRADIENT, IterationRecord, NewtonRule, newton_cg
+from widemargin.reference.newton import (
+    GAP_SHARE,
+    ROUNDING_GAP,
+    ROUNDING_GRADIENT,
+    IterationRecord,
+    NewtonRule,
+    newton_cg,
+)
 
 __all__ = ["BOUND_COLUMNS", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
 
@@ -207,18 +214,21 @@ def _minimize(
         started = now
 
     floor = ROUNDING_GRADIENT * norm_at_zero
-    rule = NewtonRule(share * norm_at_zero, task.tol, task.gap_tol, floor, task.max_iter, task.polish)
+    rule = NewtonRule(share * norm_at_zero, task.tol, GAP_SHARE * task.gap_tol, floor, task.max_iter, task.polish)
     converged, n_iter = newton_cg(objective, rule, lambda: certified_gap(objective), record)
     return objective.v, converged, n_iter
 
 
 def _store(problem: BinaryProblem, task: BlockTask, j: int, v: Floats, out: BlockResult) -> None:
     """Round to the stored type, drop small weights (never the intercept), and certify what is stored."""
+    # The bound from below comes from the weights before rounding and pruning: any weights give one, these the best.
+    dual = dual_bound(problem, problem.scores(v))
     out.coef[j], out.intercept[j] = v[:-1], v[-1]
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)
-    # The bound from below comes from the weights before pruning: any weights give a valid one, these a better one.
-    dual = min(before.value(), dual_bound(problem, before.z))
+    dual = min(before.value(), dual)
+    # Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
+    out.converged[j] &= relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP)
     kept = np.append(np.abs(stored[:-1]) >= task.prune, True)
     out.coef[j][~kept[:-1]] = 0.0
     after = BinaryObjective(problem, np.where(kept, stored, 0.0))

@@ -34,7 +34,7 @@ __all__ = ["OneVsAllResult", "solve_one_vs_all"]
 FIRST_LABELS_PER_THREAD = 4  # the size of the first block, before anything is known of the time a label takes
 BLOCK_S = 0.5  # a block should take about as long: short enough to interrupt, long enough to keep threads busy
 MAX_GROWTH = 4.0  # of a block over the one before
-WORK_VECTORS_FEATURES = 7  # float64 vectors of n_features + 1 a thread, see cpp/one_vs_all.hpp
+WORK_VECTORS_FEATURES = 8  # float64 vectors of n_features + 1 a thread, see cpp/one_vs_all.hpp
 WORK_BYTES_PER_ROW = 33  # scores, direction's scores, active rows and their curvature, labels
 SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
 
@@ -199,6 +199,8 @@ def _check_initial(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> t
     expected = (inputs.n_labels, inputs.X.shape[1])
     if coef.shape != expected or intercept.shape != expected[:1]:
         raise ValueError(f"initial must have shapes {expected} and {expected[:1]}, got {coef.shape}, {intercept.shape}")
+    if not (np.isfinite(coef.data if sp.issparse(coef) else coef).all() and np.isfinite(intercept).all()):
+        raise ValueError("initial has weights that are NaN or infinite; start from finite ones, or from none")
     return coef, intercept
 
 
