@@ -8,6 +8,7 @@ struct SquaredHinge {
     // φ is zero from here on; with a free intercept a label without positives (or without negatives) puts every
     // margin here, and the optimum is zero.
     static constexpr double one_sided_margin = 1.0;
+    static constexpr bool one_sided_attained = true;
 
     static double value(double m) { return m < 1 ? (1 - m) * (1 - m) : 0.0; }
     static double derivative(double m) { return m < 1 ? -2 * (1 - m) : 0.0; }

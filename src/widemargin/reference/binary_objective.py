@@ -115,7 +115,7 @@ class BinaryObjective:
     @property
     def n_active(self) -> int:
         """Number of rows in the active set, eq. (19)."""
-        return int(np.count_nonzero(self.problem.loss.second_derivative(self.margins)))
+        return int(np.count_nonzero(self.problem.loss.derivative(self.margins)))
 
     def value(self) -> float:
         """L(v)."""
