@@ -85,13 +85,14 @@ class BinaryObjective {
         work_.curvature.clear();
         double bias = 0;
         for (int64_t i = 0; i < n_rows(); ++i) {
-            const double y = problem_.y[i], m = y * work_.z[i], slope = Loss::derivative(m);
+            const double y = problem_.y[i];
+            const auto [slope, second] = Loss::derivatives(y * work_.z[i]);
             if (slope == 0) continue;
             const double c = problem_.weight(i);
             problem_.X->add_row(i, c * y * slope, out);
             bias += c * y * slope;
             work_.active.push_back(i);
-            work_.curvature.push_back(c * Loss::second_derivative(m));
+            work_.curvature.push_back(c * second);
         }
         out[n_cols()] += problem_.bias_value * bias;
     }

@@ -28,11 +28,12 @@ template <class Loss, class Matrix>
 SideSums side_sums(const BinaryProblem<Matrix> &problem, const double *z, double shift) {
     SideSums sums;
     for (int64_t i = 0; i < problem.X->n_rows; ++i) {
-        const double y = problem.y[i], m = y * (z[i] + shift), slope = Loss::derivative(m);
+        const double y = problem.y[i];
+        const auto [slope, second] = Loss::derivatives(y * (z[i] + shift));
         if (slope == 0) continue;
         const double c = problem.weight(i);
         (y > 0 ? sums.positive : sums.negative) -= c * slope;
-        sums.curvature += c * Loss::second_derivative(m);
+        sums.curvature += c * second;
     }
     return sums;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <utility>
 
 namespace widemargin {
 
@@ -22,6 +23,12 @@ struct Logistic {
     static double second_derivative(double m) {
         const double e = std::exp(-std::abs(m));
         return e / ((1 + e) * (1 + e));
+    }
+
+    // φ' and φ'' with one exponential
+    static std::pair<double, double> derivatives(double m) {
+        const double e = std::exp(-std::abs(m)), inverse = 1 / (1 + e);
+        return {(m < 0 ? -1.0 : -e) * inverse, e * inverse * inverse};
     }
 
     // φ(m + step) − φ(m) = log(1 − φ'(m) (e^−step − 1)): short steps lose no digits. For long ones the values differ

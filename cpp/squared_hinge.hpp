@@ -2,6 +2,8 @@
 // in a class like this one; twin: reference/losses.py.
 #pragma once
 
+#include <utility>
+
 namespace widemargin {
 
 struct SquaredHinge {
@@ -13,6 +15,8 @@ struct SquaredHinge {
     static double value(double m) { return m < 1 ? (1 - m) * (1 - m) : 0.0; }
     static double derivative(double m) { return m < 1 ? -2 * (1 - m) : 0.0; }
     static double second_derivative(double m) { return m < 1 ? 2.0 : 0.0; }
+    // φ' and φ'' at once
+    static std::pair<double, double> derivatives(double m) { return {derivative(m), second_derivative(m)}; }
 
     // φ(m + step) − φ(m) without the cancellation of the difference: a line search close to the optimum sees
     // changes far below the rounding of the values.

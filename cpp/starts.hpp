@@ -19,7 +19,7 @@ namespace widemargin {
 constexpr double DEPENDENT_SINE2 = 1e-10;    // 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
 constexpr double ORTHOGONAL_COSINE = 1e-6;   // |cos| up to which they count as orthogonal
 constexpr int MAX_SUBSPACE_STEPS = 30;       // text takes 4 to 8
-constexpr double SUBSPACE_DECREMENT = 1e-4;  // relative to the objective: closer pays nothing once outside the span
+constexpr double SUBSPACE_DECREMENT = 1e-3;  // relative to the objective: closer pays nothing once outside the span
 constexpr double DEPENDENT_PIVOT = 1e-9;     // a pivot of a 3 × 3 Hessian this small against its diagonal is rounding
 constexpr int MAX_SUBSPACE_BACKTRACKS = 20;
 
@@ -98,12 +98,16 @@ class SubspaceProblem {
 
     SpanPoint minimize() {
         std::fill(z_, z_ + problem_.X->n_rows, 0.0);
-        double theta[3] = {0, 0, 0}, g[3], H[3][3], d[3];
+        double theta[3] = {0, 0, 0}, g[3], H[3][3], d[3], value = 0;
+        for (int64_t i = 0; i < problem_.X->n_rows; ++i) value += problem_.weight(i) * Loss::value(0);
         for (int step = 0; step < MAX_SUBSPACE_STEPS; ++step) {
-            const double value = derivatives(theta, g, H);
+            derivatives(theta, g, H);
             solve_three(H, g, d);
             const double slope = g[0] * d[0] + g[1] * d[1] + g[2] * d[2];
-            if (!(-slope > SUBSPACE_DECREMENT * value) || !move(slope, d, theta)) break;
+            if (!(-slope > SUBSPACE_DECREMENT * value)) break;
+            const double change = move(slope, d, theta);
+            if (change == 0) break;
+            value += change;
         }
         return {theta[0], theta[1], theta[2]};
     }
@@ -122,16 +126,16 @@ class SubspaceProblem {
         return sum;
     }
 
-    // Returns L; fills its gradient and Hessian.
-    double derivatives(const double theta[3], double g[3], double H[3][3]) const {
-        double value = 0, g0 = 0, g1 = 0, g2 = 0, h00 = 0, h01 = 0, h02 = 0, h11 = 0, h12 = 0, h22 = 0;
+    // Fills the gradient and the Hessian of L.
+    void derivatives(const double theta[3], double g[3], double H[3][3]) const {
+        double g0 = 0, g1 = 0, g2 = 0, h00 = 0, h01 = 0, h02 = 0, h11 = 0, h12 = 0, h22 = 0;
         const double one = problem_.bias_value;
         for (int64_t i = 0; i < problem_.X->n_rows; ++i) {
-            const double y = problem_.y[i], m = y * z_[i], slope = Loss::derivative(m);
+            const double y = problem_.y[i];
+            const auto [slope, curvature] = Loss::derivatives(y * z_[i]);
             if (slope == 0) continue;
-            const double c = problem_.weight(i), first = c * y * slope, second = c * Loss::second_derivative(m);
+            const double c = problem_.weight(i), first = c * y * slope, second = c * curvature;
             const double a = a_[i], b = b_[i];
-            value += c * Loss::value(m);
             g0 += first * a, g1 += first * b, g2 += first * one;
             h00 += second * a * a, h01 += second * a * b, h02 += second * a * one;
             h11 += second * b * b, h12 += second * b * one, h22 += second * one * one;
@@ -144,11 +148,10 @@ class SubspaceProblem {
                 H[k][j] = upper[k][j] + G_[k][j];
             }
         }
-        return value + 0.5 * penalty_product(theta, theta);
     }
 
-    // Backtracks along d; false when no step decreases L enough.  Sets: theta, z.
-    bool move(double slope, const double d[3], double theta[3]) {
+    // Backtracks along d; returns the change of L, 0 when no step decreases it enough.  Sets: theta, z.
+    double move(double slope, const double d[3], double theta[3]) {
         const double linear = penalty_product(theta, d), quadratic = 0.5 * penalty_product(d, d);
         double step = 1;
         for (int trial = 0; trial < MAX_SUBSPACE_BACKTRACKS; ++trial, step *= BACKTRACK_FACTOR) {
@@ -160,9 +163,9 @@ class SubspaceProblem {
             if (!(change <= ARMIJO_SLOPE * step * slope)) continue;
             for (int64_t i = 0; i < problem_.X->n_rows; ++i) z_[i] += step * score(d, i);
             for (int k = 0; k < 3; ++k) theta[k] += step * d[k];
-            return true;
+            return change;
         }
-        return false;
+        return 0;
     }
 
     double score(const double d[3], int64_t i) const {

@@ -24,7 +24,7 @@ __all__ = ["hamming_tree", "mean_separating", "separating_start", "subspace_star
 DEPENDENT_SINE2 = 1e-10  # 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
 ORTHOGONAL_COSINE = 1e-6  # |cos| up to which they count as orthogonal
 MAX_SUBSPACE_STEPS = 30  # text takes 4 to 8
-SUBSPACE_DECREMENT = 1e-4  # relative to the objective: closer pays nothing once outside the span
+SUBSPACE_DECREMENT = 1e-3  # relative to the objective: closer pays nothing once outside the span
 DEPENDENT_PIVOT = 1e-9  # a pivot of a 3 × 3 Hessian this small against its diagonal is rounding
 MAX_SUBSPACE_BACKTRACKS = 20
 

@@ -151,12 +151,17 @@ class Run:
             bounds[name][missing] = at_zero
         status = ENDINGS[self.result.converged]
         status[missing] = unsolved.value
-        attained = status != Status.NOT_ATTAINED.value
         return OneVsAllResult(
             coef=self._coef(),
             intercept=self.result.intercept,
             dual=None,
-            certificate=Certificate.sum(*(bounds[name] for name in BOUND_COLUMNS[:4]), attained=attained),
+            certificate=Certificate.sum(
+                bounds["primal"],
+                bounds["dual"],
+                bounds["primal_at_zero"],
+                bounds["primal_before_pruning"],
+                attained=status != Status.NOT_ATTAINED.value,
+            ),
             history=self.history.history(),
             n_iter=self.result.n_iter,
             status=max((Status(value) for value in np.unique(status)), key=SEVERITY.index),

@@ -104,7 +104,7 @@ def _check_parameter(name: str, value: Any) -> None:
     if name == "strict":
         if not isinstance(value, bool | np.bool_):
             raise ValueError(f"init_params['strict'] must be True or False, got {value!r}")
-    elif not isinstance(value, Real) or isinstance(value, bool) or not np.isfinite(float(value)):
+    elif isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
         raise ValueError(f"init_params[{name!r}] must be a finite number, got {value!r}")
 
 
