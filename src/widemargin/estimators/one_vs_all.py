@@ -2,8 +2,8 @@
 
     minimise  ½‖w_j‖² + C Σ_i weight_i φ(y_ij (w_j · x_i + b_j))      for every label j
 
-with φ(m) = max(0, 1 − m)², or log(1 + e^−m), solved by truncated Newton; see `widemargin.solvers.one_vs_all`. Memory is the data, the (pruned) weights, and a work
-area of at most `memory_limit_mb`.
+with φ(m) = max(0, 1 − m)², or log(1 + e^−m), solved by truncated Newton; see `widemargin.solvers.one_vs_all`. Memory is
+the data, the (pruned) weights, and a work area of at most `memory_limit_mb`.
 """
 
 from __future__ import annotations
