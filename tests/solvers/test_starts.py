@@ -290,6 +290,19 @@ def test_result_depends_neither_on_threads_nor_on_blocks(data, init, prune):
         assert one.history[name].tobytes() == many.history[name].tobytes()
 
 
+def test_waves_of_the_tree_in_any_order_end_in_the_right_rows():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 5)), np.zeros((60, 6), dtype=bool)
+    for label, first in ((0, 0), (1, 30)):  # labels 2 and 4 hang on 0, and 3 and 5 on 1: a wave 2, 4, 3, 5
+        Y[first : first + 18, label::2] = True
+        Y[first + 18, label + 2] = Y[first + 19, label + 4] = True
+    tree = make_start("ovap++", start_parameters("ovap++", None, "squared_hinge"), X, task_of(Y), "core")
+    assert tree.next_labels(9).tolist() == [0, 1]
+    assert tree.next_labels(9).tolist() == [2, 4, 3, 5]
+    zero, other = (solve_one_vs_all(X, Y, init=init, tol=1e-10, labels_per_block=9) for init in ("zero", "ovap++"))
+    np.testing.assert_allclose(other.coef, zero.coef, atol=1e-8)
+
+
 @pytest.mark.parametrize("prune", [0.0, 0.05])
 def test_stopping_early_along_the_tree_leaves_the_other_labels_at_zero(data, prune):
     X, Y, _ = data

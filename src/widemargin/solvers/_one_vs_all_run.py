@@ -111,7 +111,7 @@ class Run:
         limit = memory_limit_mb * 2**20
         thread = 8 * WORK_VECTORS_FEATURES * (self.n_features + 1) + WORK_BYTES_PER_ROW * self.inputs.X.shape[0]
         n_threads = max(1, min(self.task.n_threads, int(limit / thread)))
-        if self.dense_coef is not None:  # blocks are written into the model itself
+        if self.dense_coef is not None and self.start.in_order:  # blocks are written into the model itself
             return replace(self.task, n_threads=n_threads), self.inputs.n_labels
         label = max(1, self.n_features) * self.inputs.X.dtype.itemsize
         return replace(self.task, n_threads=n_threads), max(1, int((limit - n_threads * thread) / label))
@@ -119,16 +119,17 @@ class Run:
     def _solve_labels(self, labels: Ints) -> None:
         """Solve some labels and keep what they give. Sets: result, dense_coef, history, solved, done."""
         task = select_labels(self.task, labels)
-        # A run of labels is solved in the model itself; others are copied there.
-        in_place = self.dense_coef is not None and labels[-1] - labels[0] + 1 == len(labels)
-        coef = self.dense_coef[labels[0] : labels[-1] + 1] if self.dense_coef is not None and in_place else None
+        # Labels that follow each other are solved in the model itself; others are copied there.
+        coef = None
+        if self.dense_coef is not None and self.start.in_order:
+            coef = self.dense_coef[labels[0] : labels[-1] + 1]
         block = BlockResult.zeros(len(labels), self.n_features, self.inputs.X.dtype, coef)
         self.start.fill(labels, task, block)
         records = solve_labels(self.inputs.X, task, block, self.backend)
         self.start.keep(labels, block)
         if self.dense_coef is None:
             self.pruned_parts.append(sp.csr_array(block.coef))
-        elif not in_place:
+        elif coef is None:
             self.dense_coef[labels] = block.coef
         for name in ("intercept", "bounds", "n_iter", "converged"):
             getattr(self.result, name)[labels] = getattr(block, name)

@@ -124,6 +124,8 @@ class Start:
     ([0, 1, 2], [3, 4], 0)
     """
 
+    in_order = True  # whether labels are given out one after another, from the first to the last
+
     def __init__(self, n_labels: int) -> None:
         self.n_labels = n_labels
         self._next = 0
@@ -182,6 +184,8 @@ class TreeStart(SameStart):
 
     Final weights are as stored, rounded and pruned; so results do not depend on the size of blocks.
     """
+
+    in_order = False
 
     def __init__(self, task: BlockTask, root: SameStart, labels_per_block: int) -> None:
         super().__init__(root.n_labels, root.coef, root.intercept)
