@@ -17,7 +17,8 @@ namespace widemargin {
 
 constexpr double ARMIJO_SLOPE = 0.01;     // sufficient decrease, the paper's η; liblinear 2.50 newton.cpp
 constexpr double BACKTRACK_FACTOR = 0.5;  // the same source
-constexpr int MAX_BACKTRACKS = 60;        // liblinear gives up after 20, where hard margins still need shorter steps
+// liblinear gives up after 20; hard margins need up to 60, flat stretches of the logistic loss 1e30 = 2^100
+constexpr int MAX_BACKTRACKS = 100;
 
 // What is minimised for one label. Rows of weight zero take no part.
 template <class Matrix>
@@ -85,13 +86,14 @@ class BinaryObjective {
         work_.curvature.clear();
         double bias = 0;
         for (int64_t i = 0; i < n_rows(); ++i) {
-            const double y = problem_.y[i], m = y * work_.z[i], slope = Loss::derivative(m);
+            const double y = problem_.y[i];
+            const auto [slope, second] = Loss::derivatives(y * work_.z[i]);
             if (slope == 0) continue;
             const double c = problem_.weight(i);
             problem_.X->add_row(i, c * y * slope, out);
             bias += c * y * slope;
             work_.active.push_back(i);
-            work_.curvature.push_back(c * Loss::second_derivative(m));
+            work_.curvature.push_back(c * second);
         }
         out[n_cols()] += problem_.bias_value * bias;
     }

@@ -28,27 +28,37 @@ template <class Loss, class Matrix>
 SideSums side_sums(const BinaryProblem<Matrix> &problem, const double *z, double shift) {
     SideSums sums;
     for (int64_t i = 0; i < problem.X->n_rows; ++i) {
-        const double y = problem.y[i], m = y * (z[i] + shift), slope = Loss::derivative(m);
+        const double y = problem.y[i];
+        const auto [slope, second] = Loss::derivatives(y * (z[i] + shift));
         if (slope == 0) continue;
         const double c = problem.weight(i);
         (y > 0 ? sums.positive : sums.negative) -= c * slope;
-        sums.curvature += c * Loss::second_derivative(m);
+        sums.curvature += c * second;
     }
     return sums;
 }
 
+// Where to look next for the zero of an increasing derivative when Newton has no answer: the middle of the bracket, or
+// further out while one of its ends is open.
+inline double bisection_point(double low, double high, double t, double derivative) {
+    if (std::isfinite(low) && std::isfinite(high)) return 0.5 * (low + high);
+    const double step = std::max(1.0, std::abs(t));
+    return derivative < 0 ? t + step : t - step;
+}
+
 // argmin over t of Σ_i c_i φ(y_i (z_i + t)): Newton on a monotone derivative, by bisection where Newton leaves the
-// bracket; exact to rounding, as the squared hinge's derivative is piecewise linear.
+// bracket, and by growing steps while there is no bracket and no curvature (the logistic loss far away). Exact to
+// rounding.
 template <class Loss, class Matrix>
 double optimal_shift(const BinaryProblem<Matrix> &problem, const double *z) {
     double low = -std::numeric_limits<double>::infinity(), high = -low, t = 0;
     for (int step = 0; step < MAX_BIAS_STEPS; ++step) {
         const SideSums sums = side_sums<Loss>(problem, z, t);
         const double derivative = sums.negative - sums.positive, size = sums.negative + sums.positive;
-        if (std::abs(derivative) <= std::numeric_limits<double>::epsilon() * size || !(sums.curvature > 0)) break;
+        if (!(std::abs(derivative) > std::numeric_limits<double>::epsilon() * size)) break;  // or it is not a number
         (derivative < 0 ? low : high) = t;
-        double next = t - derivative / sums.curvature;
-        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        const double newton = t - derivative / sums.curvature;  // not finite without curvature
+        const double next = newton > low && newton < high ? newton : bisection_point(low, high, t, derivative);
         if (next == t || !std::isfinite(next)) break;
         t = next;
     }

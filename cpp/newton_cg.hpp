@@ -27,6 +27,9 @@ constexpr int CG_STEPS_PER_VARIABLE = 20;
 // well, or instead, was no better). Labels whose full steps are taken see no difference.
 constexpr double CG_TIGHTENING = 0.5;
 constexpr double MIN_CG_TOLERANCE = 1e-3;
+// A free intercept far out on the logistic loss has no curvature; then the step goes straight down, as a quotient of
+// rounding errors would be no step.
+constexpr double NO_CURVATURE = 1e-30;
 constexpr double CG_TARGET_SHARE = 0.25;  // no residual below this share of what the stopping rule asks for
 constexpr double TIGHTENING = 0.1;        // of the target, when the rule holds but the certified gap does not
 constexpr int MAX_POLISH_STALLS = 10;     // then polishing ends, above the floor as it may be
@@ -80,7 +83,10 @@ int64_t conjugate_gradients(const Objective &objective, double tolerance, Newton
     while (step < max_steps) {
         objective.hess_vec(p, work.H_search.data());
         const double p_dot_Hp = dot(p, work.H_search.data(), n);
-        if (!(p_dot_Hp > 0)) break;  // r = 0, or numbers that are not finite
+        if (!(p_dot_Hp > NO_CURVATURE * squared_norm(p, n))) {  // also r = 0, or numbers that are not finite
+            if (step == 0) std::copy(p, p + n, x);
+            break;
+        }
         ++step;
         const double length = r_dot_Mr / p_dot_Hp;
         add_scaled(length, p, n, x);

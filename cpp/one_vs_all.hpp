@@ -26,6 +26,8 @@ struct OneVsAllOptions {
     int max_iter;
     int n_threads;
     bool polish;
+    // Whether labels of one side only are solved like others, up to the iterate at which the rule first holds.
+    bool solve_one_sided = false;
 };
 
 // The labels of a block: positives of label j are positive_rows[positive_indptr[j] .. positive_indptr[j + 1]).
@@ -48,6 +50,9 @@ struct LabelRecord {
     double seconds;         // since the record before, or since the label's start
 };
 
+// How a label ended.
+enum Ending : uint8_t { ENDED_EARLY, CONVERGED, NOT_ATTAINED };
+
 // Where the results go; coef and intercept hold the start when the solver is called.
 template <typename T>
 struct BlockResult {
@@ -55,7 +60,7 @@ struct BlockResult {
     T *intercept;        // (n_labels,)
     double *bounds;      // (n_labels, N_BOUNDS)
     int64_t *n_iter;     // (n_labels,)
-    uint8_t *converged;  // (n_labels,)
+    uint8_t *converged;  // (n_labels,) an Ending
 };
 
 template <class Matrix, class Loss>
@@ -145,15 +150,16 @@ class OneVsAllSolver {
         const Sides sides = sides_of(j, work.y.data());
         std::copy(out.coef + j * X_.n_cols, out.coef + (j + 1) * X_.n_cols, work.v.data());
         work.v[X_.n_cols] = options_.bias_value != 0 ? out.intercept[j] : T{0};
-        if (problem.free_intercept() && (sides.positive == 0 || sides.negative == 0)) {
+        const bool one_sided = problem.free_intercept() && (sides.positive == 0 || sides.negative == 0);
+        if (one_sided && !options_.solve_one_sided) {
             std::fill(work.v.begin(), work.v.end(), 0.0);
             work.v[X_.n_cols] = sides.positive == 0 ? -Loss::one_sided_margin : Loss::one_sided_margin;
             out.n_iter[j] = 0;
-            out.converged[j] = 1;
+            out.converged[j] = Loss::one_sided_attained ? CONVERGED : NOT_ATTAINED;
         } else {
-            out.converged[j] = minimize(j, problem, sides, work, records, out.n_iter[j]);
+            out.converged[j] = minimize(j, problem, sides, work, records, out.n_iter[j]) ? CONVERGED : ENDED_EARLY;
         }
-        store(j, problem, work, out);
+        store(j, problem, one_sided, work, out);
         out.bounds[j * N_BOUNDS + PRIMAL_AT_ZERO] = options_.C * (sides.positive + sides.negative) * Loss::value(0.0);
     }
 
@@ -189,13 +195,15 @@ class OneVsAllSolver {
     }
 
     // Rounds to the stored type, drops small weights (never the intercept), and certifies what is stored.
-    void store(int64_t j, const BinaryProblem<Matrix> &problem, Work &work, const BlockResult<T> &out) const {
+    void store(int64_t j, const BinaryProblem<Matrix> &problem, bool one_sided, Work &work,
+               const BlockResult<T> &out) const {
         T *coef = out.coef + j * X_.n_cols;
         double *bounds = out.bounds + j * N_BOUNDS;
         // The bound from below comes from the weights before rounding and pruning: any weights give a valid one, these
-        // the best.
+        // the best. One side alone has no feasible dual point but zero.
         BinaryObjective<Matrix, Loss>(problem, work.objective).move_to(work.v.data());
-        bounds[DUAL] = dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data());
+        bounds[DUAL] =
+            one_sided ? 0.0 : dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data());
         for (int64_t k = 0; k <= X_.n_cols; ++k) {
             const T stored = static_cast<T>(work.v[k]);
             (k < X_.n_cols ? coef[k] : out.intercept[j]) = stored;
@@ -204,8 +212,8 @@ class OneVsAllSolver {
         bounds[PRIMAL_BEFORE_PRUNING] = bounds[PRIMAL] = fresh_value(problem, work);
         bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
         // Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
-        if (!(relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP)))
-            out.converged[j] = 0;
+        const bool gap_holds = relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP);
+        if (out.converged[j] == CONVERGED && !gap_holds) out.converged[j] = ENDED_EARLY;
         const double before = squared_norm(work.v.data(), X_.n_cols);
         bool pruned = false;
         for (int64_t k = 0; k < X_.n_cols; ++k) {

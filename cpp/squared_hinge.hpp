@@ -2,16 +2,21 @@
 // in a class like this one; twin: reference/losses.py.
 #pragma once
 
+#include <utility>
+
 namespace widemargin {
 
 struct SquaredHinge {
     // φ is zero from here on; with a free intercept a label without positives (or without negatives) puts every
     // margin here, and the optimum is zero.
     static constexpr double one_sided_margin = 1.0;
+    static constexpr bool one_sided_attained = true;
 
     static double value(double m) { return m < 1 ? (1 - m) * (1 - m) : 0.0; }
     static double derivative(double m) { return m < 1 ? -2 * (1 - m) : 0.0; }
     static double second_derivative(double m) { return m < 1 ? 2.0 : 0.0; }
+    // φ' and φ'' at once
+    static std::pair<double, double> derivatives(double m) { return {derivative(m), second_derivative(m)}; }
 
     // φ(m + step) − φ(m) without the cancellation of the difference: a line search close to the optimum sees
     // changes far below the rounding of the values.

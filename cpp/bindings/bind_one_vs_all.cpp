@@ -6,9 +6,11 @@
 #include <tuple>
 
 #include "bind.hpp"
+#include "logistic.hpp"
 #include "matrix_view.hpp"
 #include "one_vs_all.hpp"
 #include "squared_hinge.hpp"
+#include "starts.hpp"
 
 namespace widemargin {
 
@@ -35,6 +37,7 @@ struct OneVsAllTask {
 template <class F>
 auto with_loss(const std::string &name, F function) {
     if (name == "squared_hinge") return function(SquaredHinge{});
+    if (name == "logistic") return function(Logistic{});
     throw std::invalid_argument("unknown loss '" + name + "'");
 }
 
@@ -68,6 +71,21 @@ RecordTable solve_block(const Matrix &X, const OneVsAllTask &task, OutMatrix<T> 
         });
     }
     return to_table(records);
+}
+
+// Starts of a task's labels from the mean row and its scores.
+template <class Matrix, typename T = typename Matrix::value_type>
+void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
+                 ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
+    nb::gil_scoped_release release;
+    double total_weight = 0;
+    for (int64_t i = 0; i < X.n_rows; ++i) total_weight += task.row_weight.data()[i];
+    const MeanRow mean{x.data(), scores.data(), total_weight};
+    const MeanStartOptions start{subspace, s, t};
+    const LabelBlock block = task.block();
+    with_loss(task.loss, [&](auto loss) {
+        MeanStarts<Matrix, decltype(loss)>(X, block, task.options, mean, start).fill(coef.data(), intercept.data());
+    });
 }
 
 // The pieces of the first label's objective at v, for tests against NumPy and for certifying weights from elsewhere.
@@ -112,6 +130,12 @@ constexpr const char *SOLVE_DOC =
     "stored weights; `bounds` (n_labels, 5) gets primal, dual, primal_at_zero, primal_before_pruning, pruned_share.\n"
     "Returns the records (n_records, 8): label, iteration, value, gradient_ratio, active_rows, step, cg_steps, "
     "seconds.";
+constexpr const char *MEAN_DOC =
+    "Fill `x` (n_features,) with the weighted mean of the rows, and `scores` (n_samples,) with X·x.";
+constexpr const char *START_DOC =
+    "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
+    "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
+    "`subspace`, else mean-separating with `s` and `t`.";
 constexpr const char *INSPECT_DOC =
     "Pieces of the first label's objective at `v` (n_features + 1,): fills gradient, hess_vec and diagonal, and\n"
     "end_point with the line search's result; returns value, dual bound, optimal shift of the scores, step.";
@@ -135,6 +159,28 @@ void bind_csr(nb::module_ &module) {
         nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
         nb::arg("n_features"), nb::arg("task"), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
         nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(), SOLVE_DOC);
+    module.def(
+        "mean_row_csr",
+        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, ConstVector<double> row_weight,
+           OutVector<double> x, OutVector<double> scores) {
+            const auto X = csr_view<T, I>(data, indices, indptr, static_cast<int64_t>(x.shape(0)));
+            mean_row(X, row_weight.data(), x.data(), scores.data());
+        },
+        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+        nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(), nb::arg("scores").noconvert(),
+        nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
+    module.def(
+        "fill_starts_csr",
+        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
+           const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
+           ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
+            fill_starts(csr_view<T, I>(data, indices, indptr, n_features), task, subspace, s, t, x, scores, coef,
+                        intercept);
+        },
+        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+        nb::arg("n_features"), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
+        nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
+        nb::arg("intercept").noconvert(), START_DOC);
     module.def(
         "inspect_label_csr",
         [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
@@ -161,6 +207,24 @@ void bind_dense(nb::module_ &module) {
         nb::arg("X").noconvert(), nb::arg("task"), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
         nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(), SOLVE_DOC);
     module.def(
+        "mean_row_dense",
+        [](ConstMatrix<T> X, ConstVector<double> row_weight, OutVector<double> x, OutVector<double> scores) {
+            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
+            mean_row(view, row_weight.data(), x.data(), scores.data());
+        },
+        nb::arg("X").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(),
+        nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
+    module.def(
+        "fill_starts_dense",
+        [](ConstMatrix<T> X, const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
+           ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
+            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
+            fill_starts(view, task, subspace, s, t, x, scores, coef, intercept);
+        },
+        nb::arg("X").noconvert(), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
+        nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
+        nb::arg("intercept").noconvert(), START_DOC);
+    module.def(
         "inspect_label_dense",
         [](ConstMatrix<T> X, const OneVsAllTask &task, ConstVector<double> v, ConstVector<double> direction,
            OutVector<double> gradient, OutVector<double> hess_vec, OutVector<double> diagonal,
@@ -180,21 +244,21 @@ void bind_task(nb::module_ &module) {
             [](OneVsAllTask *self, ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> row_weight, ConstVector<double> positive_factor, ConstVector<double> negative_factor,
                std::string loss, double C, double bias_value, double bias_penalty, double tol, double gap_tol,
-               double prune, int max_iter, int n_threads, bool polish) {
-                new (self)
-                    OneVsAllTask{positive_rows,
-                                 positive_indptr,
-                                 row_weight,
-                                 positive_factor,
-                                 negative_factor,
-                                 loss,
-                                 {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads, polish}};
+               double prune, int max_iter, int n_threads, bool polish, bool solve_one_sided) {
+                new (self) OneVsAllTask{
+                    positive_rows,
+                    positive_indptr,
+                    row_weight,
+                    positive_factor,
+                    negative_factor,
+                    loss,
+                    {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads, polish, solve_one_sided}};
             },
             nb::kw_only(), nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
             nb::arg("row_weight").noconvert(), nb::arg("positive_factor").noconvert(),
             nb::arg("negative_factor").noconvert(), nb::arg("loss"), nb::arg("C"), nb::arg("bias_value"),
             nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("prune"), nb::arg("max_iter"),
-            nb::arg("n_threads"), nb::arg("polish") = false);
+            nb::arg("n_threads"), nb::arg("polish") = false, nb::arg("solve_one_sided") = false);
 }
 
 }  // namespace

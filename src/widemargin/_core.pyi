@@ -95,7 +95,8 @@ class OneVsAllTask:
         prune: float,
         max_iter: int,
         n_threads: int,
-        polish: bool,
+        polish: bool = ...,
+        solve_one_sided: bool = ...,
     ) -> None: ...
 
 def solve_one_vs_all_csr(
@@ -142,3 +143,42 @@ def inspect_label_dense(
     diagonal: npt.NDArray[np.float64],
     end_point: npt.NDArray[np.float64],
 ) -> tuple[float, float, float, float]: ...
+def mean_row_csr(
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    row_weight: npt.NDArray[np.float64],
+    x: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+) -> None: ...
+def mean_row_dense(
+    X: npt.NDArray[Any],
+    row_weight: npt.NDArray[np.float64],
+    x: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+) -> None: ...
+def fill_starts_csr(
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    n_features: int,
+    task: OneVsAllTask,
+    subspace: bool,
+    s: float,
+    t: float,
+    x: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    coef: npt.NDArray[Any],
+    intercept: npt.NDArray[Any],
+) -> None: ...
+def fill_starts_dense(
+    X: npt.NDArray[Any],
+    task: OneVsAllTask,
+    subspace: bool,
+    s: float,
+    t: float,
+    x: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    coef: npt.NDArray[Any],
+    intercept: npt.NDArray[Any],
+) -> None: ...

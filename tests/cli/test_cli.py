@@ -75,6 +75,9 @@ def test_train_reports_sizes_and_certificate_as_json(data_file, tmp_path):
         (["--regularize-intercept"], {"regularize_intercept": True}),
         (["--class-weight", "balanced"], {"class_weight": "balanced"}),
         (["--max-iter", "50"], {"max_iter": 50}),
+        (["--loss", "logistic"], {"loss": "logistic"}),
+        (["--init", "ovap++"], {"init": "ovap++"}),
+        (["--init", "msi", "--loss", "logistic"], {"init": "msi", "loss": "logistic"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -170,6 +173,8 @@ FAILURES = [
     (["train", "nowhere.txt", "--out", "m"], 1, "nowhere.txt"),
     (["train", "bad.txt", "--out", "m"], 1, "bad.txt, line 2"),
     (["train", "train.txt.gz", "--out", "m", "--C", "-1"], 1, "C must be a finite number above 0"),
+    (["train", "train.txt.gz", "--out", "m", "--init", "random"], 2, "--init"),
+    (["train", "train.txt.gz", "--out", "m", "--init", "bias", "--no-intercept"], 1, "init='bias' needs an intercept"),
     (["train", "train.txt.gz"], 2, "--out"),
     (["train", "train.txt.gz", "--out", "full"], 1, "full"),
     (["evaluate", "nomodel", "train.txt.gz"], 1, "nomodel"),

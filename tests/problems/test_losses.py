@@ -52,3 +52,29 @@ def test_rows_without_weight_add_nothing_to_the_dual(loss):
 def test_unknown_loss_names_the_known_ones():
     with pytest.raises(ValueError, match=r"unknown loss 'hinge'.*squared_hinge"):
         get_loss("hinge")
+
+
+def test_logistic_loss_is_exact_at_both_ends():
+    loss = get_loss("logistic")
+    far = np.array([-1e300, -800.0, -40.0, 40.0, 700.0, 1e300])
+    with np.errstate(all="raise", under="ignore"):
+        np.testing.assert_allclose(
+            loss.value(far), [1e300, 800.0, 40.0, np.exp(-40.0), np.exp(-700.0), 0.0], rtol=1e-15, atol=0
+        )
+        np.testing.assert_allclose(
+            loss.derivative(far), [-1.0, -1.0, -1.0, -np.exp(-40.0), -np.exp(-700.0), 0.0], rtol=1e-15, atol=0
+        )
+        np.testing.assert_allclose(
+            loss.second_derivative(far)[1:5], [0.0, np.exp(-40.0), np.exp(-40.0), np.exp(-700.0)], rtol=1e-15, atol=0
+        )
+        np.testing.assert_allclose(
+            loss.change(np.array([-800.0, 5.0]), np.array([1600.0, -1600.0])),
+            [-800.0, 1595.0 - np.log1p(np.exp(-5.0))],
+            rtol=1e-14,
+        )
+
+
+def test_entropy_of_the_logistic_dual_ends_at_zero():
+    loss = get_loss("logistic")
+    ends = loss.dual_value(np.array([0.0, 2.0, 1.0, 1e-300]), np.array([2.0, 2.0, 2.0, 1.0]))
+    np.testing.assert_allclose(ends, [0.0, 0.0, 2.0 * np.log(2.0), (1.0 + 300 * np.log(10.0)) * 1e-300], rtol=1e-12)

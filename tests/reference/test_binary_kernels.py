@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import _core
-from widemargin.problems.losses import get_loss
+from widemargin.problems.losses import LOSSES, get_loss
 from widemargin.reference.binary_certificate import dual_bound, dual_point, optimal_shift
-from widemargin.reference.binary_objective import BinaryObjective
+from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.one_vs_all import BlockTask
 
 INTERCEPTS = {"free": (1.0, 0.0), "regularised": (1.0, 1.0), "none": (0.0, 1.0)}
-LOSS = get_loss("squared_hinge")
 
 
-def random_case(seed, n, d, density, intercept, spread):
+def random_case(seed, n, d, density, intercept, spread, loss="squared_hinge"):
     """A matrix with empty rows, a task of one label, a point and a direction."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
@@ -31,7 +30,7 @@ def random_case(seed, n, d, density, intercept, spread):
         row_weight=rng.choice([0.0, 0.5, 1.0, 3.0], size=n),
         positive_factor=np.array([2.0]),
         negative_factor=np.array([0.7]),
-        loss="squared_hinge",
+        loss=loss,
         C=1.5,
         bias_value=bias_value,
         bias_penalty=bias_penalty,
@@ -67,7 +66,7 @@ def compiled(X, task, v, d):
 
 def specified(X, task, v, d):
     """The same by the NumPy specification."""
-    problem = task.problem(np.asarray(X, dtype=np.float64), 0, LOSS)
+    problem = task.problem(np.asarray(X, dtype=np.float64), 0, get_loss(task.loss))
     objective = BinaryObjective(problem, v)
     gradient, hess_vec, diagonal = objective.gradient(), objective.hess_vec(d), objective.diagonal()
     scalars = [objective.value(), dual_bound(problem, objective.z), optimal_shift(problem, objective.z)]
@@ -84,6 +83,7 @@ cases = st.builds(
     density=st.sampled_from([0.0, 0.2, 1.0]),
     intercept=st.sampled_from(sorted(INTERCEPTS)),
     spread=st.sampled_from([0.0, 0.3, 30.0]),
+    loss=st.sampled_from(sorted(LOSSES)),
 )
 
 
@@ -92,7 +92,7 @@ cases = st.builds(
 def test_compiled_pieces_equal_the_specification(case, dtype, index_dtype):
     X, task, v, d = case
     X = X.astype(dtype)
-    if (BinaryObjective(task.problem(X.astype(np.float64), 0, LOSS), v).gradient() @ d) > 0:
+    if (BinaryObjective(task.problem(X.astype(np.float64), 0, get_loss(task.loss)), v).gradient() @ d) > 0:
         d = -d
     matrix = X if index_dtype is None else shuffled(X, index_dtype, np.random.default_rng(0))
     (gradient, hess_vec, diagonal, end), (value, dual, shift, step) = compiled(matrix, task, v, d)
@@ -110,12 +110,12 @@ def test_compiled_pieces_equal_the_specification(case, dtype, index_dtype):
 @given(cases)
 def test_gradient_and_hess_vec_agree_with_finite_differences(case):
     X, task, v, d = case
-    problem, h = task.problem(X, 0, LOSS), 1e-6
+    problem, h = task.problem(X, 0, get_loss(task.loss)), 1e-6
     above, below = BinaryObjective(problem, v + h * d), BinaryObjective(problem, v - h * d)
     objective = BinaryObjective(problem, v)
     slope = (above.value() - below.value()) / (2 * h)
     np.testing.assert_allclose(objective.gradient() @ d, slope, rtol=1e-5, atol=1e-5 * max(1.0, objective.value()))
-    if np.array_equal(above.curvature, below.curvature):  # no row crosses its kink
+    if task.loss == "logistic" or np.array_equal(above.curvature, below.curvature):  # no row crosses its kink
         difference = (above.gradient() - below.gradient()) / (2 * h)
         np.testing.assert_allclose(objective.hess_vec(d), difference, rtol=1e-4, atol=1e-4)
 
@@ -124,32 +124,43 @@ def test_gradient_and_hess_vec_agree_with_finite_differences(case):
 @given(cases)
 def test_diagonal_is_the_diagonal_of_the_hessian(case):
     X, task, v, _ = case
-    objective = BinaryObjective(task.problem(X, 0, LOSS), v)
+    objective = BinaryObjective(task.problem(X, 0, get_loss(task.loss)), v)
     hessian = np.array([objective.hess_vec(unit) for unit in np.eye(len(v))])
     np.testing.assert_allclose(hessian, hessian.T, atol=1e-10)
     np.testing.assert_allclose(objective.diagonal(), np.diag(hessian), atol=1e-10)
 
 
+@pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("seed", range(10))
-def test_optimal_shift_beats_a_fine_grid(seed):
-    X, task, v, _ = random_case(seed, 25, 4, 1.0, "free", 1.0)
-    problem = task.problem(X, 0, LOSS)
+def test_optimal_shift_beats_a_fine_grid(seed, loss):
+    X, task, v, _ = random_case(seed, 25, 4, 1.0, "free", 1.0, loss)
+    problem = task.problem(X, 0, get_loss(task.loss))
     z = problem.scores(v)
 
     def losses(t):
-        return problem.c @ LOSS.value(problem.y * (z + t))
+        return problem.c @ problem.loss.value(problem.y * (z + t))
 
     best = losses(optimal_shift(problem, z))
     assert best <= min(losses(t) for t in np.linspace(-8, 8, 4001)) * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("offset", [-2000.0, 2000.0])
+def test_optimal_shift_of_the_logistic_loss_is_found_from_where_it_is_flat(offset):
+    # At these scores every curvature is zero in double precision.
+    y = np.array([1.0, -1.0, -1.0, -1.0])
+    problem = BinaryProblem(np.zeros((4, 1)), y, np.ones(4), get_loss("logistic"), 1.0, 0.0)
+    shift = optimal_shift(problem, np.full(4, offset))
+    assert shift + offset == pytest.approx(-np.log(3.0), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
 @given(cases)
 def test_dual_point_is_feasible_and_below_any_primal_value(case):
     X, task, v, d = case
-    problem = task.problem(X, 0, LOSS)
+    problem = task.problem(X, 0, get_loss(task.loss))
     alpha = dual_point(problem, problem.scores(v))
     assert (alpha >= 0).all()
+    assert task.loss != "logistic" or (alpha <= problem.c).all()
     assert (alpha[problem.c == 0] == 0).all()
     if problem.free_intercept:
         assert abs(problem.y @ alpha) <= 1e-13 * alpha.sum()

@@ -69,6 +69,25 @@ class Method(StrEnum):
     one_vs_all = "one-vs-all"
 
 
+class LossName(StrEnum):
+    """Values of `--loss`."""
+
+    squared_hinge = "squared_hinge"
+    logistic = "logistic"
+
+
+class Init(StrEnum):
+    """Values of `--init`; the numbers of the starts have their defaults."""
+
+    auto = "auto"
+    zero = "zero"
+    bias = "bias"
+    msi = "msi"
+    ovap = "ovap"
+    ovap_tree = "ovap++"
+    subspace = "subspace"
+
+
 class ClassWeight(StrEnum):
     """Values of `--class-weight`."""
 
@@ -105,6 +124,10 @@ def train(
     C: Annotated[
         float, typer.Option("--C", "-C", help="Weight of the loss; larger fits the training rows closer.")
     ] = 1.0,
+    loss: Annotated[LossName, typer.Option(help="Loss of a margin.")] = LossName.squared_hinge,
+    init: Annotated[
+        Init, typer.Option(help="Where Newton starts: all lead to the same optimum, auto in the fewest steps.")
+    ] = Init.auto,
     tol: Annotated[float, typer.Option(help="Tolerance of the gradient rule.")] = 0.01,
     gap_tol: Annotated[float, typer.Option(help="Largest certified relative gap of a label before pruning.")] = 1e-3,
     prune: Annotated[float, typer.Option(help="Drop weights below this; 0 keeps all, in a dense model.")] = 0.01,
@@ -126,6 +149,8 @@ def train(
 
     parameters = {
         "C": C,
+        "loss": loss.value,
+        "init": init.value,
         "tol": tol,
         "gap_tol": gap_tol,
         "prune": prune,

@@ -1,9 +1,9 @@
 """One-vs-all: one large-margin binary problem a label, for multi-label, multiclass and binary targets.
 
-    minimise  ½‖w_j‖² + C Σ_i weight_i max(0, 1 − y_ij (w_j · x_i + b_j))²      for every label j
+    minimise  ½‖w_j‖² + C Σ_i weight_i φ(y_ij (w_j · x_i + b_j))      for every label j
 
-solved by truncated Newton; see `widemargin.solvers.one_vs_all`. Memory is the data, the (pruned) weights, and a work
-area of at most `memory_limit_mb`.
+with φ(m) = max(0, 1 − m)², or log(1 + e^−m), solved by truncated Newton; see `widemargin.solvers.one_vs_all`. Memory is
+the data, the (pruned) weights, and a work area of at most `memory_limit_mb`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from widemargin.estimators._parameters import (
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.problems.losses import get_loss
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
 from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.starts import start_parameters
 
 __all__ = ["OneVsAllClassifier"]
 
@@ -63,6 +65,17 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     ----------
     C : float, default=1.0
         Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
+    loss : {"squared_hinge", "logistic"}, default="squared_hinge"
+        The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
+        without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
+    init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
+        Where Newton starts; all lead to the same optimum. "auto" is the start with the fewest steps, "subspace":
+        the optimum in the span of the mean positive row, the mean row and the intercept. The others are those of the
+        papers: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
+        (`ovap`), and the solution of a similar label (`ovap++`).
+    init_params : dict or None, default=None
+        Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
+        loss) and `strict` (False, of "ovap" and "ovap++").
     tol : float, default=0.01
         A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
         (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Problems with at most
@@ -89,7 +102,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     callback : callable or None, default=None
         Called with a `Progress` between blocks of labels; training stops when it returns true.
     warm_start : bool, default=False
-        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same.
+        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same; it goes
+        before `init`.
     n_jobs : int or None, default=None
         Threads over labels and rows; -1 for all cores. Results do not depend on it.
     verbose : int, default=0
@@ -115,7 +129,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when every label reached its tolerance.
+        Why training ended; `Status.CONVERGED` when every label reached its tolerance, `Status.NOT_ATTAINED` when the
+        others have no minimiser (see `loss`).
     kind_ : str
         "binary", "multiclass" or "multilabel".
 
@@ -144,6 +159,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         self,
         C: float = 1.0,
         *,
+        loss: str = "squared_hinge",
+        init: str = "auto",
+        init_params: dict[str, Any] | None = None,
         tol: float = 0.01,
         gap_tol: float | None = 1e-3,
         prune: float = 0.0,
@@ -159,6 +177,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         verbose: int = 0,
     ) -> None:
         self.C = C
+        self.loss = loss
+        self.init = init
+        self.init_params = init_params
         self.tol = tol
         self.gap_tol = gap_tol
         self.prune = prune
@@ -226,6 +247,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             warm_start=boolean,
             n_jobs=jobs_or_none,
         )
+        get_loss(self.loss)
+        start_parameters(self.init, self.init_params, self.loss)
 
     def _check_training_rows(self, X: Any, y: Any) -> Any:
         """Rows as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
@@ -247,6 +270,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             negative_weight=negative_weight,
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
+            loss=self.loss,
+            init=self.init,
+            init_params=self.init_params,
             tol=self.tol,
             gap_tol=self.gap_tol,
             polish=n_values <= SMALL_PROBLEM_VALUES,
@@ -293,7 +319,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
 
     def _warn(self, result: OneVsAllResult) -> None:
         certificate = result.certificate
-        if result.status is not Status.CONVERGED:
+        if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
                 f"{certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",

@@ -100,10 +100,15 @@ class Certificate:
         dual: npt.NDArray[np.float64],
         primal_at_zero: npt.NDArray[np.float64],
         primal_before_pruning: npt.NDArray[np.float64],
+        attained: npt.NDArray[np.bool_] | None = None,
     ) -> Certificate:
-        """Add up the bounds of independent problems, each argument of shape (n_problems,), and name the worst."""
+        """Add up the bounds of independent problems, each argument of shape (n_problems,), and name the worst.
+
+        Problems that are not `attained` have no minimiser, only ever smaller objectives, so that a relative gap says
+        nothing of them; the worst is one of the others if there are any.
+        """
         gaps = relative_gap(primal, dual)
-        index = int(np.argmax(gaps))
+        index = int(np.argmax(gaps if attained is None else np.where(attained, gaps, -1.0)))
         worst = WorstProblem(index, float(primal[index]), float(dual[index]), float(gaps[index]))
         return cls(
             float(primal.sum()),

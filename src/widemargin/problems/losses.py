@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from widemargin.reference.losses import Loss, SquaredHinge
+from widemargin.reference.losses import Logistic, Loss, SquaredHinge
 
-__all__ = ["LOSSES", "Loss", "SquaredHinge", "get_loss"]
+__all__ = ["LOSSES", "Logistic", "Loss", "SquaredHinge", "get_loss"]
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SquaredHinge(),)}
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SquaredHinge(), Logistic())}
 """Every loss of one-vs-all by its name; the compiled core has the same list in its bindings."""
 
 

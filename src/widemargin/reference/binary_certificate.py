@@ -22,7 +22,8 @@ MAX_BIAS_STEPS = 200  # a bisection of doubles ends long before
 def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
     """Return argmin over t of Σ_i c_i φ(y_i (z_i + t)), exact to rounding.
 
-    Newton on the monotone derivative, by bisection where Newton leaves the bracket.
+    Newton on the monotone derivative, by bisection where Newton leaves the bracket, and by growing steps while there is
+    no bracket and no curvature (the logistic loss far away).
 
     Parameters
     ----------
@@ -53,16 +54,24 @@ def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
         alpha = -problem.c * problem.loss.derivative(m)
         curvature = problem.c @ problem.loss.second_derivative(m)
         derivative = alpha[problem.y < 0].sum() - alpha[problem.y > 0].sum()
-        if abs(derivative) <= np.finfo(np.float64).eps * alpha.sum() or not curvature > 0.0:
+        if not abs(derivative) > np.finfo(np.float64).eps * alpha.sum():  # or it is not a number
             break
         low, high = (t, high) if derivative < 0.0 else (low, t)
-        following = t - derivative / curvature
+        following = t - derivative / curvature if curvature > 0.0 else np.inf
         if not low < following < high:
-            following = 0.5 * (low + high)
+            following = _bisection_point(low, high, t, derivative)
         if following == t or not np.isfinite(following):
             break
         t = float(following)
     return t
+
+
+def _bisection_point(low: float, high: float, t: float, derivative: float) -> float:
+    """The middle of the bracket, or further out while one of its ends is open."""
+    if np.isfinite(low) and np.isfinite(high):
+        return 0.5 * (low + high)
+    step = max(1.0, abs(t))
+    return t + step if derivative < 0.0 else t - step
 
 
 def dual_point(problem: BinaryProblem, z: Floats) -> Floats:

@@ -20,7 +20,7 @@ __all__ = ["BinaryObjective", "BinaryProblem"]
 
 ARMIJO_SLOPE = 0.01  # sufficient decrease, the paper's η; liblinear 2.50 newton.cpp
 BACKTRACK_FACTOR = 0.5  # the same source
-MAX_BACKTRACKS = 60  # liblinear gives up after 20, where hard margins still need shorter steps
+MAX_BACKTRACKS = 100  # liblinear has 20; hard margins need up to 60, flat stretches of the logistic loss 1e30 = 2^100
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class BinaryObjective:
     @property
     def n_active(self) -> int:
         """Number of rows in the active set, eq. (19)."""
-        return int(np.count_nonzero(self.problem.loss.second_derivative(self.margins)))
+        return int(np.count_nonzero(self.problem.loss.derivative(self.margins)))
 
     def value(self) -> float:
         """L(v)."""

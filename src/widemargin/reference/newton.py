@@ -22,6 +22,7 @@ __all__ = ["IterationRecord", "NewtonRule", "conjugate_gradients", "newton_cg"]
 CG_TOLERANCE = 0.5  # the paper's ε, liblinear 2.50
 PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
 CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with conditions of 1e8, need more
+NO_CURVATURE = 1e-30  # a free intercept far out on the logistic loss has none; then the step goes straight down
 CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
 CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused
@@ -122,7 +123,8 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
     while step < CG_STEPS_PER_VARIABLE * len(gradient):
         Hp = objective.hess_vec(p)
         p_dot_Hp = p @ Hp
-        if not p_dot_Hp > 0.0:  # r = 0, or numbers that are not finite
+        if not p_dot_Hp > NO_CURVATURE * (p @ p):  # also r = 0, or numbers that are not finite
+            x = p if step == 0 else x
             break
         step += 1
         length = r_dot_Mr / p_dot_Hp

@@ -27,9 +27,10 @@ from widemargin.reference.newton import (
     newton_cg,
 )
 
-__all__ = ["BOUND_COLUMNS", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
+__all__ = ["BOUND_COLUMNS", "NOT_ATTAINED", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
 
 BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
+NOT_ATTAINED = 2  # in `converged`, as in cpp/one_vs_all.hpp
 RECORD_COLUMNS = (
     "label",
     "iteration",
@@ -68,12 +69,14 @@ class BlockTask:
         Newton steps a label; threads of the compiled core.
     polish : bool
         Whether to go on to rounding error once the rule holds.
+    solve_one_sided : bool
+        Whether labels of one side only, which have a known answer with a free intercept, are solved like others.
 
     Examples
     --------
     >>> from widemargin.reference.one_vs_all import BlockTask
     >>> len(BlockTask.__dataclass_fields__)
-    15
+    16
     """
 
     positive_rows: npt.NDArray[np.int64]
@@ -91,6 +94,7 @@ class BlockTask:
     max_iter: int
     n_threads: int
     polish: bool = False
+    solve_one_sided: bool = False
 
     def problem(self, X: Any, j: int, loss: Loss) -> BinaryProblem:
         """The problem of label j."""
@@ -115,7 +119,7 @@ class BlockResult:
     n_iter : ndarray of int64 of shape (n_labels,)
         Newton steps.
     converged : ndarray of uint8 of shape (n_labels,)
-        1 where the stopping rule holds.
+        1 where the stopping rule holds, 2 (`NOT_ATTAINED`) where there is no minimiser.
 
     Examples
     --------
@@ -183,13 +187,14 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
         problem = task.problem(X, j, loss)
         v = np.append(out.coef[j], out.intercept[j] if task.bias_value != 0.0 else 0.0).astype(np.float64)
         positive, negative = problem.c[problem.y > 0].sum(), problem.c[problem.y < 0].sum()
-        if problem.free_intercept and (positive == 0.0 or negative == 0.0):
+        one_sided = bool(problem.free_intercept and (positive == 0.0 or negative == 0.0))
+        if one_sided and not task.solve_one_sided:
             v[:] = 0.0
             v[-1] = -loss.one_sided_margin if positive == 0.0 else loss.one_sided_margin
-            out.n_iter[j], out.converged[j] = 0, 1
+            out.n_iter[j], out.converged[j] = 0, 1 if loss.one_sided_attained else NOT_ATTAINED
         else:
             v, out.converged[j], out.n_iter[j] = _minimize(problem, task, j, v, records)
-        _store(problem, task, j, v, out)
+        _store(problem, task, j, v, one_sided, out)
     return np.array(records).reshape(-1, len(RECORD_COLUMNS))
 
 
@@ -219,16 +224,18 @@ def _minimize(
     return objective.v, converged, n_iter
 
 
-def _store(problem: BinaryProblem, task: BlockTask, j: int, v: Floats, out: BlockResult) -> None:
+def _store(problem: BinaryProblem, task: BlockTask, j: int, v: Floats, one_sided: bool, out: BlockResult) -> None:
     """Round to the stored type, drop small weights (never the intercept), and certify what is stored."""
     # The bound from below comes from the weights before rounding and pruning: any weights give one, these the best.
-    dual = dual_bound(problem, problem.scores(v))
+    # One side alone has no feasible dual point but zero.
+    dual = 0.0 if one_sided else dual_bound(problem, problem.scores(v))
     out.coef[j], out.intercept[j] = v[:-1], v[-1]
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)
     dual = min(before.value(), dual)
     # Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
-    out.converged[j] &= relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP)
+    if out.converged[j] == 1 and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
+        out.converged[j] = 0
     kept = np.append(np.abs(stored[:-1]) >= task.prune, True)
     out.coef[j][~kept[:-1]] = 0.0
     after = BinaryObjective(problem, np.where(kept, stored, 0.0))

@@ -1,0 +1,117 @@
+"""Newton steps of one-vs-all by start and label frequency, and whether all starts reach the same objective.
+
+Goal: the order of the paper (mean-separating before bias(2) and OvAP, these before zero), our subspace start before
+all; at tol 1e-4 the objectives of all starts within 1e-4 of the best. Data: debian-tags in the folder that
+WIDEMARGIN_DATA names, or the smaller embedded set.
+
+    python benchmarks/starts.py [--labels 100]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from _common import describe_machine, find_data, format_table, write_result
+from widemargin import read_xmc
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.datasets import load_debian_tags
+from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
+
+STARTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("zero", "zero", {}),
+    ("bias(1)", "bias", {"lam": 1.0}),
+    ("bias(2)", "bias", {"lam": 2.0}),
+    ("OvAP strict", "ovap", {"strict": True}),
+    ("OvAP loose", "ovap", {"strict": False}),
+    ("OvAP++", "ovap++", {}),
+    ("mean-separating", "msi", {}),
+    ("subspace", "subspace", {}),
+]
+BINS = [(1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9)]
+
+
+def load_rows() -> tuple[str, Any, Any]:
+    """Name, rows of unit length, and labels."""
+    path = find_data("debian-tags/tags_train.txt.gz")
+    if path is not None:
+        X, Y = read_xmc(path)[:2]
+        return "debian-tags", l2_normalize_rows(X), Y
+    print("using the embedded set instead", file=sys.stderr)
+    data = load_debian_tags()
+    return "embedded Debian tags", l2_normalize_rows(data.X_train), data.y_train
+
+
+def sample_labels(Y: Any, n_labels: int) -> Any:
+    """Columns of labels evenly spaced by frequency, those without rows left out."""
+    n_positives = np.diff(Y.tocsc().indptr)
+    order = np.argsort(n_positives, kind="stable")
+    order = order[n_positives[order] > 0]
+    return Y.tocsc()[:, order[np.linspace(0, len(order) - 1, n_labels).astype(int)]]
+
+
+def run(X: Any, Y: Any, start: tuple[str, str, dict[str, Any]], loss: str, tol: float) -> tuple[OneVsAllResult, float]:
+    """The result and its CPU seconds."""
+    began = time.process_time()
+    result = solve_one_vs_all(X, Y, loss=loss, init=start[1], init_params=start[2], tol=tol, gap_tol=None, prune=1e-12)
+    return result, time.process_time() - began
+
+
+def steps_table(X: Any, Y: Any, loss: str) -> str:
+    """Mean Newton steps by start and bin, means of CG steps and of CPU time."""
+    n_positives = np.asarray(Y.sum(axis=0)).ravel()
+    members = [(n_positives >= low) & (n_positives <= high) for low, high in BINS]
+    names = [f"{low}–{high}" if high < 10**9 else f"{low}+" for low, high in BINS]
+    columns = [
+        "start",
+        *(f"{name} ({int(member.sum())})" for name, member in zip(names, members, strict=True)),
+        "all",
+        "CG steps",
+        "ms CPU a label",
+    ]
+    rows = []
+    for start in STARTS:
+        result, seconds = run(X, Y, start, loss, 0.01)
+        means = [f"{result.n_iter[member].mean():.1f}" for member in members]
+        cg_steps = result.history["cg_steps"].sum() / Y.shape[1]
+        rows.append(
+            [start[0], *means, f"{result.n_iter.mean():.2f}", f"{cg_steps:.1f}", f"{1e3 * seconds / Y.shape[1]:.1f}"]
+        )
+    return format_table(columns, rows)
+
+
+def agreement_table(X: Any, Y: Any, loss: str, tols: list[float]) -> str:
+    """Largest and mean relative excess of each start's objectives over the best of all starts, label by label."""
+    rows = [[start[0]] for start in STARTS]
+    for tol in tols:
+        values = np.array([run(X, Y, start, loss, tol)[0].primal_by_label for start in STARTS])
+        excess = values / values.min(axis=0) - 1.0
+        for row, line in zip(rows, excess, strict=True):
+            row += [f"{line.max():.1e}", f"{line.mean():.1e}"]
+    columns = ["start", *(f"{what} at tol {tol:g}" for tol in tols for what in ("largest", "mean"))]
+    return format_table(columns, rows)
+
+
+def main() -> None:
+    """Run everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--labels", type=int, default=100, help="labels of the table of steps; twice as many compared")
+    options = parser.parse_args()
+    name, X, Y = load_rows()
+    sections = [f"{name}: {X.shape[0]:,} rows, {X.shape[1]:,} features", describe_machine()]
+    for loss in ("squared_hinge", "logistic"):
+        sections += [
+            f"## {loss}: mean Newton steps by number of positives (labels in brackets), tol 0.01, gradient rule alone",
+            steps_table(X, sample_labels(Y, options.labels), loss),
+            f"## {loss}: relative excess over the best start's objective, {2 * options.labels} labels",
+            agreement_table(X, sample_labels(Y, 2 * options.labels), loss, [1e-2, 1e-4]),
+        ]
+    write_result("starts", "Starts of one-vs-all", sections)
+
+
+if __name__ == "__main__":
+    main()

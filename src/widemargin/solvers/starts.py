@@ -1,0 +1,293 @@
+"""Where Newton starts: the initial weights of Schultheis & Babbar (2022), made block by block as the solver asks.
+
+    zero       w = 0
+    bias       w = 0, b = −lam
+    msi        mean-separating: the shortest (w, b) that scores the mean positive row s and the mean negative row t
+    ovap       the minimiser for a label without positives, trained once for all labels
+    ovap++     the final weights of a similar label, along a minimum spanning tree of the labels
+    subspace   the minimiser of the label's own objective in the span of the mean rows and the intercept
+
+They lead to the same optimum; they differ in the number of steps. Memory: one block of weights, as the solver has it;
+two vectors for the means, one for OvAP; for OvAP++ see `widemargin.solvers._label_tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.reference.one_vs_all import BlockResult, BlockTask
+from widemargin.solvers._backend import MeanRow, mean_starts, select_labels, solve_labels
+from widemargin.solvers._label_tree import children_of, tree_parents, waves
+
+__all__ = ["INITS", "Start", "StartParameters", "make_start", "start_parameters"]
+
+Ints = npt.NDArray[np.int64]
+
+INITS = ("auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace")
+BEST_INIT = "subspace"  # the fewest steps on debian-tags for both losses, see benchmarks/starts.py
+MAX_OVAP_STEPS = 50  # with a free intercept the all-negative problem has no unique minimiser, or none
+TREE_BLOCK_LABELS = 256  # of OvAP++, enough for waves of many labels
+SCORE_OF_NEGATIVES = {"squared_hinge": -2.0, "logistic": -3.0}  # the paper's t
+
+
+@dataclass(frozen=True)
+class StartParameters:
+    """Numbers of the starts.
+
+    Parameters
+    ----------
+    lam : float
+        The `bias` start has b = −lam; 1 sits on the squared hinge's kink and is a bad start.
+    s, t : float
+        Scores of the mean positive and the mean negative row in the `msi` start.
+    strict : bool
+        Whether `ovap` solves its problem to tol/n instead of tol; better for labels with one or two positives only.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.starts import StartParameters
+    >>> StartParameters(lam=2.0, s=1.0, t=-2.0, strict=False).lam
+    2.0
+    """
+
+    lam: float
+    s: float
+    t: float
+    strict: bool
+
+
+def start_parameters(init: str, init_params: Mapping[str, Any] | None, loss: str) -> StartParameters:
+    """Check `init` and `init_params`, and fill in what is not given.
+
+    Parameters
+    ----------
+    init : str
+        One of `INITS`.
+    init_params : mapping, optional
+        Any of lam, s, t and strict.
+    loss : str
+        The loss, on which t depends.
+
+    Returns
+    -------
+    StartParameters
+        All numbers.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.starts import start_parameters
+    >>> start_parameters("msi", {"s": 1.5}, "logistic")
+    StartParameters(lam=2.0, s=1.5, t=-3.0, strict=False)
+    """
+    if init not in INITS:
+        raise ValueError(f"unknown init {init!r}; use one of {', '.join(map(repr, INITS))}")
+    known: dict[str, Any] = {"lam": 2.0, "s": 1.0, "t": SCORE_OF_NEGATIVES.get(loss, -2.0), "strict": False}
+    if init_params is not None and not isinstance(init_params, Mapping):
+        raise ValueError(f"init_params must be a dictionary or None, got {init_params!r}")
+    for name, value in (init_params or {}).items():
+        if name not in known:
+            raise ValueError(f"unknown key {name!r} in init_params; the keys are {', '.join(map(repr, known))}")
+        _check_parameter(name, value)
+        known[name] = bool(value) if name == "strict" else float(value)
+    return StartParameters(**known)
+
+
+def _check_parameter(name: str, value: Any) -> None:
+    """Refuse values of the wrong type, and numbers that are not finite."""
+    if name == "strict":
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"init_params['strict'] must be True or False, got {value!r}")
+    elif isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+        raise ValueError(f"init_params[{name!r}] must be a finite number, got {value!r}")
+
+
+class Start:
+    """Zero weights in the order of the labels; the base of the other starts.
+
+    Parameters
+    ----------
+    n_labels : int
+        Number of labels.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.starts import Start
+    >>> start = Start(5)
+    >>> start.next_labels(3).tolist(), start.next_labels(3).tolist(), len(start.next_labels(3))
+    ([0, 1, 2], [3, 4], 0)
+    """
+
+    in_order = True  # whether labels are given out one after another, from the first to the last
+
+    def __init__(self, n_labels: int) -> None:
+        self.n_labels = n_labels
+        self._next = 0
+
+    def next_labels(self, size: int) -> Ints:
+        """At most `size` labels that can be solved now and at the same time; none when all were given out."""
+        first, self._next = self._next, min(self._next + size, self.n_labels)
+        return np.arange(first, self._next)
+
+    def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
+        """Put the starts of `labels`, which `task` describes, into `out.coef` and `out.intercept`; both hold zeros."""
+
+    def keep(self, labels: Ints, out: BlockResult) -> None:
+        """Take note of the final weights of `labels`."""
+
+
+class GivenStart(Start):
+    """Weights from the caller: dense or CSR rows, and intercepts."""
+
+    def __init__(self, coef: Any, intercept: npt.NDArray[Any]) -> None:
+        super().__init__(len(intercept))
+        self.coef, self.intercept = coef, intercept
+
+    def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
+        rows = self.coef[labels]
+        out.coef[...] = rows.toarray() if sp.issparse(rows) else rows
+        out.intercept[...] = self.intercept[labels]
+
+
+class SameStart(Start):
+    """One start for all labels: `bias`, and `ovap`."""
+
+    def __init__(self, n_labels: int, coef: npt.NDArray[Any] | float, intercept: float) -> None:
+        super().__init__(n_labels)
+        self.coef, self.intercept = coef, intercept
+
+    def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
+        out.coef[...] = self.coef
+        out.intercept[...] = self.intercept
+
+
+class MeanStart(Start):
+    """`msi` with its (s, t), or `subspace` when these are None."""
+
+    def __init__(self, X: Any, task: BlockTask, separate: tuple[float, float] | None, backend: str) -> None:
+        super().__init__(len(task.positive_factor))
+        self.X, self.separate, self.backend = X, separate, backend
+        self.mean = MeanRow(X, task.row_weight)
+
+    def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
+        mean_starts(self.X, task, self.mean, self.separate, out, self.backend)
+
+
+class TreeStart(SameStart):
+    """`ovap++`: children of the root start from OvAP's weights, others from those that their parent ended with.
+
+    Final weights are as stored, rounded and pruned; so results do not depend on the size of blocks.
+    """
+
+    in_order = False
+
+    def __init__(self, task: BlockTask, root: SameStart, labels_per_block: int) -> None:
+        super().__init__(root.n_labels, root.coef, root.intercept)
+        self.parent = tree_parents(task.positive_rows, task.positive_indptr, len(task.row_weight))
+        self.n_waiting = np.diff(children_of(self.parent)[1])[:-1]  # children that have not started yet
+        self.kept: dict[int, tuple[Any, Any]] = {}
+        self._waves = waves(self.parent, labels_per_block)
+        self._wave = np.zeros(0, dtype=np.int64)
+
+    def next_labels(self, size: int) -> Ints:
+        if len(self._wave) == 0:
+            self._wave = next(self._waves, self._wave)
+        labels, self._wave = self._wave[:size], self._wave[size:]
+        return labels
+
+    def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
+        super().fill(labels, task, out)
+        for k, parent in enumerate(self.parent[labels].tolist()):
+            if parent < 0:
+                continue
+            coef, out.intercept[k] = self.kept[parent]
+            out.coef[k] = coef.toarray().ravel() if sp.issparse(coef) else coef
+            self.n_waiting[parent] -= 1
+            if self.n_waiting[parent] == 0:
+                del self.kept[parent]
+
+    def keep(self, labels: Ints, out: BlockResult) -> None:
+        for k, label in enumerate(labels.tolist()):
+            if self.n_waiting[label] > 0:
+                row = sp.csr_array(out.coef[[k]])
+                self.kept[label] = (row if 2 * row.nnz < row.shape[1] else out.coef[k].copy(), out.intercept[k])
+
+
+def _all_negative(X: Any, task: BlockTask, strict: bool, backend: str) -> SameStart:
+    """OvAP: Newton from zero for a label without positives, to the iterate at which its rule first holds."""
+    # The rule has the factor max(1, P)/n = 1/n, which is the strict one.
+    loosening = 1.0 if strict else max(1.0, float(task.row_weight.sum()))
+    empty = select_labels(task, np.zeros(0, dtype=np.int64))
+    problem = replace(
+        empty,
+        positive_indptr=np.zeros(2, dtype=np.int64),
+        positive_factor=np.ones(1),
+        negative_factor=np.ones(1),
+        tol=loosening * task.tol,
+        gap_tol=np.inf,
+        prune=0.0,
+        max_iter=MAX_OVAP_STEPS,
+        polish=False,
+        solve_one_sided=True,
+    )
+    out = BlockResult.zeros(1, X.shape[1], X.dtype)
+    solve_labels(X, problem, out, backend)
+    return SameStart(len(task.positive_factor), out.coef[0], float(out.intercept[0]))
+
+
+def make_start(
+    init: str, parameters: StartParameters, X: Any, task: BlockTask, backend: str, labels_per_block: int | None = None
+) -> Start:
+    """Return the start called `init` for the labels of a task.
+
+    Parameters
+    ----------
+    init : str
+        One of `INITS`.
+    parameters : StartParameters
+        Its numbers.
+    X : ndarray or CSR array of shape (n_samples, n_features)
+        The rows.
+    task : BlockTask
+        All labels, and how they will be solved.
+    backend : {"core", "reference"}
+        Which of the twins computes.
+    labels_per_block : int, optional
+        Size of the blocks of OvAP++.
+
+    Returns
+    -------
+    Start
+        Gives out labels and their starts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.reference.one_vs_all import BlockResult, BlockTask
+    >>> from widemargin.solvers.starts import make_start, start_parameters
+    >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
+    ...                  "squared_hinge", 1.0, 1.0, 0.0, 0.01, np.inf, 0.0, 100, 1)
+    >>> start = make_start("msi", start_parameters("msi", None, "squared_hinge"), np.eye(2), task, "core")
+    >>> out = BlockResult.zeros(1, 2, np.dtype("float64"))
+    >>> start.fill(start.next_labels(1), task, out)
+    >>> (out.coef + out.intercept).round(6).tolist()  # the scores of the two rows
+    [[1.0, -2.0]]
+    """
+    n_labels = len(task.positive_factor)
+    name = BEST_INIT if init == "auto" else init
+    if name == "zero":
+        return Start(n_labels)
+    if name == "bias":
+        if task.bias_value == 0.0:
+            raise ValueError("init='bias' needs an intercept; set fit_intercept=True or choose another init")
+        return SameStart(n_labels, 0.0, -parameters.lam)
+    if name in ("msi", "subspace"):
+        return MeanStart(X, task, (parameters.s, parameters.t) if name == "msi" else None, backend)
+    root = _all_negative(X, task, parameters.strict, backend)
+    return root if name == "ovap" else TreeStart(task, root, labels_per_block or TREE_BLOCK_LABELS)
