@@ -1,4 +1,7 @@
-"""The compiled core and its NumPy specification behind one function each."""
+"""The compiled core and its NumPy specification behind the same functions, for solving labels and for their starts.
+
+Arrays are checked by the callers. Memory: X is not copied; the positives of the chosen labels are.
+"""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ class StartParameters:
     Parameters
     ----------
     lam : float
-        The `bias` start has b = −lam; 1 sits on the squared hinge's kink and is a bad start.
+        The `bias` start has b = −lam; 1 sits on the squared hinge's kink, and the paper prefers 2.
     s, t : float
         Scores of the mean positive and the mean negative row in the `msi` start.
     strict : bool
-        Whether `ovap` solves its problem to tol/n instead of tol; better for labels with one or two positives only.
+        Whether `ovap` solves its problem to tol/n, the rule of a label without positives, instead of tol.
 
     Examples
     --------
