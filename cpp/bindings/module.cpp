@@ -4,5 +4,6 @@
 NB_MODULE(_core, module) {
     module.doc() = "The C++ core of widemargin. Inputs are checked by the Python layer above; kernels trust them.";
     widemargin::bind_cpu(module);
+    widemargin::bind_fast_one_vs_all(module);
     widemargin::bind_one_vs_all(module);
 }

@@ -1,0 +1,344 @@
+// Labels through the slots of a batch: each label is in its own stage, a finished slot is refilled at once.
+//
+//     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
+//             solved with the bias fixed at what labels of this frequency usually end with
+//     check   the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
+//             failure on together with the old set, so that the set only grows and the end is certain
+//     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
+//
+// What a label goes through depends on the label alone, so results do not depend on threads or on neighbours.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "batch_pass.hpp"
+#include "label_problem.hpp"
+#include "local_problem.hpp"
+#include "sparse_certificate.hpp"
+
+namespace widemargin {
+
+// Settings with a measured optimum; it is flat for all of them.
+constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stop rule
+constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
+constexpr double INNER_GAP_SHARE = 0.5;
+constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
+constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
+constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 1e-3;
+constexpr double SLACK_CAP = 0.05;  // largest allowance for pruning in a pass
+constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
+constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
+constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
+constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
+constexpr int MAX_ROUNDS = 12;
+constexpr int LOCAL_MAX_ITER = 300;
+constexpr double LARGEST_START_BIAS = -1.03;
+constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
+
+// Rows of the first working set besides positives and the spread ones.
+inline int64_t seed_rows(int64_t n_positive, int64_t n_rows) {
+    const int64_t wanted = 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
+    return std::min(n_rows / 4, wanted);
+}
+
+// The bias that labels of a frequency end with, learnt on the pilot labels and frozen.
+class BiasPrior {
+  public:
+    void add(int64_t n_positive, double bias) {
+        sum_[bin(n_positive)] += bias;
+        ++count_[bin(n_positive)];
+    }
+    double operator()(int64_t n_positive) const {
+        double sum = PRIOR_BIAS, count = 1;
+        for (int k = std::max(0, bin(n_positive) - 1); k <= std::min(BINS - 1, bin(n_positive) + 1); ++k) {
+            const double share = k == bin(n_positive) ? 1.0 : NEIGHBOUR_SHARE;
+            sum += share * sum_[k];
+            count += share * count_[k];
+        }
+        return std::min(LARGEST_START_BIAS, sum / count);
+    }
+
+  private:
+    static constexpr int BINS = 64;
+    static constexpr double PRIOR_BIAS = -1.25, NEIGHBOUR_SHARE = 0.2;
+    double sum_[BINS] = {}, count_[BINS] = {};
+    static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
+};
+
+struct FinishedLabel {
+    SparseWeights weights;  // unpruned, in columns of the store
+    LabelBounds bounds;
+    int64_t n_iter = 0;
+    bool accepted = false;
+};
+
+// Everything that is the same for all labels and threads.
+struct FastShared {
+    const RowStore &store;
+    const VectorKernels &kernels;
+    std::vector<float> slack;      // (n_rows,) min(prune ‖x_i‖₁, SLACK_CAP)
+    std::vector<uint32_t> sample;  // evenly spaced rows
+    double prune;
+    BiasPrior prior;
+};
+
+struct SchedulerCounts {
+    int64_t passes = 0, lanes = 0, iterations = 0, solves = 0, set_rows = 0, emitted = 0, certified = 0;
+    double seconds[8] = {};
+};
+
+class LabelScheduler {
+  public:
+    explicit LabelScheduler(const FastShared &shared)
+        : shared_(shared),
+          store_(shared.store),
+          pass_(shared.store, shared.kernels, shared.slack.data()),
+          local_(shared.store, shared.kernels),
+          certificate_(shared.store),
+          dense_(shared.store.n_cols, 0.0f) {}
+
+    // Takes labels from `next` (false: none left) until all are finished.
+    // finish(label index, result) is called once for each.
+    template <class Next, class Finish>
+    void run(Next next, Finish finish) {
+        for (;;) {
+            int busy = 0;
+            for (int lane = 0; lane < LANES; ++lane) {
+                if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
+                busy += slots_[lane].stage != Stage::FREE;
+            }
+            if (busy == 0) return;
+            pass_.run();
+            ++counts.passes;
+            counts.lanes += busy;
+            for (int lane = 0; lane < LANES; ++lane) {
+                Slot &slot = slots_[lane];
+                if (slot.stage == Stage::FREE) continue;
+                counts.emitted += pass_.n_emitted(lane);
+                if (!advance(lane, slot)) continue;
+                pass_.clear(lane);
+                slot.stage = Stage::FREE;
+                finish(slot.index, slot.result);
+            }
+        }
+    }
+    SchedulerCounts counts;
+
+  private:
+    enum class Stage { FREE, SEED, CHECK, PRUNED };
+    struct Slot {
+        Stage stage = Stage::FREE;
+        int64_t index = 0;
+        LabelProblem label;
+        FinishedLabel result;
+        std::vector<uint32_t> rows;  // working set
+        double threshold = 0, accuracy = 1;
+        int round = 0;
+    };
+    const FastShared &shared_;
+    const RowStore &store_;
+    BatchPass pass_;
+    LocalProblem local_;
+    SparseCertificate certificate_;
+    std::vector<float> dense_, sample_scores_;
+    std::vector<uint32_t> merged_;
+    std::vector<EmittedRow> ranked_;
+    Slot slots_[LANES];
+
+    template <class Next>
+    void start_next(int lane, Next &next) {
+        Slot &slot = slots_[lane];
+        slot.result = FinishedLabel{};
+        slot.round = 0;
+        slot.accuracy = 1;
+        if (next(slot.index, slot.label)) start_seed(lane, slot);
+    }
+
+    // Sum of the positives into the lane; the threshold is estimated on the sample.
+    void start_seed(int lane, Slot &slot) {
+        SparseWeights sum;
+        for (uint32_t row : slot.label.positives) {
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                const RowEntry &e = store_.entries[k];
+                if (dense_[e.col] == 0) sum.cols.push_back(e.col);
+                dense_[e.col] += e.val;
+            }
+        }
+        const float threshold = seed_threshold(slot.label);
+        for (uint32_t col : sum.cols) {
+            sum.vals.push_back(dense_[col]);
+            dense_[col] = 0;
+        }
+        pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold);
+        slot.stage = Stage::SEED;
+    }
+
+    float seed_threshold(const LabelProblem &label) {
+        sample_scores_.clear();
+        for (uint32_t row : shared_.sample) {
+            float score = shared_.slack[row];
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                score += store_.entries[k].val * dense_[store_.entries[k].col];
+            }
+            sample_scores_.push_back(score);
+        }
+        const double wanted = SEED_THRESHOLD_SHARE * seed_rows(label.positives.size(), store_.n_rows);
+        const int64_t size = static_cast<int64_t>(sample_scores_.size());
+        const int64_t rank = std::min<int64_t>(size - 1, std::llround(wanted * size / store_.n_rows));
+        std::nth_element(sample_scores_.begin(), sample_scores_.begin() + rank, sample_scores_.end(), std::greater<>());
+        return std::max(sample_scores_[rank], SMALLEST_SEED_SCORE);
+    }
+    static constexpr float SMALLEST_SEED_SCORE = 1e-6f;  // rows that share nothing with the positives stay out
+
+    // True when the label is finished.
+    bool advance(int lane, Slot &slot) {
+        if (slot.stage == Stage::PRUNED) return finish_pruned(lane, slot);
+        if (slot.stage == Stage::SEED) {
+            slot.rows = seed_set(lane, slot.label);
+            slot.result.weights.bias = shared_.prior(static_cast<int64_t>(slot.label.positives.size()));
+            solve(slot,
+                  {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
+            slot.stage = Stage::CHECK;
+            await(lane, slot);
+            return false;
+        }
+        if (slot.round > 0 && try_accept(lane, slot)) {
+            slot.result.accepted = true;
+            if (slot.result.bounds.pruned_valid) return true;
+            await_pruned(lane, slot);
+            return false;
+        }
+        if (++slot.round > MAX_ROUNDS) return true;
+        grow_set(lane, slot);
+        const double share = slot.accuracy;
+        solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol, false,
+                     LOCAL_MAX_ITER});
+        await(lane, slot);
+        return false;
+    }
+
+    void solve(Slot &slot, const LocalTarget &target) {
+        bool converged;
+        local_.build(slot.label, slot.rows, slot.result.weights);
+        const int iterations = local_.solve(target, converged);
+        local_.read(slot.result.weights);
+        slot.result.n_iter += iterations;
+        counts.iterations += iterations;
+        ++counts.solves;
+        counts.set_rows += static_cast<int64_t>(slot.rows.size());
+    }
+
+    // Puts the weights into the lane for the next check.
+    void await(int lane, Slot &slot) {
+        const double bias = slot.result.weights.bias;
+        slot.threshold = -1 - std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias)));
+        slot.threshold = static_cast<float>(slot.threshold);
+        pass_.set(lane, slot.result.weights.cols, slot.result.weights.vals.data(), static_cast<float>(bias),
+                  static_cast<float>(slot.threshold));
+    }
+
+    // Positives, the best rows of the pass, and some evenly spaced ones.
+    std::vector<uint32_t> seed_set(int lane, const LabelProblem &label) {
+        const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
+        ranked_.assign(pass_.emitted(lane), pass_.emitted(lane) + pass_.n_emitted(lane));
+        keep_best(wanted);
+        std::vector<uint32_t> rows(label.positives);
+        for (const EmittedRow &e : ranked_) rows.push_back(e.row);
+        for (int64_t k = 0; k < SPREAD_ROWS; ++k)
+            rows.push_back(static_cast<uint32_t>(k * store_.n_rows / SPREAD_ROWS));
+        std::sort(rows.begin(), rows.end());
+        rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+        return rows;
+    }
+
+    // The rows of ranked_ with the largest scores; of equal ones the first.
+    void keep_best(int64_t wanted) {
+        if (static_cast<int64_t>(ranked_.size()) <= wanted) return;
+        std::nth_element(ranked_.begin(), ranked_.begin() + wanted, ranked_.end(),
+                         [](const EmittedRow &a, const EmittedRow &b) {
+                             return a.score > b.score || (a.score == b.score && a.row < b.row);
+                         });
+        ranked_.resize(wanted);
+    }
+
+    void grow_set(int lane, Slot &slot) {
+        const EmittedRow *rows = pass_.emitted(lane);
+        ranked_.clear();
+        for (int64_t k = 0; k < pass_.n_emitted(lane); ++k) {
+            if (rows[k].score > slot.threshold) ranked_.push_back(rows[k]);
+        }
+        if (slot.round <= FREE_ROUNDS) keep_best(SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size()));
+        merged_ = slot.label.positives;
+        for (const EmittedRow &e : ranked_) merged_.push_back(e.row);
+        if (slot.round > FREE_ROUNDS) merged_.insert(merged_.end(), slot.rows.begin(), slot.rows.end());
+        std::sort(merged_.begin(), merged_.end());
+        merged_.erase(std::unique(merged_.begin(), merged_.end()), merged_.end());
+        slot.rows.swap(merged_);
+    }
+
+    bool try_accept(int lane, Slot &slot) {
+        int64_t n_missing = 0;
+        const double missing = missing_bias_gradient(lane, slot, n_missing);
+        if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
+        ++counts.certified;
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, SLACK_CAP};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
+        if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
+            bounds.relative_gap() <= ACCEPT_SHARE * slot.label.gap_tol) {
+            return true;
+        }
+        if (n_missing == 0) slot.accuracy *= TIGHTENING_SHARE;
+        return false;
+    }
+
+    // Gradient of the bias from active rows outside the working set.
+    double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
+        const EmittedRow *rows = pass_.emitted(lane);
+        auto known = slot.rows.begin();
+        double sum = 0;
+        for (int64_t k = 0; k < pass_.n_emitted(lane); ++k) {
+            if (rows[k].score <= -1) continue;
+            while (known != slot.rows.end() && *known < rows[k].row) ++known;
+            if (known != slot.rows.end() && *known == rows[k].row) continue;
+            sum += 2 * store_.weight[rows[k].row] * slot.label.negative_factor * (1 + rows[k].score);
+            ++n_missing;
+        }
+        return sum;
+    }
+
+    void await_pruned(int lane, Slot &slot) {
+        SparseWeights kept = pruned(slot.result.weights);
+        const double rounding = store_.rounding_bound(std::sqrt(kept.squared_norm()), kept.bias);
+        slot.threshold = static_cast<float>(-1 - 2 * rounding - FLOAT_UNIT);
+        slot.stage = Stage::PRUNED;
+        pass_.set(lane, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), static_cast<float>(slot.threshold));
+    }
+
+    bool finish_pruned(int lane, Slot &slot) {
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, 0.0};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds.pruned_valid = certificate_.objective(slot.label, emitted, pruned(slot.result.weights), bounds.primal);
+        return true;
+    }
+
+    SparseWeights pruned(const SparseWeights &weights) const {
+        SparseWeights kept;
+        kept.bias = weights.bias;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {
+            if (std::abs(static_cast<double>(weights.vals[k])) < shared_.prune) continue;
+            kept.cols.push_back(weights.cols[k]);
+            kept.vals.push_back(weights.vals[k]);
+        }
+        return kept;
+    }
+};
+
+}  // namespace widemargin

@@ -1,0 +1,71 @@
+// What the vector kernels share with their callers: argument structs and the table of functions.
+//
+// A "lane" is one label in a batch; tables are (rows or features) × LANES float32, one 64-byte line each.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "row_store.hpp"
+
+namespace widemargin {
+
+constexpr int LANES = 16;  // 64 bytes; 8 and 32 lanes were measured slower
+constexpr size_t LINE_BYTES = 64;
+constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
+constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
+
+// Zeroed memory at a 64-byte boundary.
+struct AlignedDelete {
+    void operator()(float *p) const { std::free(p); }
+};
+using AlignedFloats = std::unique_ptr<float[], AlignedDelete>;
+inline AlignedFloats aligned_floats(int64_t n) {
+    const size_t bytes =
+        (static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    void *p = std::aligned_alloc(LINE_BYTES, bytes);
+    if (p == nullptr) throw std::bad_alloc();
+    std::fill_n(static_cast<float *>(p), bytes / sizeof(float), 0.0f);
+    return AlignedFloats(static_cast<float *>(p));
+}
+
+struct EmittedRow {
+    uint32_t row;
+    float score;
+};
+
+// One batch pass: scores of all rows for 16 labels, of which the rows above a lane's threshold are kept.
+struct ScanArgs {
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *slack;  // (n_rows,) added to a score before the comparison
+    const float *table;  // (n_cols × LANES) weights
+    float bias[LANES];
+    float threshold[LANES];  // +inf: lane unused
+    EmittedRow *out[LANES];  // where the next row of a lane goes
+};
+
+// Row arrays of a subspace search of one label, (n,) each, n a multiple of LANES (padding has cost 0).
+struct SearchRows {
+    int64_t n;
+    const float *s, *sz, *sp, *y, *cost;
+};
+
+struct VectorKernels {
+    const char *name;
+    void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
+    // sums at s + θ·(sz, sp, s − b, 1)
+    void (*search_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
+    // s and sp after a step of θ; s_i += θ·(sz, sp, s − b, 1), sp_i = the same without the bias
+    void (*step_rows)(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s);
+    // p = θ₀ z + θ₁ p + θ₂ w; w += p; z = −w.  products = p·p, p·w, w·w
+    void (*step_features)(int64_t n, const float *theta, float *z, float *p, float *w, double *products);
+    // products = z·z, z·p, z·w
+    void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
+    // out_i = x_i · v for the rows of a local CSR
+    void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
+};
+
+}  // namespace widemargin

@@ -1,0 +1,169 @@
+// Vector kernels of the fast one-vs-all solver; included by isa.hpp once for every instruction set, hence no
+// #pragma once. V holds WIDTH floats; LANES / WIDTH of them make a line. Sums of many rows are flushed from float32 to
+// double every FLUSH_ROWS rows. Each lane and each sum is computed in an order that does not depend on its neighbours.
+
+namespace widemargin {
+namespace WIDEMARGIN_ISA_NAME {
+
+constexpr int WIDTH = WIDEMARGIN_ISA_WIDTH;
+constexpr int PARTS = LANES / WIDTH;
+constexpr int64_t FLUSH_ROWS = 512;
+typedef float V __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
+typedef int32_t M __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
+
+#define WIDEMARGIN_INLINE static inline __attribute__((always_inline))
+
+WIDEMARGIN_INLINE V load(const float *p) { return *reinterpret_cast<const V *>(p); }
+WIDEMARGIN_INLINE void store(float *p, V v) { *reinterpret_cast<V *>(p) = v; }
+WIDEMARGIN_INLINE V splat(float x) { return V{} + x; }
+WIDEMARGIN_INLINE V select(M m, V v) { return reinterpret_cast<V>(m & reinterpret_cast<M>(v)); }
+WIDEMARGIN_INLINE double total(V v) {
+    double sum = 0;
+    for (int k = 0; k < WIDTH; ++k) sum += v[k];
+    return sum;
+}
+
+// bit k set where a[k] > b[k]
+WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) {
+#if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
+    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
+#elif defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 8
+    return static_cast<uint32_t>(
+        _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), _CMP_GT_OQ)));
+#elif defined(WIDEMARGIN_X86)
+    return static_cast<uint32_t>(
+        _mm_movemask_ps(_mm_cmpgt_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b))));
+#else
+    uint32_t bits = 0;
+    for (int k = 0; k < WIDTH; ++k) bits |= static_cast<uint32_t>(a[k] > b[k]) << k;
+    return bits;
+#endif
+}
+
+// line = bias + Σ_k val_k table[col_k], for one row
+WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
+    for (; e != end; ++e) {
+        __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
+        const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
+        const V x = splat(e->val);
+        for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+    }
+}
+
+// Emits (i, score) to every lane whose score + slack_i exceeds its threshold.
+static void scan(ScanArgs &args, int64_t begin, int64_t end) {
+    V bias[PARTS], threshold[PARTS];
+    for (int part = 0; part < PARTS; ++part) {
+        std::memcpy(&bias[part], args.bias + part * WIDTH, sizeof(V));
+        std::memcpy(&threshold[part], args.threshold + part * WIDTH, sizeof(V));
+    }
+    for (int64_t i = begin; i < end; ++i) {
+        V line[PARTS];
+        for (int part = 0; part < PARTS; ++part) line[part] = bias[part];
+        row_line(args.entries + args.start[i], args.entries + args.start[i + 1], args.table, line);
+        const V slack = splat(args.slack[i]);
+        uint32_t bits = 0;
+        for (int part = 0; part < PARTS; ++part) {
+            bits |= greater_bits(line[part] + slack, threshold[part]) << (part * WIDTH);
+        }
+        if (bits == 0) continue;
+        alignas(LINE_BYTES) float scores[LANES];
+        for (int part = 0; part < PARTS; ++part) store(scores + part * WIDTH, line[part]);
+        for (; bits != 0; bits &= bits - 1) {
+            const int lane = __builtin_ctz(bits);
+            *args.out[lane]++ = {static_cast<uint32_t>(i), scores[lane]};
+        }
+    }
+}
+
+static void search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
+    std::fill_n(sums, N_SEARCH_SUMS, 0.0);
+    const V b = splat(bias), t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]), t3 = splat(theta[3]);
+    for (int64_t block = 0; block < rows.n; block += FLUSH_ROWS) {
+        V acc[N_SEARCH_SUMS] = {};
+        const int64_t stop = std::min(rows.n, block + FLUSH_ROWS);
+        for (int64_t i = block; i < stop; i += WIDTH) {
+            const V s = load(rows.s + i), z = load(rows.sz + i), p = load(rows.sp + i), w = s - b, y = load(rows.y + i);
+            const V m = 1.0f - y * (s + t0 * z + t1 * p + t2 * w + t3);
+            const V k = select(m > 0.0f, load(rows.cost + i));
+            const V r = k * m, ry = r * y, kz = k * z, kp = k * p, kw = k * w;
+            acc[0] += ry * z, acc[1] += ry * p, acc[2] += ry * w, acc[3] += ry;
+            acc[4] += kz * z, acc[5] += kz * p, acc[6] += kz * w, acc[7] += kz;
+            acc[8] += kp * p, acc[9] += kp * w, acc[10] += kp;
+            acc[11] += kw * w, acc[12] += kw, acc[13] += k, acc[14] += r * m;
+        }
+        for (int j = 0; j < N_SEARCH_SUMS; ++j) sums[j] += total(acc[j]);
+    }
+}
+
+static void step_rows(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s) {
+    const V b = splat(bias), t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]), t3 = splat(theta[3]);
+    for (int64_t i = 0; i < n; i += WIDTH) {
+        const V old = load(s + i), step = t0 * load(sz + i) + t1 * load(sp + i) + t2 * (old - b);
+        store(sp + i, step);
+        store(s + i, old + (step + t3));
+    }
+}
+
+static void step_features(int64_t n, const float *theta, float *z, float *p, float *w, double *products) {
+    const V t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]);
+    std::fill_n(products, 3, 0.0);
+    for (int64_t block = 0; block < n; block += FLUSH_ROWS) {
+        V pp{}, pw{}, ww{};
+        const int64_t stop = std::min(n, block + FLUSH_ROWS);
+        for (int64_t k = block; k < stop; k += WIDTH) {
+            const V old = load(w + k), step = t0 * load(z + k) + t1 * load(p + k) + t2 * old, now = old + step;
+            store(p + k, step);
+            store(w + k, now);
+            store(z + k, -now);
+            pp += step * step, pw += step * now, ww += now * now;
+        }
+        products[0] += total(pp), products[1] += total(pw), products[2] += total(ww);
+    }
+}
+
+static void direction_products(int64_t n, const float *z, const float *p, const float *w, double *products) {
+    std::fill_n(products, 3, 0.0);
+    for (int64_t block = 0; block < n; block += FLUSH_ROWS) {
+        V zz{}, zp{}, zw{};
+        const int64_t stop = std::min(n, block + FLUSH_ROWS);
+        for (int64_t k = block; k < stop; k += WIDTH) {
+            const V v = load(z + k);
+            zz += v * v, zp += v * load(p + k), zw += v * load(w + k);
+        }
+        products[0] += total(zz), products[1] += total(zp), products[2] += total(zw);
+    }
+}
+
+static void row_dots(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out) {
+    for (int64_t i = 0; i < n; ++i) {
+        float even = 0, odd = 0;
+        int64_t k = start[i];
+        for (; k + 2 <= start[i + 1]; k += 2) {
+            even += entries[k].val * v[entries[k].col];
+            odd += entries[k + 1].val * v[entries[k + 1].col];
+        }
+        if (k < start[i + 1]) even += entries[k].val * v[entries[k].col];
+        out[i] = even + odd;
+    }
+}
+
+inline const VectorKernels &kernels() {
+#define WIDEMARGIN_TEXT_OF(name) #name
+#define WIDEMARGIN_TEXT(name) WIDEMARGIN_TEXT_OF(name)
+    static const VectorKernels table{WIDEMARGIN_TEXT(WIDEMARGIN_ISA_NAME),
+                                     scan,
+                                     search_sums,
+                                     step_rows,
+                                     step_features,
+                                     direction_products,
+                                     row_dots};
+#undef WIDEMARGIN_TEXT
+#undef WIDEMARGIN_TEXT_OF
+    return table;
+}
+
+#undef WIDEMARGIN_INLINE
+
+}  // namespace WIDEMARGIN_ISA_NAME
+}  // namespace widemargin
