@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch_subspace.hpp"
 #include "isa.hpp"
 #include "label_scheduler.hpp"
 #include "one_vs_all.hpp"
@@ -23,6 +24,8 @@
 namespace widemargin {
 
 constexpr int64_t PILOT_LABELS_PER_BIN = 6;
+constexpr double FREQUENT_SHARE = 0.04;  // of the rows in a first working set: beyond, all rows are as cheap
+constexpr int64_t FEWEST_IN_BATCH = 4;
 constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
 
 struct StoredLabel {
@@ -44,10 +47,8 @@ class FastOneVsAll {
           row_weight_(row_weight),
           options_(options),
           store_(make_store()),
-          shared_{store_, choose_kernels(), {}, {}, options.prune, {}} {
-        for (int64_t i = 0; i < X.n_rows; ++i) {
-            shared_.slack.push_back(static_cast<float>(std::min(options.prune * store_.l1_norm[i], SLACK_CAP)));
-        }
+          shared_{store_, choose_kernels(), {}, false, {}, options.prune, {}} {
+        set_slack(shared_);
         const int64_t size = std::min(X.n_rows, SAMPLE_ROWS);
         for (int64_t k = 0; k < size; ++k) shared_.sample.push_back(static_cast<uint32_t>(k * X.n_rows / size));
         row_sum_.assign(X.n_cols, 0.0);
@@ -92,6 +93,7 @@ class FastOneVsAll {
     double total_ = 0, squared_row_sum_ = 0;
     int64_t n_weighted_ = 0;
     bool learnt_ = false;
+    std::mutex lock_;
 
     RowStore make_store() const {
         std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
@@ -118,33 +120,76 @@ class FastOneVsAll {
         for (int64_t j = 0; j < block.n_labels; ++j) (chosen[j] ? pilot : rest).push_back(j);
     }
 
+    bool is_frequent(const LabelBlock &block, int64_t j) const {
+        const int64_t P = n_positive(block, j), rare = std::min(P, X_.n_rows - P);
+        return wanted_seed_rows(rare) >= FREQUENT_SHARE * static_cast<double>(X_.n_rows);
+    }
+
     void run(const LabelBlock &block, const std::vector<int64_t> &labels, std::vector<StoredLabel> &stored) {
-        if (labels.empty()) return;
-        std::atomic<int64_t> taken{0};
-        std::mutex lock;
-        const int n_threads = static_cast<int>(
-            std::min<int64_t>(std::max(1, options_.n_threads), (static_cast<int64_t>(labels.size()) + 3) / 4));
+        std::vector<int64_t> frequent, rest;
+        for (int64_t j : labels) (is_frequent(block, j) ? frequent : rest).push_back(j);
+        std::stable_sort(frequent.begin(), frequent.end(),
+                         [&](int64_t a, int64_t b) { return n_positive(block, a) > n_positive(block, b); });
+        Queue batch{frequent}, single{rest};
+        const bool whole = static_cast<int64_t>(frequent.size()) < FEWEST_IN_BATCH;
+        const int64_t wanted = (static_cast<int64_t>(labels.size()) + 3) / 4;
+        const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), wanted));
         parallel_for(n_threads, n_threads, [&](int, int64_t) {
             LabelScheduler scheduler(shared_);
+            auto keep_label = [&](int64_t index, const FinishedLabel &done) {
+                keep(block, index, done, stored[index]);
+            };
+            if (!whole) run_batches(block, batch, scheduler, stored);
+            if (whole) {
+                scheduler.run([&](Candidate &c) { return take(block, batch, true, c, stored); }, keep_label);
+            }
+            scheduler.run([&](Candidate &c) { return take(block, single, false, c, stored); }, keep_label);
+            const std::lock_guard<std::mutex> guard(lock_);
+            counts.add(scheduler.counts);
+        });
+    }
+
+    struct Queue {
+        explicit Queue(const std::vector<int64_t> &all) : labels(all) {}
+        const std::vector<int64_t> &labels;
+        std::atomic<int64_t> taken{0};
+    };
+
+    // The next label of a queue that needs solving.
+    bool take(const LabelBlock &block, Queue &queue, bool whole, Candidate &out,
+              std::vector<StoredLabel> &stored) const {
+        for (;;) {
+            const int64_t k = queue.taken++;
+            if (k >= static_cast<int64_t>(queue.labels.size())) return false;
+            out = Candidate{};
+            out.index = queue.labels[k];
+            out.whole = whole;
+            if (prepare(block, out.index, out.label, stored[out.index])) return true;
+        }
+    }
+
+    // Frequent labels: found in batches over all rows, then checked like all others.
+    void run_batches(const LabelBlock &block, Queue &queue, LabelScheduler &scheduler,
+                     std::vector<StoredLabel> &stored) const {
+        std::vector<Candidate> waiting;
+        auto check = [&] {
             scheduler.run(
-                [&](int64_t &index, LabelProblem &label) {
-                    for (;;) {
-                        const int64_t k = taken++;
-                        if (k >= static_cast<int64_t>(labels.size())) return false;
-                        index = labels[k];
-                        if (prepare(block, index, label, stored[index])) return true;
-                    }
+                [&](Candidate &c) {
+                    if (waiting.empty()) return false;
+                    c = std::move(waiting.back());
+                    waiting.pop_back();
+                    return true;
                 },
                 [&](int64_t index, const FinishedLabel &done) { keep(block, index, done, stored[index]); });
-            const std::lock_guard<std::mutex> guard(lock);
-            counts.passes += scheduler.counts.passes;
-            counts.lanes += scheduler.counts.lanes;
-            counts.iterations += scheduler.counts.iterations;
-            counts.solves += scheduler.counts.solves;
-            counts.set_rows += scheduler.counts.set_rows;
-            counts.emitted += scheduler.counts.emitted;
-            counts.certified += scheduler.counts.certified;
-        });
+        };
+        if (queue.taken >= static_cast<int64_t>(queue.labels.size())) return;
+        BatchSubspace batch(store_, shared_.kernels);
+        batch.run([&](Candidate &c) { return take(block, queue, false, c, stored); },
+                  [&](Candidate &&c) {
+                      waiting.push_back(std::move(c));
+                      if (waiting.size() >= LANES) check();
+                  });
+        check();
     }
 
     struct Sides {

@@ -37,4 +37,14 @@ struct SparseWeights {
     }
 };
 
+// A label on its way through the solver.
+struct Candidate {
+    int64_t index = 0;
+    LabelProblem label;
+    SparseWeights weights;
+    int64_t n_iter = 0;
+    bool whole = false;   // to be solved on all rows at once
+    bool solved = false;  // `weights` were found on all rows and wait for their check
+};
+
 }  // namespace widemargin

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "batch_pass.hpp"
@@ -31,8 +32,10 @@ constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
 constexpr double INNER_GAP_SHARE = 0.5;
 constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
 constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
-constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 1e-3;
-constexpr double SLACK_CAP = 0.05;  // largest allowance for pruning in a pass
+constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
+constexpr double SLACK_CAP = 0.1;         // largest allowance for pruning in a pass
+constexpr double SLACK_OUTLIERS = 0.002;  // share of rows that may be beyond it, and are then always emitted
+constexpr double USUAL_SIZE = 64;         // of scores, for the rounding bound; larger ones are allowed for later
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
@@ -43,9 +46,11 @@ constexpr double LARGEST_START_BIAS = -1.03;
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
 
 // Rows of the first working set besides positives and the spread ones.
+inline int64_t wanted_seed_rows(int64_t n_positive) {
+    return 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
+}
 inline int64_t seed_rows(int64_t n_positive, int64_t n_rows) {
-    const int64_t wanted = 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
-    return std::min(n_rows / 4, wanted);
+    return std::min(n_rows / 4, wanted_seed_rows(n_positive));
 }
 
 // The bias that labels of a frequency end with, learnt on the pilot labels and frozen.
@@ -83,15 +88,41 @@ struct FinishedLabel {
 struct FastShared {
     const RowStore &store;
     const VectorKernels &kernels;
-    std::vector<float> slack;      // (n_rows,) min(prune ‖x_i‖₁, SLACK_CAP)
+    std::vector<float> slack;  // (n_rows,) added to scores for rounding and, if covers_pruning, for pruning
+    bool covers_pruning;
     std::vector<uint32_t> sample;  // evenly spaced rows
     double prune;
     BiasPrior prior;
 };
 
+// Allowances of a pass: for rounding, and for pruning as long as few rows need more than SLACK_CAP.
+inline void set_slack(FastShared &shared) {
+    const RowStore &store = shared.store;
+    int64_t outliers = 0;
+    for (float norm : store.l1_norm) outliers += shared.prune * norm > SLACK_CAP;
+    shared.covers_pruning = static_cast<double>(outliers) <= SLACK_OUTLIERS * static_cast<double>(store.n_rows);
+    shared.slack.resize(store.n_rows);
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
+        const double slack = NORM_SLACK * (pruning + store.rounding_bound(i, USUAL_SIZE));
+        shared.slack[i] = pruning > SLACK_CAP ? std::numeric_limits<float>::infinity() : static_cast<float>(slack);
+    }
+}
+
 struct SchedulerCounts {
     int64_t passes = 0, lanes = 0, iterations = 0, solves = 0, set_rows = 0, emitted = 0, certified = 0;
     double seconds[8] = {};
+
+    void add(const SchedulerCounts &other) {
+        passes += other.passes;
+        lanes += other.lanes;
+        iterations += other.iterations;
+        solves += other.solves;
+        set_rows += other.set_rows;
+        emitted += other.emitted;
+        certified += other.certified;
+        for (int k = 0; k < 8; ++k) seconds[k] += other.seconds[k];
+    }
 };
 
 class LabelScheduler {
@@ -141,6 +172,7 @@ class LabelScheduler {
         std::vector<uint32_t> rows;  // working set
         double threshold = 0, accuracy = 1;
         int round = 0;
+        bool complete = false;  // the weights come from all rows
     };
     const FastShared &shared_;
     const RowStore &store_;
@@ -155,10 +187,34 @@ class LabelScheduler {
     template <class Next>
     void start_next(int lane, Next &next) {
         Slot &slot = slots_[lane];
-        slot.result = FinishedLabel{};
-        slot.round = 0;
+        Candidate candidate;
+        if (!next(candidate)) return;
+        slot.result = FinishedLabel{std::move(candidate.weights), {}, candidate.n_iter, false};
+        slot.index = candidate.index;
+        slot.label = std::move(candidate.label);
         slot.accuracy = 1;
-        if (next(slot.index, slot.label)) start_seed(lane, slot);
+        slot.complete = candidate.whole || candidate.solved;
+        slot.round = slot.complete ? FREE_ROUNDS : 0;
+        if (candidate.whole) solve_whole(slot);
+        if (!slot.complete) {
+            start_seed(lane, slot);
+        } else {
+            slot.stage = Stage::CHECK;
+            await(lane, slot);
+        }
+    }
+
+    // All rows at once: for a frequent label that has no batch to share.
+    void solve_whole(Slot &slot) {
+        slot.rows.resize(store_.n_rows);
+        std::iota(slot.rows.begin(), slot.rows.end(), 0u);
+        slot.result.weights.bias =
+            slot.label.has_bias
+                ? 2.0 * static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows) - 1
+                : 0.0;
+        solve(slot, {INNER_RULE_SHARE * slot.label.rule, INNER_GAP_SHARE * slot.label.gap_tol, !slot.label.has_bias,
+                     LOCAL_MAX_ITER});
+        slot.rows.clear();
     }
 
     // Sum of the positives into the lane; the threshold is estimated on the sample.
@@ -183,7 +239,7 @@ class LabelScheduler {
     float seed_threshold(const LabelProblem &label) {
         sample_scores_.clear();
         for (uint32_t row : shared_.sample) {
-            float score = shared_.slack[row];
+            float score = 0;
             for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
                 score += store_.entries[k].val * dense_[store_.entries[k].col];
             }
@@ -217,6 +273,7 @@ class LabelScheduler {
         }
         if (++slot.round > MAX_ROUNDS) return true;
         grow_set(lane, slot);
+        slot.complete = false;
         const double share = slot.accuracy;
         solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol, false,
                      LOCAL_MAX_ITER});
@@ -285,10 +342,11 @@ class LabelScheduler {
 
     bool try_accept(int lane, Slot &slot) {
         int64_t n_missing = 0;
-        const double missing = missing_bias_gradient(lane, slot, n_missing);
+        const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
         if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
         ++counts.certified;
-        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, SLACK_CAP};
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE,
+                                  shared_.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
         if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
@@ -316,14 +374,15 @@ class LabelScheduler {
 
     void await_pruned(int lane, Slot &slot) {
         SparseWeights kept = pruned(slot.result.weights);
-        const double rounding = store_.rounding_bound(std::sqrt(kept.squared_norm()), kept.bias);
-        slot.threshold = static_cast<float>(-1 - 2 * rounding - FLOAT_UNIT);
+        const double size = store_.score_size(std::sqrt(kept.squared_norm()), kept.bias);
+        slot.threshold =
+            static_cast<float>(-1 - 2 * FLOAT_UNIT - 2 * store_.rounding_bound(std::max(0.0, size - USUAL_SIZE)));
         slot.stage = Stage::PRUNED;
         pass_.set(lane, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), static_cast<float>(slot.threshold));
     }
 
     bool finish_pruned(int lane, Slot &slot) {
-        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, 0.0};
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE, false};
         LabelBounds &bounds = slot.result.bounds;
         bounds.pruned_valid = certificate_.objective(slot.label, emitted, pruned(slot.result.weights), bounds.primal);
         return true;

@@ -53,6 +53,39 @@ struct SearchRows {
     const float *s, *sz, *sp, *y, *cost;
 };
 
+// Row arrays of one lane's subspace search: the rows that are active or near the margin.
+struct NearRows {
+    float *s, *sz, *sp, *y, *cost;
+    int64_t count;
+};
+
+// One iteration of up to 16 labels over all rows; tables are (rows or columns) × LANES.
+struct BatchArgs {
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *cost;      // (n_rows,)
+    const uint16_t *signs;  // (n_rows,) bit = lane's label is positive
+    const float *Z;         // directions, by column
+    float *G;               // Σ 2 c y m x, by column
+    float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
+    uint32_t lanes;         // bit = lane is busy
+    alignas(LINE_BYTES) float bias[LANES];
+    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float positive_factor[LANES];
+    alignas(LINE_BYTES) float negative_factor[LANES];
+    alignas(LINE_BYTES) float reach[LANES];         // rows with 1 − y s > −reach go to the search
+    alignas(LINE_BYTES) float largest_move[LANES];  // of any score, in the last step
+    NearRows near[LANES];                           // with room for end − begin more rows
+    double loss[LANES], bias_sum[LANES];            // Σ c m², Σ 2 c y m
+};
+
+struct FeatureArgs {
+    int64_t n_cols;
+    float *W, *P, *Z, *G;
+    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
+};
+
 struct VectorKernels {
     const char *name;
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
@@ -66,6 +99,12 @@ struct VectorKernels {
     void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
     // out_i = x_i · v for the rows of a local CSR
     void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
+    // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
+    void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
+    // the step θ in S and SP, then G += X' (2 c y m), for rows [begin, end)
+    void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // the step θ in W and P, Z = G − W, G = 0, and all inner products
+    void (*batch_features)(FeatureArgs &args);
 };
 
 }  // namespace widemargin

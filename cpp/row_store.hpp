@@ -28,6 +28,7 @@ constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of 
 
 struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
+    int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
     std::vector<RowEntry> entries;   // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
     std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
@@ -35,17 +36,22 @@ struct RowStore {
     std::vector<uint32_t> position;  // row of X -> position
     std::vector<uint32_t> col_id;    // renumbered column -> column of X
     std::vector<double> weight;      // (n_rows,) C · sample_weight
+    std::vector<float> cost;         // (n_rows,) the same in float32
     std::vector<float> l1_norm;      // (n_rows,) Σ_k |x_ik|, rounded up
     double max_norm = 0;             // largest ‖x_i‖
-    double max_terms = 0;            // largest (entries of row i + 4)
-    double max_norm_terms = 0;       // largest (entries of row i + 4) · ‖x_i‖
+    int64_t max_length = 0;          // entries of the longest row
     int64_t nnz() const { return start[n_rows]; }
     int64_t length(int64_t i) const { return start[i + 1] - start[i]; }
-    // Bound on |float32 score − exact score| of any row: a sum of k products has an error of at most k units of
-    // rounding (Higham, Accuracy and Stability, 3.1), and rounding the data to float32 adds one more.
-    double rounding_bound(double weight_norm, double bias) const {
-        return NORM_SLACK * FLOAT_UNIT * (max_norm_terms * weight_norm + max_terms * (std::abs(bias) + 1));
+    // Bound on |float32 score − exact score| of row i when ‖x‖ ‖w‖ + |b| + 1 ≤ size for all rows: a sum of k products
+    // has an error of at most k units of rounding (Higham, Accuracy and Stability, 3.1), rounding the data to float32
+    // adds one more, comparing with a threshold another.
+    double rounding_bound(int64_t i, double size) const {
+        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(length(i) + 4) * size;
     }
+    double rounding_bound(double size) const {
+        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(max_length + 4) * size;
+    }
+    double score_size(double weight_norm, double bias) const { return max_norm * weight_norm + std::abs(bias) + 1; }
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };
 
@@ -70,7 +76,10 @@ void number_rows_and_columns(const CsrView<T, I> &X, RowStore &store, std::vecto
     store.position.resize(X.n_rows);
     rank.resize(X.n_cols);
     for (int64_t i = 0; i < X.n_rows; ++i) store.position[store.row_id[i]] = static_cast<uint32_t>(i);
-    for (int64_t k = 0; k < X.n_cols; ++k) rank[store.col_id[k]] = static_cast<uint32_t>(k);
+    for (int64_t k = 0; k < X.n_cols; ++k) {
+        rank[store.col_id[k]] = static_cast<uint32_t>(k);
+        store.n_used += frequency[k] > 0;
+    }
 }
 
 // Norms of row i, and what they mean for the error of its scores.
@@ -84,9 +93,7 @@ inline void measure_row(int64_t i, RowStore &store) {
     const double norm = std::sqrt(squares) * NORM_SLACK;
     store.l1_norm[i] = static_cast<float>(sum * NORM_SLACK);
     store.max_norm = std::max(store.max_norm, norm);
-    const double terms = static_cast<double>(store.length(i) + 4);
-    store.max_terms = std::max(store.max_terms, terms);
-    store.max_norm_terms = std::max(store.max_norm_terms, terms * norm);
+    store.max_length = std::max(store.max_length, store.length(i));
 }
 
 }  // namespace row_store_detail
@@ -103,6 +110,7 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight) {
     store.start.resize(X.n_rows + 1);
     store.entries.assign(nnz + PREFETCH_ENTRIES, RowEntry{0, 0.0f});
     store.weight.resize(X.n_rows);
+    store.cost.resize(X.n_rows);
     store.l1_norm.resize(X.n_rows);
     bool rounded = false;
     int64_t filled = 0;
@@ -112,6 +120,7 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight) {
         const int64_t source = store.row_id[i];
         store.start[i] = filled;
         store.weight[i] = row_weight[source];
+        store.cost[i] = static_cast<float>(row_weight[source]);
         row.clear();
         for (int64_t k = X.indptr[source]; k < int64_t{X.indptr[source + 1]}; ++k) {
             row.emplace_back(rank[X.indices[k]], X.data[k]);

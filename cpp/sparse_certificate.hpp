@@ -32,12 +32,14 @@ struct LabelBounds {
 };
 
 // What the rows that are not in `rows` have in common: score + slack_i ≤ threshold in float32 for all of them, where
-// slack_i = min(prune ‖x_i‖₁, slack_cap). All positives must be known to the label.
+// slack_i is at least the rounding bound for scores of `size`, and for scores of pruned weights also at least
+// prune ‖x_i‖₁ if `covers_pruning`.
 struct EmittedRows {
     const EmittedRow *rows;
     int64_t n;
     double threshold;
-    double slack_cap;
+    double size;
+    bool covers_pruning;
 };
 
 constexpr double USUAL_SHIFT =
@@ -53,18 +55,18 @@ class SparseCertificate {
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
         LabelBounds bounds;
         scatter(weights, prune);
-        const double rounding = store_.rounding_bound(std::sqrt(norm_), weights.bias);
-        const double room = -1 - emitted.threshold - rounding;
+        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
+        const double room = -1 - emitted.threshold - store_.rounding_bound(std::max(0.0, size_ - emitted.size));
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         double allowed = std::min(room, USUAL_SHIFT);
         for (;;) {
-            score_rows(label, emitted, prune, -1 - rounding - allowed, weights.bias);
+            score_rows(label, emitted, prune, -1 - allowed, weights.bias);
             shift_ = free_bias ? static_cast<float>(weights.bias + optimal_shift()) - weights.bias : 0.0;
             if (shift_ <= allowed || allowed == room) break;
             allowed = room;
         }
         bounds.valid = room >= 0 && shift_ <= room;
-        bounds.pruned_valid = bounds.valid && std::sqrt(dropped_) * store_.max_norm <= emitted.slack_cap;
+        bounds.pruned_valid = bounds.valid && (emitted.covers_pruning || dropped_ == 0);
         if (bounds.valid) {
             weights.bias += shift_;
             fill_bounds(label, free_bias, weights, bounds);
@@ -76,12 +78,12 @@ class SparseCertificate {
     // The objective of weights that are already pruned; every row with a float32 score above threshold is in `rows`.
     bool objective(const LabelProblem &label, const EmittedRows &emitted, const SparseWeights &weights, double &value) {
         scatter(weights, 0);
-        const double rounding = store_.rounding_bound(std::sqrt(norm_), weights.bias);
-        score_rows(label, emitted, 0, -1 - rounding, weights.bias);
+        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
+        score_rows(label, emitted, 0, -1, weights.bias);
         shift_ = 0;
         value = 0.5 * norm_ + 0.5 * label.bias_penalty * weights.bias * weights.bias + losses(&Scored::s);
         clear(weights);
-        return emitted.threshold + rounding <= -1;
+        return emitted.threshold + store_.rounding_bound(std::max(0.0, size_ - emitted.size)) <= -1;
     }
 
   private:
@@ -98,7 +100,7 @@ class SparseCertificate {
     std::vector<uint32_t> touched_;  // (n_cols + 1,), of which n_touched_ columns are used
     size_t n_touched_ = 0;
     std::vector<Scored> scored_;
-    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0;
+    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
 
     // Sets: cells, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
@@ -140,7 +142,8 @@ class SparseCertificate {
         for (const uint32_t *p = positive; p != last; ++p) score_row(*p, 1, label.positive_factor, bias);
         for (int64_t k = 0; k < emitted.n; ++k) {
             const EmittedRow &e = emitted.rows[k];
-            if (e.score + std::min(dropped, prune * store_.l1_norm[e.row]) < least) continue;
+            const double drop = std::min(dropped, prune * store_.l1_norm[e.row]);
+            if (e.score + drop + store_.rounding_bound(e.row, size_) < least) continue;
             while (positive != last && *positive < e.row) ++positive;
             if (positive != last && *positive == e.row) continue;
             score_row(e.row, -1, label.negative_factor, bias);
