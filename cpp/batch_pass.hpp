@@ -43,7 +43,7 @@ class BatchPass {
 
     void run() {
         int64_t count[LANES] = {};
-        ScanArgs args{store_.entries.data(), store_.start.data(), slack_, table_.get(), {}, {}, {}};
+        ScanArgs args{store_.entries.get(), store_.start.data(), slack_, table_.get(), {}, {}, {}};
         std::copy(bias_, bias_ + LANES, args.bias);
         std::copy(threshold_, threshold_ + LANES, args.threshold);
         for (int64_t begin = 0; begin < store_.n_rows; begin += SCAN_ROWS) {

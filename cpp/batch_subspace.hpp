@@ -3,7 +3,7 @@
 // Each iteration minimises every lane's objective over span{−g, last step, w, bias} (subspace_search.hpp): one pass of
 // row dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features.
 // The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. The cost does
-// not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 20 bytes for every near row.
+// not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row.
 // A lane's numbers do not depend on the labels in the other lanes.
 #pragma once
 
@@ -23,7 +23,7 @@ constexpr double BATCH_GAP_SHARE = 0.9;   // of gap_tol, for ½‖g‖² / f; th
 constexpr int BATCH_MAX_ITER = 300;
 constexpr int64_t BATCH_ROWS = 512;  // rows between two flushes of float32 sums
 constexpr int REFILL_LANES = 2;      // free lanes before new labels are taken in
-constexpr float REACH_MOVES = 2.0f;  // rows within this many of the last largest moves take part in a search
+constexpr float REACH_MOVES = 0.3f;  // rows within this many of the last largest moves take part in a search
 constexpr float WIDE_REACH = 1e30f;
 
 class BatchSubspace {
@@ -67,7 +67,7 @@ class BatchSubspace {
         double loss = 0, bias_sum = 0;
         int iteration = 0;
     };
-    // Five arrays of one lane in one piece of memory.
+    // The near rows of one lane.
     struct NearBuffer {
         AlignedFloats data;
         int64_t capacity = 0;
@@ -97,7 +97,7 @@ class BatchSubspace {
         }
         for (int64_t k = 0; k < store_.n_cols; ++k)
             mean_row_[k] = total > 0 ? static_cast<float>(sum[k] / total) : 0.0f;
-        kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.data(), mean_row_.data(),
+        kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
                           mean_scores_.data());
     }
 
@@ -140,7 +140,6 @@ class BatchSubspace {
         args_.positive_factor[lane] = static_cast<float>(label.positive_factor);
         args_.negative_factor[lane] = static_cast<float>(label.negative_factor);
         args_.reach[lane] = WIDE_REACH;
-        near_[lane].capacity = std::max<int64_t>(near_[lane].capacity, 0);
     }
 
     // z = mean positive; p = mean row stands already.
@@ -164,7 +163,7 @@ class BatchSubspace {
     }
 
     void dots() {
-        args_.entries = store_.entries.data();
+        args_.entries = store_.entries.get();
         args_.start = store_.start.data();
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
@@ -193,16 +192,12 @@ class BatchSubspace {
         const int64_t wanted = near.count + BATCH_ROWS + LANES;
         if (lanes_[lane].busy && wanted > buffer.capacity) {
             const int64_t capacity = (wanted + wanted / 2 + LANES) / LANES * LANES;
-            AlignedFloats data = aligned_floats(5 * capacity);
-            for (int array = 0; array < 5 && near.count > 0; ++array) {
-                std::copy_n(buffer.data.get() + array * buffer.capacity, near.count, data.get() + array * capacity);
-            }
+            AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
+            if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
             buffer.data = std::move(data);
             buffer.capacity = capacity;
         }
-        float *base = buffer.data.get();
-        const int64_t c = buffer.capacity;
-        near = {base, base + c, base + 2 * c, base + 3 * c, base + 4 * c, near.count};
+        near.blocks = buffer.data.get();
     }
 
     // Sets: theta of every lane.
@@ -212,16 +207,17 @@ class BatchSubspace {
             std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
             if (!state.busy) continue;
             NearRows &near = args_.near[lane];
-            const int64_t n = (near.count + LANES - 1) / LANES * LANES;
-            for (int64_t k = near.count; k < n; ++k) near.s[k] = near.sz[k] = near.sp[k] = near.y[k] = near.cost[k] = 0;
+            const SearchRows rows = near.view();
+            for (int64_t k = near.count; k < rows.n; ++k) {
+                for (int array = 0; array < 4; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
+            }
             const bool use[N_DIRECTIONS] = {true, true, state.iteration >= 2, state.candidate.label.has_bias};
             state.products.bias = state.bias;
             SubspaceSearch search;
             search.begin(state.products, use);
             double sums[N_SEARCH_SUMS];
             do {
-                kernels_.search_sums({n, near.s, near.sz, near.sp, near.y, near.cost}, state.bias, search.theta(),
-                                     sums);
+                kernels_.search_sums(rows, state.bias, search.theta(), sums);
             } while (!search.absorb(sums));
             std::copy_n(search.theta(), N_DIRECTIONS, state.theta);
         }

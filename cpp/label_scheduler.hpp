@@ -33,8 +33,8 @@ constexpr double INNER_GAP_SHARE = 0.5;
 constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
 constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
 constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
-constexpr double SLACK_CAP = 0.1;         // largest allowance for pruning in a pass
-constexpr double SLACK_OUTLIERS = 0.002;  // share of rows that may be beyond it, and are then always emitted
+constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
+constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
 constexpr double USUAL_SIZE = 64;         // of scores, for the rounding bound; larger ones are allowed for later
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
@@ -70,14 +70,16 @@ class BiasPrior {
         return std::min(LARGEST_START_BIAS, sum / count);
     }
 
-  private:
     static constexpr int BINS = 64;
+    static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
+
+  private:
     static constexpr double PRIOR_BIAS = -1.25, NEIGHBOUR_SHARE = 0.2;
     double sum_[BINS] = {}, count_[BINS] = {};
-    static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
 };
 
 struct FinishedLabel {
+    int64_t index = 0;
     SparseWeights weights;  // unpruned, in columns of the store
     LabelBounds bounds;
     int64_t n_iter = 0;
@@ -90,7 +92,9 @@ struct FastShared {
     const VectorKernels &kernels;
     std::vector<float> slack;  // (n_rows,) added to scores for rounding and, if covers_pruning, for pruning
     bool covers_pruning;
-    std::vector<uint32_t> sample;  // evenly spaced rows
+    std::vector<int64_t> sample_start;  // evenly spaced rows, copied next to each other
+    std::vector<RowEntry> sample_entries;
+    std::vector<uint32_t> spread;  // evenly spaced rows of every first working set
     double prune;
     BiasPrior prior;
 };
@@ -107,6 +111,20 @@ inline void set_slack(FastShared &shared) {
         const double slack = NORM_SLACK * (pruning + store.rounding_bound(i, USUAL_SIZE));
         shared.slack[i] = pruning > SLACK_CAP ? std::numeric_limits<float>::infinity() : static_cast<float>(slack);
     }
+}
+
+inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
+    FastShared shared{store, kernels, {}, false, {0}, {}, {}, prune, {}};
+    set_slack(shared);
+    const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
+    for (int64_t k = 0; k < size; ++k) {
+        const int64_t row = k * store.n_rows / size;
+        shared.sample_entries.insert(shared.sample_entries.end(), store.entries.get() + store.start[row],
+                                     store.entries.get() + store.start[row + 1]);
+        shared.sample_start.push_back(static_cast<int64_t>(shared.sample_entries.size()));
+    }
+    for (int64_t k = 0; k < spread; ++k) shared.spread.push_back(static_cast<uint32_t>(k * store.n_rows / spread));
+    return shared;
 }
 
 struct SchedulerCounts {
@@ -136,7 +154,7 @@ class LabelScheduler {
           dense_(shared.store.n_cols, 0.0f) {}
 
     // Takes labels from `next` (false: none left) until all are finished.
-    // finish(label index, result) is called once for each.
+    // finish(FinishedLabel) is called once for each.
     template <class Next, class Finish>
     void run(Next next, Finish finish) {
         for (;;) {
@@ -156,7 +174,7 @@ class LabelScheduler {
                 if (!advance(lane, slot)) continue;
                 pass_.clear(lane);
                 slot.stage = Stage::FREE;
-                finish(slot.index, slot.result);
+                finish(slot.result);
             }
         }
     }
@@ -166,7 +184,6 @@ class LabelScheduler {
     enum class Stage { FREE, SEED, CHECK, PRUNED };
     struct Slot {
         Stage stage = Stage::FREE;
-        int64_t index = 0;
         LabelProblem label;
         FinishedLabel result;
         std::vector<uint32_t> rows;  // working set
@@ -180,8 +197,8 @@ class LabelScheduler {
     LocalProblem local_;
     SparseCertificate certificate_;
     std::vector<float> dense_, sample_scores_;
-    std::vector<uint32_t> merged_;
-    std::vector<EmittedRow> ranked_;
+    std::vector<uint32_t> chosen_, merged_;
+    std::vector<float> scores_;
     Slot slots_[LANES];
 
     template <class Next>
@@ -189,8 +206,7 @@ class LabelScheduler {
         Slot &slot = slots_[lane];
         Candidate candidate;
         if (!next(candidate)) return;
-        slot.result = FinishedLabel{std::move(candidate.weights), {}, candidate.n_iter, false};
-        slot.index = candidate.index;
+        slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
         slot.complete = candidate.whole || candidate.solved;
@@ -237,14 +253,10 @@ class LabelScheduler {
     }
 
     float seed_threshold(const LabelProblem &label) {
-        sample_scores_.clear();
-        for (uint32_t row : shared_.sample) {
-            float score = 0;
-            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-                score += store_.entries[k].val * dense_[store_.entries[k].col];
-            }
-            sample_scores_.push_back(score);
-        }
+        const int64_t n_sample = static_cast<int64_t>(shared_.sample_start.size()) - 1;
+        sample_scores_.resize(n_sample);
+        shared_.kernels.row_dots(n_sample, shared_.sample_start.data(), shared_.sample_entries.data(), dense_.data(),
+                                 sample_scores_.data());
         const double wanted = SEED_THRESHOLD_SHARE * seed_rows(label.positives.size(), store_.n_rows);
         const int64_t size = static_cast<int64_t>(sample_scores_.size());
         const int64_t rank = std::min<int64_t>(size - 1, std::llround(wanted * size / store_.n_rows));
@@ -304,40 +316,46 @@ class LabelScheduler {
     // Positives, the best rows of the pass, and some evenly spaced ones.
     std::vector<uint32_t> seed_set(int lane, const LabelProblem &label) {
         const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
-        ranked_.assign(pass_.emitted(lane), pass_.emitted(lane) + pass_.n_emitted(lane));
-        keep_best(wanted);
-        std::vector<uint32_t> rows(label.positives);
-        for (const EmittedRow &e : ranked_) rows.push_back(e.row);
-        for (int64_t k = 0; k < SPREAD_ROWS; ++k)
-            rows.push_back(static_cast<uint32_t>(k * store_.n_rows / SPREAD_ROWS));
-        std::sort(rows.begin(), rows.end());
-        rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-        return rows;
+        best_emitted(lane, -std::numeric_limits<float>::infinity(), wanted);
+        add_rows(label.positives);
+        add_rows(shared_.spread);
+        return chosen_;
     }
 
-    // The rows of ranked_ with the largest scores; of equal ones the first.
-    void keep_best(int64_t wanted) {
-        if (static_cast<int64_t>(ranked_.size()) <= wanted) return;
-        std::nth_element(ranked_.begin(), ranked_.begin() + wanted, ranked_.end(),
-                         [](const EmittedRow &a, const EmittedRow &b) {
-                             return a.score > b.score || (a.score == b.score && a.row < b.row);
-                         });
-        ranked_.resize(wanted);
+    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best. Sets: chosen_, ascending.
+    void best_emitted(int lane, float least, int64_t wanted) {
+        const EmittedRow *rows = pass_.emitted(lane);
+        const int64_t n = pass_.n_emitted(lane);
+        if (n > wanted) {
+            scores_.clear();
+            for (int64_t k = 0; k < n; ++k) scores_.push_back(rows[k].score);
+            std::nth_element(scores_.begin(), scores_.begin() + wanted, scores_.end(), std::greater<>());
+            least = std::max(least, scores_[wanted]);
+        }
+        chosen_.resize(n + 1);
+        size_t count = 0;
+        for (int64_t k = 0; k < n; ++k) {
+            chosen_[count] = rows[k].row;
+            count += rows[k].score > least;
+        }
+        chosen_.resize(count);
+    }
+
+    // Sets: chosen_, united with `rows` (ascending).
+    void add_rows(const std::vector<uint32_t> &rows) {
+        merged_.resize(chosen_.size() + rows.size());
+        const auto end = std::set_union(chosen_.begin(), chosen_.end(), rows.begin(), rows.end(), merged_.begin());
+        merged_.resize(end - merged_.begin());
+        chosen_.swap(merged_);
     }
 
     void grow_set(int lane, Slot &slot) {
-        const EmittedRow *rows = pass_.emitted(lane);
-        ranked_.clear();
-        for (int64_t k = 0; k < pass_.n_emitted(lane); ++k) {
-            if (rows[k].score > slot.threshold) ranked_.push_back(rows[k]);
-        }
-        if (slot.round <= FREE_ROUNDS) keep_best(SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size()));
-        merged_ = slot.label.positives;
-        for (const EmittedRow &e : ranked_) merged_.push_back(e.row);
-        if (slot.round > FREE_ROUNDS) merged_.insert(merged_.end(), slot.rows.begin(), slot.rows.end());
-        std::sort(merged_.begin(), merged_.end());
-        merged_.erase(std::unique(merged_.begin(), merged_.end()), merged_.end());
-        slot.rows.swap(merged_);
+        const bool capped = slot.round <= FREE_ROUNDS;
+        const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
+        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        add_rows(slot.label.positives);
+        if (!capped) add_rows(slot.rows);
+        slot.rows.assign(chosen_.begin(), chosen_.end());
     }
 
     bool try_accept(int lane, Slot &slot) {

@@ -4,32 +4,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
+#include "aligned_array.hpp"
 #include "row_store.hpp"
 
 namespace widemargin {
 
 constexpr int LANES = 16;  // 64 bytes; 8 and 32 lanes were measured slower
-constexpr size_t LINE_BYTES = 64;
 constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
 constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
-
-// Zeroed memory at a 64-byte boundary.
-struct AlignedDelete {
-    void operator()(float *p) const { std::free(p); }
-};
-using AlignedFloats = std::unique_ptr<float[], AlignedDelete>;
-inline AlignedFloats aligned_floats(int64_t n) {
-    const size_t bytes =
-        (static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
-    void *p = std::aligned_alloc(LINE_BYTES, bytes);
-    if (p == nullptr) throw std::bad_alloc();
-    std::fill_n(static_cast<float *>(p), bytes / sizeof(float), 0.0f);
-    return AlignedFloats(static_cast<float *>(p));
-}
 
 struct EmittedRow {
     uint32_t row;
@@ -47,16 +30,25 @@ struct ScanArgs {
     EmittedRow *out[LANES];  // where the next row of a lane goes
 };
 
-// Row arrays of a subspace search of one label, (n,) each, n a multiple of LANES (padding has cost 0).
+// Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i stands
+// at (i / LANES) · stride + i % LANES, so that the arrays may be apart or interleaved in blocks of LANES rows.
+// signed_cost = y c carries the sign of the label.
 struct SearchRows {
-    int64_t n;
-    const float *s, *sz, *sp, *y, *cost;
+    int64_t n, stride;
+    const float *s, *sz, *sp, *signed_cost;
 };
 
-// Row arrays of one lane's subspace search: the rows that are active or near the margin.
+// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
+// in blocks of LANES rows, which keeps the number of streams that are written at one a lane.
+constexpr int64_t NEAR_STRIDE = 4 * LANES;
 struct NearRows {
-    float *s, *sz, *sp, *y, *cost;
+    float *blocks;
     int64_t count;
+    static int64_t at(int64_t k) { return k / LANES * NEAR_STRIDE + k % LANES; }
+    SearchRows view() const {
+        const int64_t n = (count + LANES - 1) / LANES * LANES;
+        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES};
+    }
 };
 
 // One iteration of up to 16 labels over all rows; tables are (rows or columns) × LANES.

@@ -24,7 +24,6 @@ struct LocalTarget {
     int max_iter;
 };
 
-constexpr int64_t ROWS_AHEAD = 12;  // rows prefetched while the set is copied
 constexpr int SOLO_ITERATIONS = 2;  // direction w is collinear with p before
 constexpr uint32_t NO_ID = 0xffffffffu;
 
@@ -92,7 +91,7 @@ class LocalProblem {
     std::vector<uint32_t> active_;
     int64_t n_rows_ = 0, padded_rows_ = 0, row_capacity_ = 0;
     int64_t n_features_ = 0, padded_features_ = 0, feature_capacity_ = 0;
-    AlignedFloats s_, sz_, sp_, y_, cost_;  // rows
+    AlignedFloats s_, sz_, sp_, cost_;  // rows; cost carries the sign of y
     AlignedFloats w_, z_, p_;               // features
     double bias_ = 0, bias_penalty_ = 0, loss_ = 0;
     bool carried_ = false;  // started from weights other than zero
@@ -123,13 +122,9 @@ class LocalProblem {
         uint32_t *__restrict ids = local_id_.data(), *__restrict features = features_.data();
         uint32_t count = static_cast<uint32_t>(n_features_);
         for (int64_t i = 0; i < n_rows_; ++i) {
-            if (i + ROWS_AHEAD < n_rows_) {
-                const RowEntry *ahead = store_.entries.data() + store_.start[rows[i + ROWS_AHEAD]];
-                __builtin_prefetch(ahead);
-                __builtin_prefetch(ahead + 8);
-            }
-            const RowEntry *e = store_.entries.data() + store_.start[rows[i]];
-            const RowEntry *end = store_.entries.data() + store_.start[rows[i] + 1];
+            if (i + ROWS_AHEAD < n_rows_) store_.prefetch_row(rows[i + ROWS_AHEAD]);
+            const RowEntry *e = store_.entries.get() + store_.start[rows[i]];
+            const RowEntry *end = store_.entries.get() + store_.start[rows[i] + 1];
             for (; e != end; ++e) {
                 const uint32_t known = ids[e->col], id = known == NO_ID ? count : known;
                 ids[e->col] = id;
@@ -146,18 +141,18 @@ class LocalProblem {
         padded_rows_ = padded(n_rows_);
         if (padded_rows_ > row_capacity_) {
             row_capacity_ = padded(padded_rows_ + padded_rows_ / 2);
-            for (AlignedFloats *array : {&s_, &sz_, &sp_, &y_, &cost_}) *array = aligned_floats(row_capacity_);
+            for (AlignedFloats *array : {&s_, &sz_, &sp_, &cost_}) *array = aligned_floats(row_capacity_);
         }
+        const float positive_factor = static_cast<float>(label.positive_factor);
+        const float negative_factor = static_cast<float>(label.negative_factor);
         const uint32_t *positive = label.positives.data(), *last = positive + label.positives.size();
         for (int64_t i = 0; i < n_rows_; ++i) {
             while (positive != last && *positive < rows[i]) ++positive;
             const bool is_positive = positive != last && *positive == rows[i];
-            y_[i] = is_positive ? 1.0f : -1.0f;
-            cost_[i] = static_cast<float>(store_.weight[rows[i]] *
-                                          (is_positive ? label.positive_factor : label.negative_factor));
+            cost_[i] = store_.cost[rows[i]] * (is_positive ? positive_factor : -negative_factor);
         }
         std::fill_n(sp_.get(), padded_rows_, 0.0f);
-        for (int64_t i = n_rows_; i < padded_rows_; ++i) s_[i] = sz_[i] = y_[i] = cost_[i] = 0;
+        for (int64_t i = n_rows_; i < padded_rows_; ++i) s_[i] = sz_[i] = cost_[i] = 0;
     }
 
     void resize_features(const SparseWeights &weights) {
@@ -176,14 +171,14 @@ class LocalProblem {
         uint32_t n_active = 0;
         for (int64_t i = 0; i < n_rows_; ++i) {
             active_[n_active] = static_cast<uint32_t>(i);
-            n_active += y_[i] * s_[i] < 1.0f;
+            n_active += std::copysign(1.0f, cost_[i]) * s_[i] < 1.0f;
         }
         double bias_sum = 0, loss = 0;
         float *__restrict z = z_.get();
         for (uint32_t a = 0; a < n_active; ++a) {
             const uint32_t i = active_[a];
-            const float m = 1.0f - y_[i] * s_[i], scale = 2 * cost_[i] * y_[i] * m;
-            loss += static_cast<double>(cost_[i] * m) * m;
+            const float m = 1.0f - std::copysign(1.0f, cost_[i]) * s_[i], scale = 2 * cost_[i] * m;
+            loss += 0.5 * std::abs(static_cast<double>(scale) * m);
             bias_sum += scale;
             for (int64_t k = start_[i]; k < start_[i + 1]; ++k) z[entries_[k].col] += scale * entries_[k].val;
         }
@@ -194,7 +189,7 @@ class LocalProblem {
     void search_and_step(const SubspaceProducts &products, bool move_bias, int iteration, double *step_products) {
         kernels_.row_dots(n_rows_, start_.data(), entries_.data(), z_.get(), sz_.get());
         const bool use[N_DIRECTIONS] = {true, iteration > 0, carried_ || iteration >= SOLO_ITERATIONS, move_bias};
-        const SearchRows rows{padded_rows_, s_.get(), sz_.get(), sp_.get(), y_.get(), cost_.get()};
+        const SearchRows rows{padded_rows_, LANES, s_.get(), sz_.get(), sp_.get(), cost_.get()};
         SubspaceSearch search;
         search.begin(products, use);
         double sums[N_SEARCH_SUMS];

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "aligned_array.hpp"
 #include "matrix_view.hpp"
 
 namespace widemargin {
@@ -26,11 +27,14 @@ constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass asks f
 constexpr double FLOAT_UNIT = 5.9604644775390625e-8;  // 2⁻²⁴, half a unit in the last place of 1
 constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of the norms themselves
 
+constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
+constexpr int64_t ROWS_AHEAD = 20;                         // how far ahead rows are asked for
+
 struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
-    std::vector<RowEntry> entries;   // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
+    AlignedArray<RowEntry> entries;   // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
     std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
     std::vector<uint32_t> row_id;    // position -> row of X
     std::vector<uint32_t> position;  // row of X -> position
@@ -52,6 +56,12 @@ struct RowStore {
         return NORM_SLACK * FLOAT_UNIT * static_cast<double>(max_length + 4) * size;
     }
     double score_size(double weight_norm, double bias) const { return max_norm * weight_norm + std::abs(bias) + 1; }
+    // Asks for the lines of a row that will be read soon; rows of a working set are far apart.
+    void prefetch_row(int64_t i) const {
+        const RowEntry *end = entries.get() + std::min(start[i + 1], start[i] + MAX_PREFETCHED);
+        for (const RowEntry *e = entries.get() + start[i]; e < end; e += LINE_ENTRIES) __builtin_prefetch(e);
+        __builtin_prefetch(end);
+    }
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };
 
@@ -108,7 +118,7 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight) {
     row_store_detail::number_rows_and_columns(X, store, rank);
     const int64_t nnz = X.indptr[X.n_rows];
     store.start.resize(X.n_rows + 1);
-    store.entries.assign(nnz + PREFETCH_ENTRIES, RowEntry{0, 0.0f});
+    store.entries = aligned_array<RowEntry>(nnz + PREFETCH_ENTRIES);
     store.weight.resize(X.n_rows);
     store.cost.resize(X.n_rows);
     store.l1_norm.resize(X.n_rows);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "label_problem.hpp"
@@ -49,7 +50,7 @@ constexpr int MAX_SHIFT_STEPS = 60;
 class SparseCertificate {
   public:
     explicit SparseCertificate(const RowStore &store)
-        : store_(store), cells_(store.n_cols), seen_(store.n_cols, 0), touched_(store.n_cols + 1) {}
+        : store_(store), w_(store.n_cols, 0.0f), u_(store.n_cols, 0.0), seen_(store.n_cols, 0), touched_(store.n_cols + 1) {}
 
     // Moves a free intercept to its optimum (rounded to float32) and certifies the result.
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
@@ -87,37 +88,43 @@ class SparseCertificate {
     }
 
   private:
-    struct Cell {
-        double w, kept, u;
-    };
     struct Scored {
         uint32_t row;
         double y, cost, s, kept;  // kept: the score of the pruned weights
     };
     const RowStore &store_;
-    std::vector<Cell> cells_;
+    std::vector<float> w_;   // (n_cols,) the weights, zero outside
+    std::vector<double> u_;  // (n_cols,)
+    float prune_ = 0;        // smallest weight that is kept
     std::vector<uint8_t> seen_;
     std::vector<uint32_t> touched_;  // (n_cols + 1,), of which n_touched_ columns are used
     size_t n_touched_ = 0;
+    std::vector<uint32_t> chosen_;
     std::vector<Scored> scored_;
     double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
 
-    // Sets: cells, norm_, kept_, dropped_ (squared norms).
+    // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
-        norm_ = kept_ = dropped_ = 0;
+        kept_ = dropped_ = 0;
+        prune_ = smallest_kept(prune);
         for (size_t k = 0; k < weights.cols.size(); ++k) {
             const double w = weights.vals[k];
-            const bool keep = !(std::abs(w) < prune);
-            cells_[weights.cols[k]] = {w, keep ? w : 0.0, 0.0};
-            (keep ? kept_ : dropped_) += w * w;
+            w_[weights.cols[k]] = weights.vals[k];
+            (std::abs(w) < prune ? dropped_ : kept_) += w * w;
         }
         norm_ = kept_ + dropped_;
     }
 
+    // The smallest float that is not below `prune`, so that floats can be compared.
+    static float smallest_kept(double prune) {
+        const float near = static_cast<float>(prune);
+        return near < prune ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
+    }
+
     void clear(const SparseWeights &weights) {
-        for (uint32_t col : weights.cols) cells_[col] = {0, 0, 0};
+        for (uint32_t col : weights.cols) w_[col] = 0;
         for (size_t k = 0; k < n_touched_; ++k) {
-            cells_[touched_[k]].u = 0;
+            u_[touched_[k]] = 0;
             seen_[touched_[k]] = 0;
         }
         n_touched_ = 0;
@@ -125,28 +132,34 @@ class SparseCertificate {
 
     void score_row(uint32_t row, double y, double factor, double bias) {
         double s = 0, kept = 0;
+        const RowEntry *entries = store_.entries.get();
+        const double *exact = store_.exact.empty() ? nullptr : store_.exact.data();
         for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-            const Cell &cell = cells_[store_.entries[k].col];
-            const double x = store_.value(k);
-            s += x * cell.w;
-            kept += x * cell.kept;
+            const float w = w_[entries[k].col];
+            const double product = (exact == nullptr ? static_cast<double>(entries[k].val) : exact[k]) * w;
+            s += product;
+            kept += std::abs(w) < prune_ ? 0.0 : product;
         }
         scored_.push_back({row, y, store_.weight[row] * factor, s + bias, kept + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
     void score_rows(const LabelProblem &label, const EmittedRows &emitted, double prune, double least, double bias) {
-        scored_.clear();
         const double dropped = std::sqrt(dropped_) * store_.max_norm;
+        chosen_ = label.positives;
         const uint32_t *positive = label.positives.data(), *last = positive + label.positives.size();
-        for (const uint32_t *p = positive; p != last; ++p) score_row(*p, 1, label.positive_factor, bias);
         for (int64_t k = 0; k < emitted.n; ++k) {
             const EmittedRow &e = emitted.rows[k];
             const double drop = std::min(dropped, prune * store_.l1_norm[e.row]);
             if (e.score + drop + store_.rounding_bound(e.row, size_) < least) continue;
             while (positive != last && *positive < e.row) ++positive;
-            if (positive != last && *positive == e.row) continue;
-            score_row(e.row, -1, label.negative_factor, bias);
+            if (positive == last || *positive != e.row) chosen_.push_back(e.row);
+        }
+        scored_.clear();
+        for (size_t k = 0; k < chosen_.size(); ++k) {
+            if (k + ROWS_AHEAD < chosen_.size()) store_.prefetch_row(chosen_[k + ROWS_AHEAD]);
+            const bool is_positive = k < label.positives.size();
+            score_row(chosen_[k], is_positive ? 1 : -1, is_positive ? label.positive_factor : label.negative_factor, bias);
         }
     }
 
@@ -194,9 +207,9 @@ class SparseCertificate {
         const double conjugates = add_rows(shrink);
         double u_norm = 0, residual = 0;
         for (size_t k = 0; k < n_touched_; ++k) {
-            const Cell &cell = cells_[touched_[k]];
-            u_norm += cell.u * cell.u;
-            residual += (cell.w - cell.u) * (cell.w - cell.u);
+            const double u = u_[touched_[k]], difference = w_[touched_[k]] - u;
+            u_norm += u * u;
+            residual += difference * difference;
         }
         for (size_t k = 0; k < weights.cols.size(); ++k) {
             if (!seen_[weights.cols[k]]) residual += static_cast<double>(weights.vals[k]) * weights.vals[k];
@@ -215,16 +228,19 @@ class SparseCertificate {
     double add_rows(const double *shrink) {
         double conjugates = 0;
         size_t count = 0;
-        for (const Scored &row : scored_) {
+        for (size_t at = 0; at < scored_.size(); ++at) {
+            const Scored &row = scored_[at];
+            if (at + ROWS_AHEAD < scored_.size()) store_.prefetch_row(scored_[at + ROWS_AHEAD].row);
             const double a = alpha(row) * shrink[row.y > 0];
             if (!(a > 0)) continue;
             conjugates += a - a * a / (4 * row.cost);
+            const double ya = row.y * a;
             for (int64_t k = store_.start[row.row]; k < store_.start[row.row + 1]; ++k) {
                 const uint32_t col = store_.entries[k].col;
                 touched_[count] = col;
                 count += seen_[col] == 0;
                 seen_[col] = 1;
-                cells_[col].u += row.y * a * store_.value(k);
+                u_[col] += ya * store_.value(k);
             }
         }
         n_touched_ = count;

@@ -15,8 +15,14 @@ typedef int32_t M __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alia
 
 WIDEMARGIN_INLINE V load(const float *p) { return *reinterpret_cast<const V *>(p); }
 WIDEMARGIN_INLINE void store(float *p, V v) { *reinterpret_cast<V *>(p) = v; }
-WIDEMARGIN_INLINE V splat(float x) { return V{} + x; }
+WIDEMARGIN_INLINE V splat(float x) { return x - V{}; }  // x + 0 would be computed, as −0 + 0 = 0
 WIDEMARGIN_INLINE V select(M m, V v) { return reinterpret_cast<V>(m & reinterpret_cast<M>(v)); }
+WIDEMARGIN_INLINE V magnitude(V v) { return reinterpret_cast<V>(reinterpret_cast<M>(v) & 0x7fffffff); }
+// ±1 with the sign of v
+WIDEMARGIN_INLINE V copy_sign(V v) {
+    return reinterpret_cast<V>((reinterpret_cast<M>(v) & static_cast<int32_t>(0x80000000)) |
+                               reinterpret_cast<M>(splat(1.0f)));
+}
 WIDEMARGIN_INLINE double total(V v) {
     double sum = 0;
     for (int k = 0; k < WIDTH; ++k) sum += v[k];
@@ -83,9 +89,12 @@ static void search_sums(const SearchRows &rows, float bias, const float *theta, 
         V acc[N_SEARCH_SUMS] = {};
         const int64_t stop = std::min(rows.n, block + FLUSH_ROWS);
         for (int64_t i = block; i < stop; i += WIDTH) {
-            const V s = load(rows.s + i), z = load(rows.sz + i), p = load(rows.sp + i), w = s - b, y = load(rows.y + i);
+            const int64_t at = i / LANES * rows.stride + i % LANES;
+            const V s = load(rows.s + at), z = load(rows.sz + at), p = load(rows.sp + at), w = s - b;
+            const V signed_cost = load(rows.signed_cost + at), cost = magnitude(signed_cost);
+            const V y = copy_sign(signed_cost);
             const V m = 1.0f - y * (s + t0 * z + t1 * p + t2 * w + t3);
-            const V k = select(m > 0.0f, load(rows.cost + i));
+            const V k = select(m > 0.0f, cost);
             const V r = k * m, ry = r * y, kz = k * z, kp = k * p, kw = k * w;
             acc[0] += ry * z, acc[1] += ry * p, acc[2] += ry * w, acc[3] += ry;
             acc[4] += kz * z, acc[5] += kz * p, acc[6] += kz * w, acc[7] += kz;
@@ -178,12 +187,11 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
             const int lane = __builtin_ctz(bits);
             const bool positive = (args.signs[i] >> lane) & 1;
             NearRows &near = args.near[lane];
-            const int64_t k = near.count++;
-            near.s[k] = s[lane];
-            near.sz[k] = sz[lane];
-            near.sp[k] = sp[lane];
-            near.y[k] = positive ? 1.0f : -1.0f;
-            near.cost[k] = args.cost[i] * (positive ? args.positive_factor : args.negative_factor)[lane];
+            float *at = near.blocks + NearRows::at(near.count++);
+            at[0] = s[lane];
+            at[LANES] = sz[lane];
+            at[2 * LANES] = sp[lane];
+            at[3 * LANES] = args.cost[i] * (positive ? args.positive_factor[lane] : -args.negative_factor[lane]);
         }
     }
 }
