@@ -92,7 +92,7 @@ class LocalProblem {
     int64_t n_rows_ = 0, padded_rows_ = 0, row_capacity_ = 0;
     int64_t n_features_ = 0, padded_features_ = 0, feature_capacity_ = 0;
     AlignedFloats s_, sz_, sp_, cost_;  // rows; cost carries the sign of y
-    AlignedFloats w_, z_, p_;               // features
+    AlignedFloats w_, z_, p_;           // features
     double bias_ = 0, bias_penalty_ = 0, loss_ = 0;
     bool carried_ = false;  // started from weights other than zero
 

@@ -28,13 +28,13 @@ constexpr double FLOAT_UNIT = 5.9604644775390625e-8;  // 2⁻²⁴, half a unit 
 constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of the norms themselves
 
 constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
-constexpr int64_t ROWS_AHEAD = 20;                         // how far ahead rows are asked for
+constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
 
 struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
-    AlignedArray<RowEntry> entries;   // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
+    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
     std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
     std::vector<uint32_t> row_id;    // position -> row of X
     std::vector<uint32_t> position;  // row of X -> position

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "label_problem.hpp"
@@ -50,7 +49,11 @@ constexpr int MAX_SHIFT_STEPS = 60;
 class SparseCertificate {
   public:
     explicit SparseCertificate(const RowStore &store)
-        : store_(store), w_(store.n_cols, 0.0f), u_(store.n_cols, 0.0), seen_(store.n_cols, 0), touched_(store.n_cols + 1) {}
+        : store_(store),
+          w_(store.n_cols, Pair{0.0f, 0.0f}),
+          u_(store.n_cols, 0.0),
+          seen_(store.n_cols, 0),
+          touched_(store.n_cols + 1) {}
 
     // Moves a free intercept to its optimum (rounded to float32) and certifies the result.
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
@@ -88,14 +91,16 @@ class SparseCertificate {
     }
 
   private:
+    struct Pair {
+        float all, kept;  // a weight, and the same if it is not pruned
+    };
     struct Scored {
         uint32_t row;
         double y, cost, s, kept;  // kept: the score of the pruned weights
     };
     const RowStore &store_;
-    std::vector<float> w_;   // (n_cols,) the weights, zero outside
+    std::vector<Pair> w_;    // (n_cols,) the weights, zero outside
     std::vector<double> u_;  // (n_cols,)
-    float prune_ = 0;        // smallest weight that is kept
     std::vector<uint8_t> seen_;
     std::vector<uint32_t> touched_;  // (n_cols + 1,), of which n_touched_ columns are used
     size_t n_touched_ = 0;
@@ -106,23 +111,17 @@ class SparseCertificate {
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
         kept_ = dropped_ = 0;
-        prune_ = smallest_kept(prune);
         for (size_t k = 0; k < weights.cols.size(); ++k) {
-            const double w = weights.vals[k];
-            w_[weights.cols[k]] = weights.vals[k];
-            (std::abs(w) < prune ? dropped_ : kept_) += w * w;
+            const float w = weights.vals[k];
+            const bool keep = !(std::abs(static_cast<double>(w)) < prune);
+            w_[weights.cols[k]] = {w, keep ? w : 0.0f};
+            (keep ? kept_ : dropped_) += static_cast<double>(w) * w;
         }
         norm_ = kept_ + dropped_;
     }
 
-    // The smallest float that is not below `prune`, so that floats can be compared.
-    static float smallest_kept(double prune) {
-        const float near = static_cast<float>(prune);
-        return near < prune ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
-    }
-
     void clear(const SparseWeights &weights) {
-        for (uint32_t col : weights.cols) w_[col] = 0;
+        for (uint32_t col : weights.cols) w_[col] = {0.0f, 0.0f};
         for (size_t k = 0; k < n_touched_; ++k) {
             u_[touched_[k]] = 0;
             seen_[touched_[k]] = 0;
@@ -135,10 +134,10 @@ class SparseCertificate {
         const RowEntry *entries = store_.entries.get();
         const double *exact = store_.exact.empty() ? nullptr : store_.exact.data();
         for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-            const float w = w_[entries[k].col];
-            const double product = (exact == nullptr ? static_cast<double>(entries[k].val) : exact[k]) * w;
-            s += product;
-            kept += std::abs(w) < prune_ ? 0.0 : product;
+            const Pair &w = w_[entries[k].col];
+            const double x = exact == nullptr ? static_cast<double>(entries[k].val) : exact[k];
+            s += x * w.all;
+            kept += x * w.kept;
         }
         scored_.push_back({row, y, store_.weight[row] * factor, s + bias, kept + bias});
     }
@@ -159,7 +158,8 @@ class SparseCertificate {
         for (size_t k = 0; k < chosen_.size(); ++k) {
             if (k + ROWS_AHEAD < chosen_.size()) store_.prefetch_row(chosen_[k + ROWS_AHEAD]);
             const bool is_positive = k < label.positives.size();
-            score_row(chosen_[k], is_positive ? 1 : -1, is_positive ? label.positive_factor : label.negative_factor, bias);
+            score_row(chosen_[k], is_positive ? 1 : -1, is_positive ? label.positive_factor : label.negative_factor,
+                      bias);
         }
     }
 
@@ -207,7 +207,7 @@ class SparseCertificate {
         const double conjugates = add_rows(shrink);
         double u_norm = 0, residual = 0;
         for (size_t k = 0; k < n_touched_; ++k) {
-            const double u = u_[touched_[k]], difference = w_[touched_[k]] - u;
+            const double u = u_[touched_[k]], difference = w_[touched_[k]].all - u;
             u_norm += u * u;
             residual += difference * difference;
         }
