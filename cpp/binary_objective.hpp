@@ -17,7 +17,7 @@ namespace widemargin {
 
 constexpr double ARMIJO_SLOPE = 0.01;     // sufficient decrease, the paper's η; liblinear 2.50 newton.cpp
 constexpr double BACKTRACK_FACTOR = 0.5;  // the same source
-constexpr int MAX_BACKTRACKS = 20;        // the same source
+constexpr int MAX_BACKTRACKS = 60;        // liblinear gives up after 20, where hard margins still need shorter steps
 
 // What is minimised for one label. Rows of weight zero take no part.
 template <class Matrix>

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "vector_ops.hpp"
@@ -16,15 +17,21 @@ namespace widemargin {
 
 constexpr double CG_TOLERANCE = 0.5;           // the paper's ε, liblinear 2.50
 constexpr double PRECONDITIONER_SHARE = 0.01;  // the paper's α: M = (1 − a) I + a diag(H)
-constexpr int MIN_CG_STEPS_ALLOWED = 5;        // at most max(5, n_variables) steps, liblinear 2.50
-constexpr double CG_TARGET_SHARE = 0.25;       // no residual below this share of what the stopping rule asks for
-constexpr double TIGHTENING = 0.1;             // of the target, when the rule holds but the certified gap does not
-constexpr double ROUNDING_GAP = 1e-12;         // a relative gap this small cannot be improved in double precision
+// At most so many steps a variable: exact arithmetic needs one, hard margins with conditions of 1e8 need more. With
+// liblinear's one (and 20 backtracks) 28 of 1600 random problems, C‖x‖² up to 1e8, did not end in 1000 Newton steps;
+// with 20 (and 60 backtracks) all did, in at most 292.
+constexpr int CG_STEPS_PER_VARIABLE = 20;
+constexpr double CG_TARGET_SHARE = 0.25;  // no residual below this share of what the stopping rule asks for
+constexpr double TIGHTENING = 0.1;        // of the target, when the rule holds but the certified gap does not
+constexpr double ROUNDING_GAP = 1e-12;    // a relative gap this small cannot be improved in double precision
+
+constexpr double ROUNDING_GRADIENT = 4 * std::numeric_limits<double>::epsilon();  // relative to ‖∇L(0)‖
 
 struct NewtonRule {
     double scale;    // max(1, min(P, N)) / n · ‖∇L(0)‖
     double tol;      // stop at ‖∇L‖ ≤ tol · scale
     double gap_tol;  // and at relative gap ≤ gap_tol; infinity: not asked for
+    double floor;    // a gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖
     int max_iter;
 };
 
@@ -48,7 +55,7 @@ struct IterationRecord {
 // Sets: work.direction, residual, search, H_search, preconditioner (the inverse of M).
 template <class Objective>
 int64_t conjugate_gradients(const Objective &objective, double tolerance, NewtonWork &work) {
-    const int64_t n = objective.n_variables(), max_steps = std::max<int64_t>(MIN_CG_STEPS_ALLOWED, n);
+    const int64_t n = objective.n_variables(), max_steps = CG_STEPS_PER_VARIABLE * n;
     double *__restrict x = work.direction.data(), *__restrict r = work.residual.data();
     double *__restrict p = work.search.data(), *__restrict inverse_M = work.preconditioner.data();
     objective.diagonal(inverse_M);
@@ -101,6 +108,7 @@ bool newton_cg(Objective &objective, const NewtonRule &rule, NewtonWork &work, G
             if (std::isinf(rule.gap_tol) || relative_gap(v) <= rule.gap_tol) return true;
             target = TIGHTENING * norm;
         }
+        if (norm <= rule.floor && relative_gap(v) <= ROUNDING_GAP) return true;
         if (n_iter == rule.max_iter || norm == 0) break;
         cg_steps = conjugate_gradients(objective, cg_tolerance(norm, target, rule.scale), work);
         const double slope = dot(work.gradient.data(), work.direction.data(), n);

@@ -73,7 +73,9 @@ class OneVsAllSolver {
     // Solves all labels; the records are in the order of the labels.
     std::vector<LabelRecord> solve(const BlockResult<T> &out) const {
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), block_.n_labels));
-        std::vector<Work> works(std::max(1, n_threads), Work(X_.n_rows, X_.n_cols + 1));
+        std::vector<Work> works;
+        works.reserve(n_threads);
+        for (int t = 0; t < n_threads; ++t) works.emplace_back(X_.n_rows, X_.n_cols + 1);
         std::vector<std::vector<LabelRecord>> records(block_.n_labels);
         parallel_for(block_.n_labels, n_threads,
                      [&](int thread, int64_t label) { solve_label(label, works[thread], records[label], out); });
@@ -162,9 +164,10 @@ class OneVsAllSolver {
         BinaryObjective<Matrix, Loss> objective(problem, work.objective);
         const double norm_at_zero = gradient_norm_at_zero(j, problem, work.newton.gradient.data());
         const double total = sides.positive + sides.negative;
-        // The cap only matters when the weights of all rows sum to less than one.
-        const double share = std::min(1.0, std::max(1.0, std::min(sides.positive, sides.negative)) / total);
-        const NewtonRule rule{share * norm_at_zero, options_.tol, options_.gap_tol, options_.max_iter};
+        // The lower bound of the total only matters when the weights of all rows sum to less than one.
+        const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
+        const NewtonRule rule{share * norm_at_zero, options_.tol, options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
+                              options_.max_iter};
         auto certified_gap = [&](const double *v) {
             return relative_gap(objective.value(v),
                                 dual_bound<Loss>(problem, objective.scores(), work.newton.H_search.data()));

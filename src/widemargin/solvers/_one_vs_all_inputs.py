@@ -1,0 +1,114 @@
+"""Arrays as the one-vs-all solver wants them: X as CSR or dense rows, positives of labels, weights of rows and sides.
+
+Nothing is copied that already has the right form; memory-mapped matrices stay mapped. Rows of sample weight zero are
+dropped here, so that a fit with them equals a fit without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+__all__ = ["OneVsAllInputs", "as_rows", "prepare_inputs"]
+
+FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@dataclass(frozen=True)
+class OneVsAllInputs:
+    """Checked inputs: rows of positive weight, and the labels' positives among them."""
+
+    X: Any
+    positive_rows: npt.NDArray[np.int64]
+    positive_indptr: npt.NDArray[np.int64]
+    row_weight: npt.NDArray[np.float64]
+    positive_factor: npt.NDArray[np.float64]
+    negative_factor: npt.NDArray[np.float64]
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return len(self.positive_indptr) - 1
+
+    @property
+    def n_positives(self) -> npt.NDArray[np.int64]:
+        """Number of positive rows of each label."""
+        return np.diff(self.positive_indptr)
+
+    def loss_weight(self) -> npt.NDArray[np.float64]:
+        """Σ_i c_i / C of each label, shape (n_labels,): the objective at zero is C φ(0) times this."""
+        # Summed per label from a running total: labels may have no positives, which np.add.reduceat mishandles.
+        running = np.append(0.0, np.cumsum(self.row_weight[self.positive_rows]))
+        positive = running[self.positive_indptr[1:]] - running[self.positive_indptr[:-1]]
+        negative = self.row_weight.sum() - positive
+        total: npt.NDArray[np.float64] = self.positive_factor * positive + self.negative_factor * negative
+        return total
+
+
+def as_rows(X: Any) -> Any:
+    """X as a CSR array with one index type, or as a dense array in C order; float32 or float64."""
+    X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
+    if X.dtype not in FLOAT_DTYPES or X.ndim != 2:
+        shape = "×".join(map(str, X.shape))
+        raise ValueError(f"X must be a float32 or float64 matrix, got {X.dtype} of shape {shape}; convert it first")
+    if not sp.issparse(X) or X.indices.dtype == X.indptr.dtype:
+        return X
+    index_dtype = np.int32 if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max else np.int64
+    parts = (X.data, X.indices.astype(index_dtype, copy=False), X.indptr.astype(index_dtype, copy=False))
+    rows = sp.csr_array(X.shape, dtype=X.dtype)
+    rows.data, rows.indices, rows.indptr = parts
+    return rows
+
+
+def positives_of(Y: Any, n_rows: int) -> Any:
+    """Y as a CSC pattern: label j's positive rows once each, in order."""
+    Y = sp.csc_array(Y, copy=True)
+    if Y.ndim != 2 or Y.shape[0] != n_rows:
+        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got shape {Y.shape}")
+    if Y.shape[1] == 0:
+        raise ValueError("Y has no label; give at least one column")
+    if Y.nnz and Y.data.min() < 0:
+        raise ValueError("Y must be an indicator matrix of zeros and ones, got a negative entry; encode −1 as 0")
+    Y.eliminate_zeros()
+    Y.data = np.ones(Y.nnz, dtype=np.int32)
+    Y.sum_duplicates()
+    return Y
+
+
+def weights_of(values: Any, length: int, name: str) -> npt.NDArray[np.float64]:
+    """Weights as float64 of the given length; None is all ones."""
+    if values is None:
+        return np.ones(length)
+    weights = np.ascontiguousarray(values, dtype=np.float64)
+    if weights.shape != (length,):
+        raise ValueError(f"{name} must have shape ({length},), got {weights.shape}")
+    if not np.isfinite(weights).all() or (weights < 0.0).any():
+        raise ValueError(f"{name} must be finite and not negative")
+    return weights
+
+
+def prepare_inputs(
+    X: Any, Y: Any, sample_weight: Any = None, positive_weight: Any = None, negative_weight: Any = None
+) -> OneVsAllInputs:
+    """Check the arrays of a fit, and drop the rows of weight zero."""
+    X = as_rows(X)
+    n_rows = X.shape[0]
+    Y = positives_of(Y, n_rows)
+    row_weight = weights_of(sample_weight, n_rows, "sample_weight")
+    keep = row_weight > 0.0
+    if not keep.any():
+        raise ValueError("X has no row of positive sample_weight; there is nothing to learn from")
+    if not keep.all():
+        X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
+    return OneVsAllInputs(
+        X,
+        Y.indices.astype(np.int64),
+        Y.indptr.astype(np.int64),
+        row_weight,
+        weights_of(positive_weight, Y.shape[1], "positive_weight"),
+        weights_of(negative_weight, Y.shape[1], "negative_weight"),
+    )
