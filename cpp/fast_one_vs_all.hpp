@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -56,20 +57,32 @@ class FastOneVsAll {
     FastOneVsAll(const FastOneVsAll &) = delete;
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;
 
-    // The usual bias is learnt on the first block of labels and then frozen.
-    std::vector<StoredLabel> solve(const LabelBlock &block) {
-        std::vector<StoredLabel> stored(block.n_labels);
-        std::vector<int64_t> pilot, rest;
-        choose_pilot(block, pilot, rest);
-        run(block, pilot, stored);
+    // All labels of the fit; the arrays must stay. Decides what depends on more than one label, so that it does not
+    // depend on the ranges that are solved together: which labels are frequent enough to share batches, and the usual
+    // bias, learnt on pilot labels, which are solved here.
+    void begin(const LabelBlock &labels) {
+        labels_ = labels;
+        stored_.assign(labels.n_labels, StoredLabel{});
+        solved_.assign(labels.n_labels, 0);
+        int64_t n_frequent = 0;
+        for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
+        whole_ = n_frequent < FEWEST_IN_BATCH;
+        const std::vector<int64_t> pilot = choose_pilot();
+        run(pilot);
         for (int64_t j : pilot) {
-            if (stored[j].plain || !stored[j].converged) continue;
-            const bool swapped = 2 * n_positive(block, j) > X_.n_rows;
-            shared_.prior.add(n_rare(block, j), swapped ? -stored[j].intercept : stored[j].intercept);
+            if (stored_[j].plain || !stored_[j].converged) continue;
+            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j].intercept : stored_[j].intercept);
         }
-        learnt_ = true;
-        run(block, rest, stored);
-        return stored;
+    }
+
+    // Labels first … last − 1; each range may be asked for once.
+    std::vector<StoredLabel> solve(int64_t first, int64_t last) {
+        std::vector<int64_t> labels;
+        for (int64_t j = first; j < last; ++j) {
+            if (!solved_[j]) labels.push_back(j);
+        }
+        run(labels);
+        return {std::make_move_iterator(stored_.begin() + first), std::make_move_iterator(stored_.begin() + last)};
     }
 
     SchedulerCounts counts;
@@ -82,7 +95,10 @@ class FastOneVsAll {
     RowStore store_;
     LabelSetup setup_;
     FastShared shared_;
-    bool learnt_ = false;
+    LabelBlock labels_{};
+    std::vector<StoredLabel> stored_;
+    std::vector<uint8_t> solved_;
+    bool whole_ = false;  // too few frequent labels for a batch
     std::mutex lock_;
 
     // What one thread works with.
@@ -100,60 +116,58 @@ class FastOneVsAll {
         return build_row_store(X_, cost.data());
     }
 
-    static int64_t n_positive(const LabelBlock &block, int64_t j) {
-        return block.positive_indptr[j + 1] - block.positive_indptr[j];
-    }
-    int64_t n_rare(const LabelBlock &block, int64_t j) const {
-        return std::min(n_positive(block, j), X_.n_rows - n_positive(block, j));
-    }
-    bool is_frequent(const LabelBlock &block, int64_t j) const {
-        return options_.bias_value == 0 || static_cast<double>(wanted_seed_rows(n_rare(block, j))) >=
-                                               FREQUENT_SHARE * static_cast<double>(X_.n_rows);
+    int64_t n_positive(int64_t j) const { return labels_.positive_indptr[j + 1] - labels_.positive_indptr[j]; }
+    bool is_swapped(int64_t j) const { return 2 * n_positive(j) > X_.n_rows; }
+    int64_t n_rare(int64_t j) const { return std::min(n_positive(j), X_.n_rows - n_positive(j)); }
+    bool is_frequent(int64_t j) const {
+        const double wanted = static_cast<double>(wanted_seed_rows(n_rare(j)));
+        return options_.bias_value == 0 || wanted >= FREQUENT_SHARE * static_cast<double>(X_.n_rows);
     }
 
     // A few labels of every frequency on the working-set path, evenly spaced.
-    void choose_pilot(const LabelBlock &block, std::vector<int64_t> &pilot, std::vector<int64_t> &rest) const {
+    std::vector<int64_t> choose_pilot() const {
         std::vector<std::vector<int64_t>> bins(BiasPrior::BINS);
-        for (int64_t j = 0; j < block.n_labels; ++j) {
-            if (!is_frequent(block, j)) bins[BiasPrior::bin(n_rare(block, j))].push_back(j);
+        for (int64_t j = 0; j < labels_.n_labels; ++j) {
+            if (!is_frequent(j)) bins[BiasPrior::bin(n_rare(j))].push_back(j);
         }
-        std::vector<uint8_t> chosen(block.n_labels, 0);
+        std::vector<int64_t> pilot;
         for (const auto &bin : bins) {
             const int64_t size = static_cast<int64_t>(bin.size()), take = std::min(size, PILOT_LABELS_PER_BIN);
-            for (int64_t k = 0; k < take && !learnt_; ++k) chosen[bin[k * size / take]] = 1;
+            for (int64_t k = 0; k < take; ++k) pilot.push_back(bin[k * size / take]);
         }
-        for (int64_t j = 0; j < block.n_labels; ++j) (chosen[j] ? pilot : rest).push_back(j);
+        return pilot;
     }
 
-    void run(const LabelBlock &block, const std::vector<int64_t> &labels, std::vector<StoredLabel> &stored) {
+    void run(const std::vector<int64_t> &labels) {
         if (labels.empty()) return;
         LabelQueue frequent, rest;
-        for (int64_t j : labels) (is_frequent(block, j) ? frequent : rest).labels.push_back(j);
+        for (int64_t j : labels) {
+            (is_frequent(j) ? frequent : rest).labels.push_back(j);
+            solved_[j] = 1;
+        }
         std::stable_sort(frequent.labels.begin(), frequent.labels.end(),
-                         [&](int64_t a, int64_t b) { return n_rare(block, a) > n_rare(block, b); });
-        frequent.whole = static_cast<int64_t>(frequent.labels.size()) < FEWEST_IN_BATCH;
+                         [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        frequent.whole = whole_;
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
         parallel_for(n_threads, n_threads, [&](int, int64_t) {
             Worker worker(shared_);
-            if (!frequent.whole) run_batches(block, frequent, worker, stored);
-            run_singles(block, frequent, worker, stored);
-            run_singles(block, rest, worker, stored);
+            if (!frequent.whole) run_batches(frequent, worker);
+            run_singles(frequent, worker);
+            run_singles(rest, worker);
             const std::lock_guard<std::mutex> guard(lock_);
             counts.add(worker.scheduler.counts);
         });
     }
 
-    void run_singles(const LabelBlock &block, LabelQueue &queue, Worker &worker,
-                     std::vector<StoredLabel> &stored) const {
+    void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
-        worker.scheduler.run([&](Candidate &c) { return take(block, queue, worker, c, stored); },
-                             [&](const FinishedLabel &done) { keep(block, done, worker, stored[done.index]); });
+        worker.scheduler.run([&](Candidate &c) { return take(queue, worker, c); },
+                             [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
     }
 
     // Frequent labels: found in batches over all rows, then checked like all others.
-    void run_batches(const LabelBlock &block, LabelQueue &queue, Worker &worker,
-                     std::vector<StoredLabel> &stored) const {
+    void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
         auto take_waiting = [&](Candidate &c) {
@@ -164,10 +178,10 @@ class FastOneVsAll {
         };
         auto check = [&] {
             worker.scheduler.run(take_waiting,
-                                 [&](const FinishedLabel &done) { keep(block, done, worker, stored[done.index]); });
+                                 [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
         };
         BatchSubspace batch(store_, shared_.kernels);
-        batch.run([&](Candidate &c) { return take(block, queue, worker, c, stored); },
+        batch.run([&](Candidate &c) { return take(queue, worker, c); },
                   [&](Candidate &&c) {
                       waiting.push_back(std::move(c));
                       if (waiting.size() >= LANES) check();
@@ -176,36 +190,35 @@ class FastOneVsAll {
     }
 
     // The next label of a queue that needs solving; the others are finished on the way.
-    bool take(const LabelBlock &block, LabelQueue &queue, Worker &worker, Candidate &out,
-              std::vector<StoredLabel> &stored) const {
+    bool take(LabelQueue &queue, Worker &worker, Candidate &out) {
         for (;;) {
             const int64_t k = queue.taken++;
             if (k >= static_cast<int64_t>(queue.labels.size())) return false;
             out = Candidate{};
             out.index = queue.labels[k];
             out.whole = queue.whole;
-            StoredLabel &label = stored[out.index];
-            const LabelSides sides = setup_.prepare(block, out.index, worker.scratch, out.label);
+            StoredLabel &label = stored_[out.index];
+            const LabelSides sides = setup_.prepare(labels_, out.index, worker.scratch, out.label);
             label.bounds[PRIMAL_AT_ZERO] = sides.positive + sides.negative;
             if (sides.one_sided() && out.label.has_bias && out.label.bias_penalty == 0) {
                 const double margin = SquaredHinge::one_sided_margin;
                 label.intercept = static_cast<float>(sides.positive == 0 ? -margin : margin);
                 label.converged = 1;
             } else if (out.label.positives.empty()) {
-                solve_plain(block, out.index, SparseWeights{}, label);
+                solve_plain(out.index, SparseWeights{}, label);
             } else {
                 return true;
             }
         }
     }
 
-    void keep(const LabelBlock &block, const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
+    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
         if (!done.accepted || !done.bounds.pruned_valid) {
-            solve_plain(block, done.index, done.weights, out);
+            solve_plain(done.index, done.weights, out);
             out.n_iter += done.n_iter;
             return;
         }
-        worker.writer.write(done.weights, 2 * n_positive(block, done.index) > X_.n_rows, out);
+        worker.writer.write(done.weights, is_swapped(done.index), out);
         out.bounds[PRIMAL] = done.bounds.primal;
         out.bounds[DUAL] = std::min(done.bounds.dual, done.bounds.primal_before_pruning);
         out.bounds[PRIMAL_BEFORE_PRUNING] = done.bounds.primal_before_pruning;
@@ -215,15 +228,15 @@ class FastOneVsAll {
     }
 
     // Truncated Newton in double precision on one label.
-    void solve_plain(const LabelBlock &block, int64_t j, const SparseWeights &start, StoredLabel &out) const {
-        const double sign = 2 * n_positive(block, j) > X_.n_rows ? -1 : 1;
+    void solve_plain(int64_t j, const SparseWeights &start, StoredLabel &out) const {
+        const double sign = is_swapped(j) ? -1 : 1;
         std::vector<T> coef(X_.n_cols, T{0});
         for (size_t k = 0; k < start.cols.size(); ++k) {
             coef[store_.col_id[start.cols[k]]] = static_cast<T>(sign * start.vals[k]);
         }
         T intercept = static_cast<T>(sign * start.bias);
-        const LabelBlock one{1,           block.positive_rows,       block.positive_indptr + j,
-                             row_weight_, block.positive_factor + j, block.negative_factor + j};
+        const LabelBlock one{1,           labels_.positive_rows,       labels_.positive_indptr + j,
+                             row_weight_, labels_.positive_factor + j, labels_.negative_factor + j};
         OneVsAllOptions options = options_;
         options.tol *= FALLBACK_SHARE;
         options.n_threads = 1;

@@ -287,8 +287,8 @@ class LabelScheduler {
         grow_set(lane, slot);
         slot.complete = false;
         const double share = slot.accuracy;
-        solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol, false,
-                     LOCAL_MAX_ITER});
+        solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
+                     !slot.label.has_bias, LOCAL_MAX_ITER});
         await(lane, slot);
         return false;
     }

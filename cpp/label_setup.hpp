@@ -98,7 +98,7 @@ class LabelSetup {
         const double norm = both * both * squares - 2 * both * nf * cross + nf * nf * squared_row_sum_ + bias * bias;
         const double total = (sides.positive + sides.negative) / options_.C;
         const double rare = std::min(sides.positive, sides.negative) / options_.C;
-        return 2 * std::sqrt(std::max(0.0, norm)) * std::min(1.0, std::max(1.0, rare) / total);
+        return 2 * std::sqrt(std::max(0.0, norm)) * std::max(1.0, rare) / std::max(1.0, total);
     }
 
     void swap_sides(LabelProblem &label) const {

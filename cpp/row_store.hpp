@@ -3,13 +3,14 @@
 //
 // Rows of equal length make the loop counts of all row kernels predictable; frequent features side by side keep the
 // lines of a (features × lanes) table that are used most in the cache. Built once per fit; 8 bytes an entry, and 8 more
-// when the data are doubles that float32 cannot hold. Twin: reference/row_store.py.
+// when float32 cannot hold the values. Twin: reference/row_store.py.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "aligned_array.hpp"
@@ -92,6 +93,26 @@ void number_rows_and_columns(const CsrView<T, I> &X, RowStore &store, std::vecto
     }
 }
 
+// Row `source` of X in renumbered columns, ascending; entries of the same column are added up.
+template <typename T, typename I>
+void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<uint32_t> &rank,
+              std::vector<std::pair<uint32_t, double>> &row) {
+    row.clear();
+    for (int64_t k = X.indptr[source]; k < int64_t{X.indptr[source + 1]}; ++k) {
+        row.emplace_back(rank[X.indices[k]], static_cast<double>(X.data[k]));
+    }
+    std::sort(row.begin(), row.end());
+    size_t kept = 0;
+    for (size_t k = 0; k < row.size(); ++k) {
+        if (kept > 0 && row[kept - 1].first == row[k].first) {
+            row[kept - 1].second += row[k].second;
+        } else {
+            row[kept++] = row[k];
+        }
+    }
+    row.resize(kept);
+}
+
 // Norms of row i, and what they mean for the error of its scores.
 inline void measure_row(int64_t i, RowStore &store) {
     double sum = 0, squares = 0;
@@ -122,28 +143,23 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight) {
     store.weight.resize(X.n_rows);
     store.cost.resize(X.n_rows);
     store.l1_norm.resize(X.n_rows);
-    bool rounded = false;
     int64_t filled = 0;
-    std::vector<std::pair<uint32_t, T>> row;
-    std::vector<double> exact(sizeof(T) > sizeof(float) ? nnz : 0);
+    std::vector<std::pair<uint32_t, double>> row;
+    std::vector<double> exact(nnz);
     for (int64_t i = 0; i < X.n_rows; ++i) {
         const int64_t source = store.row_id[i];
         store.start[i] = filled;
         store.weight[i] = row_weight[source];
         store.cost[i] = static_cast<float>(row_weight[source]);
-        row.clear();
-        for (int64_t k = X.indptr[source]; k < int64_t{X.indptr[source + 1]}; ++k) {
-            row.emplace_back(rank[X.indices[k]], X.data[k]);
-        }
-        std::sort(row.begin(), row.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+        row_store_detail::read_row(X, source, rank, row);
         for (const auto &[col, value] : row) {
             store.entries[filled] = {col, static_cast<float>(value)};
-            if (!exact.empty()) exact[filled] = static_cast<double>(value);
-            rounded |= static_cast<T>(store.entries[filled].val) != value;
-            ++filled;
+            exact[filled++] = value;
         }
     }
     store.start[X.n_rows] = filled;
+    bool rounded = false;
+    for (int64_t k = 0; k < filled; ++k) rounded |= static_cast<double>(store.entries[k].val) != exact[k];
     if (rounded) store.exact = std::move(exact);
     for (int64_t i = 0; i < X.n_rows; ++i) row_store_detail::measure_row(i, store);
     return store;
