@@ -1,4 +1,4 @@
-"""The fast one-vs-all solver: same optimum as the Newton solver, rule and bounds over all rows, no dependence on threads."""
+"""The fast one-vs-all solver: the Newton solver's optimum, rule and bounds over all rows, whatever the threads."""
 
 from __future__ import annotations
 

@@ -2,15 +2,15 @@
 
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²
 
-The same problems, the same stopping rule and the same result as `solve_one_vs_all`, for sparse X and the squared hinge.
-Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check; frequent labels
-by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified gap hold over all
-rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems (dense X, another
-loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all` as a whole.
+The same problems, the same stopping rule and the same result as `solve_one_vs_all`, for sparse X and the squared
+hinge. Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check;
+frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified
+gap hold over all rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems
+(dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all` as a whole.
 
-Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes, the
-model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add 260
-bytes a feature and 200 bytes a row.
+Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
+the model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add
+260 bytes a feature and 200 bytes a row.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def solve_fast_one_vs_all(
     >>> result.coef.astype(float).round(3).tolist(), result.status.value
     ([[0.667, -0.667]], 'converged')
     """
-    options = {
+    options: dict[str, Any] = {
         "C": C,
         "fit_intercept": fit_intercept,
         "regularize_intercept": regularize_intercept,
