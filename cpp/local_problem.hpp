@@ -115,6 +115,7 @@ class LocalProblem {
         for (int64_t i = 0; i < n_rows_; ++i) {
             start_[i] = total;
             total += store_.length(rows[i]);
+            store_.prefetch_row(rows[i]);
         }
         start_[n_rows_] = total;
         if (static_cast<int64_t>(entries_.size()) < total) entries_.resize(total + total / 2);

@@ -98,6 +98,10 @@ class SparseCertificate {
         uint32_t row;
         double y, cost, s, kept;  // kept: the score of the pruned weights
     };
+    struct ActiveRow {
+        uint32_t row;
+        double signed_alpha;
+    };
     const RowStore &store_;
     std::vector<Pair> w_;    // (n_cols,) the weights, zero outside
     std::vector<double> u_;  // (n_cols,)
@@ -106,6 +110,7 @@ class SparseCertificate {
     size_t n_touched_ = 0;
     std::vector<uint32_t> chosen_;
     std::vector<Scored> scored_;
+    std::vector<ActiveRow> active_;
     double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
@@ -130,16 +135,16 @@ class SparseCertificate {
     }
 
     void score_row(uint32_t row, double y, double factor, double bias) {
-        double s = 0, kept = 0;
         const RowEntry *entries = store_.entries.get();
         const double *exact = store_.exact.empty() ? nullptr : store_.exact.data();
+        double s[2] = {0, 0}, kept[2] = {0, 0};  // two chains of additions each
         for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-            const Pair &w = w_[entries[k].col];
+            const Pair w = w_[entries[k].col];
             const double x = exact == nullptr ? static_cast<double>(entries[k].val) : exact[k];
-            s += x * w.all;
-            kept += x * w.kept;
+            s[k & 1] += x * w.all;
+            kept[k & 1] += x * w.kept;
         }
-        scored_.push_back({row, y, store_.weight[row] * factor, s + bias, kept + bias});
+        scored_.push_back({row, y, store_.weight[row] * factor, s[0] + s[1] + bias, kept[0] + kept[1] + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
@@ -224,27 +229,49 @@ class SparseCertificate {
 
     double alpha(const Scored &row) const { return 2 * row.cost * std::max(0.0, 1 - row.y * (row.s + shift_)); }
 
-    // u = Σ y α x with shrunk α; returns Σ (α − α²/(4c)).
+    // u = Σ y α x with shrunk α; returns Σ (α − α²/(4c)).  Sets: u_, and the columns it lives on in touched_.
     double add_rows(const double *shrink) {
         double conjugates = 0;
-        size_t count = 0;
-        for (size_t at = 0; at < scored_.size(); ++at) {
-            const Scored &row = scored_[at];
-            if (at + ROWS_AHEAD < scored_.size()) store_.prefetch_row(scored_[at + ROWS_AHEAD].row);
+        int64_t n_entries = 0;
+        active_.clear();
+        for (const Scored &row : scored_) {
             const double a = alpha(row) * shrink[row.y > 0];
             if (!(a > 0)) continue;
             conjugates += a - a * a / (4 * row.cost);
-            const double ya = row.y * a;
+            active_.push_back({row.row, row.y * a});
+            n_entries += store_.length(row.row);
+        }
+        if (n_entries >= store_.n_used) {
+            scatter_active<false>();
+            for (n_touched_ = 0; n_touched_ < static_cast<size_t>(store_.n_used); ++n_touched_) {
+                touched_[n_touched_] = static_cast<uint32_t>(n_touched_);
+                seen_[n_touched_] = 1;
+            }
+        } else {
+            scatter_active<true>();
+        }
+        return conjugates;
+    }
+
+    // Keeping a list of the columns pays when there are few entries.
+    template <bool KEEP_LIST>
+    void scatter_active() {
+        size_t count = 0;
+        const RowEntry *entries = store_.entries.get();
+        for (size_t at = 0; at < active_.size(); ++at) {
+            if (at + ROWS_AHEAD < active_.size()) store_.prefetch_row(active_[at + ROWS_AHEAD].row);
+            const ActiveRow row = active_[at];
             for (int64_t k = store_.start[row.row]; k < store_.start[row.row + 1]; ++k) {
-                const uint32_t col = store_.entries[k].col;
-                touched_[count] = col;
-                count += seen_[col] == 0;
-                seen_[col] = 1;
-                u_[col] += ya * store_.value(k);
+                const uint32_t col = entries[k].col;
+                if (KEEP_LIST) {
+                    touched_[count] = col;
+                    count += seen_[col] == 0;
+                    seen_[col] = 1;
+                }
+                u_[col] += row.signed_alpha * store_.value(k);
             }
         }
         n_touched_ = count;
-        return conjugates;
     }
 };
 

@@ -6,7 +6,7 @@ The same problems, the same stopping rule and the same result as `solve_one_vs_a
 hinge. Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check;
 frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified
 gap hold over all rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems
-(dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all` as a whole.
+(dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 the model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add
