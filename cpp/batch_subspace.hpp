@@ -34,7 +34,7 @@ class BatchSubspace {
           mean_row_(store.n_cols, 0.0f),
           mean_scores_(store.n_rows, 0.0f),
           signs_(store.n_rows, 0),
-          scatter_(store.n_cols, 0.0f) {
+          args_{} {
         for (AlignedFloats *table : {&W_, &P_, &Z_, &G_}) *table = aligned_floats(store.n_used * LANES);
         for (AlignedFloats *table : {&S_, &SZ_, &SP_}) *table = aligned_floats(store.n_rows * LANES);
         find_mean_row();
@@ -76,7 +76,6 @@ class BatchSubspace {
     const VectorKernels &kernels_;
     std::vector<float> mean_row_, mean_scores_;
     std::vector<uint16_t> signs_;
-    std::vector<float> scatter_;
     AlignedFloats W_, P_, Z_, G_, S_, SZ_, SP_;
     Lane lanes_[LANES];
     NearBuffer near_[LANES];
@@ -211,7 +210,8 @@ class BatchSubspace {
             for (int64_t k = near.count; k < rows.n; ++k) {
                 for (int array = 0; array < 4; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
             }
-            const bool use[N_DIRECTIONS] = {true, true, state.iteration >= 2, state.candidate.label.has_bias};
+            const bool use[N_DIRECTIONS] = {true, true, state.iteration >= SOLO_ITERATIONS,
+                                            state.candidate.label.has_bias};
             state.products.bias = state.bias;
             SubspaceSearch search;
             search.begin(state.products, use);

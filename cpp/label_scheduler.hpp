@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "batch_pass.hpp"
+#include "fast_shared.hpp"
 #include "label_problem.hpp"
 #include "local_problem.hpp"
 #include "sparse_certificate.hpp"
@@ -33,50 +34,12 @@ constexpr double INNER_GAP_SHARE = 0.5;
 constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
 constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
 constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
-constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
-constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
-constexpr double USUAL_SIZE = 64;         // of scores, for the rounding bound; larger ones are allowed for later
-constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
 constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
 constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 300;
-constexpr double LARGEST_START_BIAS = -1.03;
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
-
-// Rows of the first working set besides positives and the spread ones.
-inline int64_t wanted_seed_rows(int64_t n_positive) {
-    return 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
-}
-inline int64_t seed_rows(int64_t n_positive, int64_t n_rows) {
-    return std::min(n_rows / 4, wanted_seed_rows(n_positive));
-}
-
-// The bias that labels of a frequency end with, learnt on the pilot labels and frozen.
-class BiasPrior {
-  public:
-    void add(int64_t n_positive, double bias) {
-        sum_[bin(n_positive)] += bias;
-        ++count_[bin(n_positive)];
-    }
-    double operator()(int64_t n_positive) const {
-        double sum = PRIOR_BIAS, count = 1;
-        for (int k = std::max(0, bin(n_positive) - 1); k <= std::min(BINS - 1, bin(n_positive) + 1); ++k) {
-            const double share = k == bin(n_positive) ? 1.0 : NEIGHBOUR_SHARE;
-            sum += share * sum_[k];
-            count += share * count_[k];
-        }
-        return std::min(LARGEST_START_BIAS, sum / count);
-    }
-
-    static constexpr int BINS = 64;
-    static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
-
-  private:
-    static constexpr double PRIOR_BIAS = -1.25, NEIGHBOUR_SHARE = 0.2;
-    double sum_[BINS] = {}, count_[BINS] = {};
-};
 
 struct FinishedLabel {
     int64_t index = 0;
@@ -86,50 +49,8 @@ struct FinishedLabel {
     bool accepted = false;
 };
 
-// Everything that is the same for all labels and threads.
-struct FastShared {
-    const RowStore &store;
-    const VectorKernels &kernels;
-    std::vector<float> slack;  // (n_rows,) added to scores for rounding and, if covers_pruning, for pruning
-    bool covers_pruning;
-    std::vector<int64_t> sample_start;  // evenly spaced rows, copied next to each other
-    std::vector<RowEntry> sample_entries;
-    std::vector<uint32_t> spread;  // evenly spaced rows of every first working set
-    double prune;
-    BiasPrior prior;
-};
-
-// Allowances of a pass: for rounding, and for pruning as long as few rows need more than SLACK_CAP.
-inline void set_slack(FastShared &shared) {
-    const RowStore &store = shared.store;
-    int64_t outliers = 0;
-    for (float norm : store.l1_norm) outliers += shared.prune * norm > SLACK_CAP;
-    shared.covers_pruning = static_cast<double>(outliers) <= SLACK_OUTLIERS * static_cast<double>(store.n_rows);
-    shared.slack.resize(store.n_rows);
-    for (int64_t i = 0; i < store.n_rows; ++i) {
-        const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
-        const double slack = NORM_SLACK * (pruning + store.rounding_bound(i, USUAL_SIZE));
-        shared.slack[i] = pruning > SLACK_CAP ? std::numeric_limits<float>::infinity() : static_cast<float>(slack);
-    }
-}
-
-inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
-    FastShared shared{store, kernels, {}, false, {0}, {}, {}, prune, {}};
-    set_slack(shared);
-    const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
-    for (int64_t k = 0; k < size; ++k) {
-        const int64_t row = k * store.n_rows / size;
-        shared.sample_entries.insert(shared.sample_entries.end(), store.entries.get() + store.start[row],
-                                     store.entries.get() + store.start[row + 1]);
-        shared.sample_start.push_back(static_cast<int64_t>(shared.sample_entries.size()));
-    }
-    for (int64_t k = 0; k < spread; ++k) shared.spread.push_back(static_cast<uint32_t>(k * store.n_rows / spread));
-    return shared;
-}
-
 struct SchedulerCounts {
     int64_t passes = 0, lanes = 0, iterations = 0, solves = 0, set_rows = 0, emitted = 0, certified = 0;
-    double seconds[8] = {};
 
     void add(const SchedulerCounts &other) {
         passes += other.passes;
@@ -139,7 +60,6 @@ struct SchedulerCounts {
         set_rows += other.set_rows;
         emitted += other.emitted;
         certified += other.certified;
-        for (int k = 0; k < 8; ++k) seconds[k] += other.seconds[k];
     }
 };
 
@@ -235,18 +155,21 @@ class LabelScheduler {
 
     // Sum of the positives into the lane; the threshold is estimated on the sample.
     void start_seed(int lane, Slot &slot) {
-        SparseWeights sum;
         for (uint32_t row : slot.label.positives) {
             for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-                const RowEntry &e = store_.entries[k];
-                if (dense_[e.col] == 0) sum.cols.push_back(e.col);
-                dense_[e.col] += e.val;
+                dense_[store_.entries[k].col] += store_.entries[k].val;
             }
         }
         const float threshold = seed_threshold(slot.label);
-        for (uint32_t col : sum.cols) {
-            sum.vals.push_back(dense_[col]);
-            dense_[col] = 0;
+        SparseWeights sum;
+        for (uint32_t row : slot.label.positives) {  // meets every column once with its sum, later with zero
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                float &x = dense_[store_.entries[k].col];
+                if (x == 0) continue;
+                sum.cols.push_back(store_.entries[k].col);
+                sum.vals.push_back(x);
+                x = 0;
+            }
         }
         pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold);
         slot.stage = Stage::SEED;

@@ -24,7 +24,6 @@ struct LocalTarget {
     int max_iter;
 };
 
-constexpr int SOLO_ITERATIONS = 2;  // direction w is collinear with p before
 constexpr uint32_t NO_ID = 0xffffffffu;
 
 class LocalProblem {

@@ -18,6 +18,7 @@ namespace widemargin {
 
 constexpr double SEARCH_REDUCTION = 0.07;  // of the scaled gradient; looser costs more iterations than it saves
 constexpr int MAX_SEARCH_PASSES = 8;
+constexpr int SOLO_ITERATIONS = 2;       // of a start from zero, in which direction w is collinear with p
 constexpr double SEARCH_RIDGE = 1e-5;    // relative to the diagonal; directions may be nearly collinear
 constexpr double OVERSHOOT_SHARE = 0.3;  // of the slope at the start of a step
 

@@ -141,6 +141,18 @@ def _sensible(options: dict[str, Any]) -> bool:
     return bool(np.isfinite(options["C"]) and options["C"] > 0 and options["prune"] >= 0 and options["n_threads"] >= 1)
 
 
+def _join(parts: list[npt.NDArray[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """One array of the parts, which are given back one by one, so that they never exist twice."""
+    joined = np.empty(sum(map(len, parts)), dtype=dtype)
+    filled = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        joined[filled : filled + len(part)] = part
+        filled += len(part)
+    return joined
+
+
 class _Run:
     """One call of the solver: the blocks done so far."""
 
@@ -168,7 +180,9 @@ class _Run:
         n_labels = inputs.n_labels
         self.dtype = X.dtype
         self.dense_coef = None if self.prune > 0 else np.zeros((n_labels, self.n_features), dtype=X.dtype)
-        self.parts: list[Any] = []
+        self.lengths = np.zeros(n_labels, dtype=np.int64)
+        self.weights: list[npt.NDArray[Any]] = []
+        self.columns: list[npt.NDArray[Any]] = []
         self.intercept = np.zeros(n_labels, dtype=X.dtype)
         self.bounds = np.zeros((n_labels, len(BOUND_COLUMNS)))
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
@@ -203,8 +217,9 @@ class _Run:
         """Solve the labels first … last − 1. Sets: all results of these labels, done."""
         data, indices, indptr, intercept, bounds, n_iter, converged, _ = self.solver.solve(first, last)
         if self.dense_coef is None:
-            part = sp.csr_array((data, indices, indptr), shape=(last - first, self.n_features))
-            self.parts.append(part.astype(self.dtype, copy=False))
+            self.lengths[first:last] = np.diff(indptr)
+            self.weights.append(data)
+            self.columns.append(indices)
         else:
             rows = np.repeat(np.arange(first, last), np.diff(indptr))
             self.dense_coef[rows, indices] = data
@@ -245,8 +260,12 @@ class _Run:
         """The weights of all labels: dense, or CSR when pruned."""
         if self.dense_coef is not None:
             return self.dense_coef
-        missing = (self.inputs.n_labels - self.done, self.n_features)
-        return sp.csr_array(sp.vstack([*self.parts, sp.csr_array(missing, dtype=self.dtype)]))
+        coef = sp.csr_array((self.inputs.n_labels, self.n_features), dtype=self.dtype)
+        index_dtype = np.int32 if self.lengths.sum() <= np.iinfo(np.int32).max else np.int64
+        coef.indptr = np.append(0, np.cumsum(self.lengths)).astype(index_dtype)
+        coef.data = _join(self.weights, self.dtype)
+        coef.indices = _join(self.columns, np.dtype(index_dtype))
+        return coef
 
     def _history(self) -> History:
         """One row for each log₂ bin of label frequency: its labels, their iterations and bounds."""
