@@ -20,10 +20,10 @@ namespace widemargin {
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
 constexpr double BATCH_GAP_SHARE = 0.9;   // of gap_tol, for ½‖g‖² / f; the rest is for the bias step
-constexpr int BATCH_MAX_ITER = 300;
-constexpr int64_t BATCH_ROWS = 512;  // rows between two flushes of float32 sums
-constexpr int REFILL_LANES = 2;      // free lanes before new labels are taken in
-constexpr float REACH_MOVES = 0.3f;  // rows within this many of the last largest moves take part in a search
+constexpr int BATCH_MAX_ITER = 150;       // ordinary labels take 10 to 40; the others are better served by Newton
+constexpr int64_t BATCH_ROWS = 512;       // rows between two flushes of float32 sums
+constexpr int REFILL_LANES = 2;           // free lanes before new labels are taken in
+constexpr float REACH_MOVES = 0.3f;       // rows within this many of the last largest moves take part in a search
 constexpr float WIDE_REACH = 1e30f;
 
 class BatchSubspace {
@@ -281,6 +281,7 @@ class BatchSubspace {
         out.weights.bias = state.bias;
         out.n_iter = state.iteration;
         out.solved = true;
+        out.stuck = state.iteration >= BATCH_MAX_ITER;
         for (uint32_t i : out.label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] & ~(1u << lane));
         state = Lane{};
         return out;

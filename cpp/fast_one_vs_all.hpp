@@ -183,7 +183,11 @@ class FastOneVsAll {
         BatchSubspace batch(store_, shared_.kernels);
         batch.run([&](Candidate &c) { return take(queue, worker, c); },
                   [&](Candidate &&c) {
-                      waiting.push_back(std::move(c));
+                      if (c.stuck) {
+                          keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
+                      } else {
+                          waiting.push_back(std::move(c));
+                      }
                       if (waiting.size() >= LANES) check();
                   });
         check();
@@ -231,17 +235,19 @@ class FastOneVsAll {
     void solve_plain(int64_t j, const SparseWeights &start, StoredLabel &out) const {
         const double sign = is_swapped(j) ? -1 : 1;
         std::vector<T> coef(X_.n_cols, T{0});
-        for (size_t k = 0; k < start.cols.size(); ++k) {
+        const bool usable = std::isfinite(start.squared_norm() + start.bias);
+        for (size_t k = 0; usable && k < start.cols.size(); ++k) {
             coef[store_.col_id[start.cols[k]]] = static_cast<T>(sign * start.vals[k]);
         }
-        T intercept = static_cast<T>(sign * start.bias);
+        T intercept = static_cast<T>(usable ? sign * start.bias : 0.0);
         const LabelBlock one{1,           labels_.positive_rows,       labels_.positive_indptr + j,
                              row_weight_, labels_.positive_factor + j, labels_.negative_factor + j};
         OneVsAllOptions options = options_;
         options.tol *= FALLBACK_SHARE;
         options.n_threads = 1;
-        OneVsAllSolver<Matrix, SquaredHinge>(X_, one, options)
-            .solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged});
+        const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
+        solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged});
+        if (sizeof(T) > sizeof(float)) certify_rounded(one, options, coef, intercept, out);
         for (int64_t k = 0; k < X_.n_cols; ++k) {
             if (coef[k] == 0) continue;
             out.cols.push_back(static_cast<int32_t>(k));
@@ -249,6 +255,24 @@ class FastOneVsAll {
         }
         out.intercept = static_cast<float>(intercept);
         out.plain = 1;
+    }
+
+    // Weights are kept in float32: rounds them and lets the solver, with no step allowed, certify the result.
+    void certify_rounded(const LabelBlock &one, OneVsAllOptions options, std::vector<T> &coef, T &intercept,
+                         StoredLabel &out) const {
+        for (T &w : coef) w = static_cast<T>(static_cast<float>(w));
+        intercept = static_cast<T>(static_cast<float>(intercept));
+        options.max_iter = 0;
+        const double share = out.bounds[PRUNED_SHARE], before = out.bounds[PRIMAL_BEFORE_PRUNING];
+        const double dual = out.bounds[DUAL];
+        int64_t no_steps = 0;
+        uint8_t ignored = 0;
+        const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
+        solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored});
+        // Pruning happened before: what is known of the weights before it stays, and so does the better lower bound.
+        out.bounds[PRUNED_SHARE] = share;
+        out.bounds[PRIMAL_BEFORE_PRUNING] = before;
+        out.bounds[DUAL] = std::max(out.bounds[DUAL], dual);
     }
 };
 

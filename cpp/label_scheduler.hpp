@@ -38,7 +38,7 @@ constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wante
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
 constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
 constexpr int MAX_ROUNDS = 12;
-constexpr int LOCAL_MAX_ITER = 300;
+constexpr int LOCAL_MAX_ITER = 150;       // as in batch_subspace.hpp
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
 
 struct FinishedLabel {
@@ -110,6 +110,7 @@ class LabelScheduler {
         double threshold = 0, accuracy = 1;
         int round = 0;
         bool complete = false;  // the weights come from all rows
+        bool stuck = false;     // the last solve did not reach its target; only a check can still accept it
     };
     const FastShared &shared_;
     const RowStore &store_;
@@ -129,6 +130,7 @@ class LabelScheduler {
         slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
+        slot.stuck = false;
         slot.complete = candidate.whole || candidate.solved;
         slot.round = slot.complete ? FREE_ROUNDS : 0;
         if (candidate.whole) solve_whole(slot);
@@ -197,6 +199,7 @@ class LabelScheduler {
             solve(slot,
                   {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
             slot.stage = Stage::CHECK;
+            slot.stuck = false;
             await(lane, slot);
             return false;
         }
@@ -206,7 +209,7 @@ class LabelScheduler {
             await_pruned(lane, slot);
             return false;
         }
-        if (++slot.round > MAX_ROUNDS) return true;
+        if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
         grow_set(lane, slot);
         slot.complete = false;
         const double share = slot.accuracy;
@@ -217,10 +220,11 @@ class LabelScheduler {
     }
 
     void solve(Slot &slot, const LocalTarget &target) {
-        bool converged;
+        bool converged = false;
         local_.build(slot.label, slot.rows, slot.result.weights);
         const int iterations = local_.solve(target, converged);
         local_.read(slot.result.weights);
+        slot.stuck = !converged;
         slot.result.n_iter += iterations;
         counts.iterations += iterations;
         ++counts.solves;

@@ -18,6 +18,7 @@ namespace widemargin {
 
 constexpr double SEARCH_REDUCTION = 0.07;  // of the scaled gradient; looser costs more iterations than it saves
 constexpr int MAX_SEARCH_PASSES = 8;
+constexpr double LARGEST_STEP = 1e18;    // its square is still a float
 constexpr int SOLO_ITERATIONS = 2;       // of a start from zero, in which direction w is collinear with p
 constexpr double SEARCH_RIDGE = 1e-5;    // relative to the diagonal; directions may be nearly collinear
 constexpr double OVERSHOOT_SHARE = 0.3;  // of the slope at the start of a step
@@ -55,9 +56,7 @@ class SubspaceSearch {
         }
         if (scaled_norm(gradient, H) <= (passes_ > 1 ? SEARCH_REDUCTION : 0.0) * start_norm_) return true;
         if (passes_ >= MAX_SEARCH_PASSES) return true;
-        newton_step(gradient, H);
-        set_trial();
-        return false;
+        return !newton_step(gradient, H);
     }
 
   private:
@@ -106,9 +105,9 @@ class SubspaceSearch {
         return std::sqrt(sum);
     }
 
-    // step = −H⁻¹ gradient by Cholesky of the matrix scaled to a unit diagonal, with a small ridge.
-    // Sets: step_, descent_.
-    void newton_step(const double *gradient, const double (*H)[N_DIRECTIONS]) {
+    // step = −H⁻¹ gradient by Cholesky of the matrix scaled to a unit diagonal, with a small ridge. False, and no step,
+    // when float32 cannot hold it.  Sets: step_, descent_, trial_.
+    bool newton_step(const double *gradient, const double (*H)[N_DIRECTIONS]) {
         double L[N_DIRECTIONS][N_DIRECTIONS] = {}, scale[N_DIRECTIONS], x[N_DIRECTIONS];
         for (int j = 0; j < N_DIRECTIONS; ++j) scale[j] = 1 / std::sqrt(H[j][j]);
         for (int j = 0; j < N_DIRECTIONS; ++j) {
@@ -130,6 +129,11 @@ class SubspaceSearch {
             step_[j] = x[j] * scale[j];
             descent_ -= gradient[j] * step_[j];
         }
+        double largest = 0;
+        for (double x : step_) largest += std::abs(x);
+        if (!(largest < LARGEST_STEP)) std::fill_n(step_, N_DIRECTIONS, 0.0);
+        set_trial();
+        return largest < LARGEST_STEP;
     }
 };
 

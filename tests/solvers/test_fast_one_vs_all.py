@@ -148,6 +148,20 @@ def test_intercepts_and_costs_of_all_kinds_meet_the_rule(data, settings, penalty
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("C", [1.0, 1e4])
+def test_problems_too_hard_for_float32_are_finished_by_the_newton_solver(data, dtype, C):
+    X, Y = data
+    X, Y = X.astype(dtype), Y[:, ::6]
+    X.data *= np.exp(2 * np.random.default_rng(8).normal(size=X.nnz)).astype(dtype)
+    fast = solve_fast_one_vs_all(X, Y, C=C)
+    plain = solve_one_vs_all(X, Y, C=C)
+    assert fast.status is Status.CONVERGED
+    _, objectives = rule_ratios(X, Y, fast.coef, fast.intercept, 0.01, C)
+    np.testing.assert_allclose(fast.primal_by_label, objectives, rtol=1e-9)
+    np.testing.assert_allclose(fast.primal_by_label, plain.primal_by_label, rtol=2e-3)
+
+
 def test_a_weight_of_two_equals_a_repeated_row(data):
     X, Y = data
     rng = np.random.default_rng(1)
