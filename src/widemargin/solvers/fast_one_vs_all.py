@@ -141,16 +141,11 @@ def _sensible(options: dict[str, Any]) -> bool:
     return bool(np.isfinite(options["C"]) and options["C"] > 0 and options["prune"] >= 0 and options["n_threads"] >= 1)
 
 
-def _join(parts: list[npt.NDArray[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """One array of the parts, which are given back one by one, so that they never exist twice."""
-    joined = np.empty(sum(map(len, parts)), dtype=dtype)
-    filled = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        joined[filled : filled + len(part)] = part
-        filled += len(part)
-    return joined
+def _append(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+    """Lengthen an array that owns its memory in place: the system moves its pages instead of copying them."""
+    length = len(array)
+    array.resize(length + len(values), refcheck=False)
+    array[length:] = values
 
 
 class _Run:
@@ -181,8 +176,8 @@ class _Run:
         self.dtype = X.dtype
         self.dense_coef = None if self.prune > 0 else np.zeros((n_labels, self.n_features), dtype=X.dtype)
         self.lengths = np.zeros(n_labels, dtype=np.int64)
-        self.weights: list[npt.NDArray[Any]] = []
-        self.columns: list[npt.NDArray[Any]] = []
+        self.weights = np.empty(0, dtype=X.dtype)
+        self.columns = np.empty(0, dtype=np.int32)
         self.intercept = np.zeros(n_labels, dtype=X.dtype)
         self.bounds = np.zeros((n_labels, len(BOUND_COLUMNS)))
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
@@ -218,8 +213,8 @@ class _Run:
         data, indices, indptr, intercept, bounds, n_iter, converged, _ = self.solver.solve(first, last)
         if self.dense_coef is None:
             self.lengths[first:last] = np.diff(indptr)
-            self.weights.append(data)
-            self.columns.append(indices)
+            _append(self.weights, data)
+            _append(self.columns, indices)
         else:
             rows = np.repeat(np.arange(first, last), np.diff(indptr))
             self.dense_coef[rows, indices] = data
@@ -263,8 +258,8 @@ class _Run:
         coef = sp.csr_array((self.inputs.n_labels, self.n_features), dtype=self.dtype)
         index_dtype = np.int32 if self.lengths.sum() <= np.iinfo(np.int32).max else np.int64
         coef.indptr = np.append(0, np.cumsum(self.lengths)).astype(index_dtype)
-        coef.data = _join(self.weights, self.dtype)
-        coef.indices = _join(self.columns, np.dtype(index_dtype))
+        coef.data = self.weights
+        coef.indices = self.columns.astype(index_dtype, copy=False)
         return coef
 
     def _history(self) -> History:
