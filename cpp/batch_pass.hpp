@@ -2,7 +2,7 @@
 // threshold are kept, so that no (rows × labels) array exists.
 //
 // Weights stand in a (features × 16) float32 table, of which only the non-zero entries of a label are written and
-// later cleared. Memory: 64 bytes a feature, and 8 bytes for every row kept. Twin: reference/batch_pass.py.
+// later cleared. Memory: 64 bytes a feature, and 8 bytes for every row kept. Twin: reference/fast_one_vs_all.py.
 #pragma once
 
 #include <cmath>

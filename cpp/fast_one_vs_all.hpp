@@ -3,7 +3,7 @@
 // every label as a pruned sparse row with its certificate.
 //
 // A label the schedulers do not finish is solved by the truncated Newton method of one_vs_all.hpp in double precision,
-// started from where they stopped. Twin: reference/fast_one_vs_all.py.
+// started from where they stopped.
 #pragma once
 
 #include <algorithm>

@@ -27,7 +27,8 @@
 
 namespace widemargin {
 
-// Settings with a measured optimum; it is flat for all of them.
+// Most values are those of the measured prototype. Shares, band and quick rejection were varied again by factors of 2
+// to 10 on 400 labels of yso-finna-en: passes and iterations change by a few per cent, the time by less than its noise.
 constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stop rule
 constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
 constexpr double INNER_GAP_SHARE = 0.5;

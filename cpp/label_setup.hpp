@@ -3,7 +3,7 @@
 //
 //     ∇f(0) = −2 Σ_i c_i y_i (x_i, 1) = −2 ((f₊ + f₋) Σ_{positive} c_i (x_i, 1) − f₋ Σ_i c_i (x_i, 1))
 //
-// so that a label costs the entries of its positive rows only. Twin: reference/fast_one_vs_all.py.
+// so that a label costs the entries of its positive rows only.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace widemargin {
 
-constexpr int LANES = 16;                  // 64 bytes; 8 and 32 lanes were measured slower
+constexpr int LANES = 16;                  // 64 bytes; 8 and 32 lanes were slower in the prototype
 constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
 constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
 

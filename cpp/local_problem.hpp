@@ -3,7 +3,7 @@
 // The rows of the set are copied with features renumbered in order of first use, so that all vectors are as long as
 // the set has features. Each iteration minimises over span{−g, last step, w, bias}: one sweep of row dots and one of
 // gradient sums. Memory: 8 bytes an entry of the set, 12 bytes a feature, 20 bytes a row, and 4 bytes a column of X.
-// Twin: reference/local_problem.py.
+// Twin: reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>

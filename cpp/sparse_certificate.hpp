@@ -6,7 +6,7 @@
 // Σ y_i α_i = 0 in spite of rounding (one_vs_all.hpp does the same over dense arrays). A row that was not emitted has
 // a float32 score below the threshold; with the rounding bound of RowStore that proves it inactive, so it needs no
 // float64 score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
-// score by at most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: reference/sparse_certificate.py.
+// score by at most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 // z the negative gradient, p the step before (SESOP of Narkiss & Zibulevsky). A convex piecewise quadratic of four
 // variables: Newton steps, shortened by the secant rule where the slope along the step turns positive. The sums over
 // rows come from outside (one label, or 16 in a batch), so this is a small state machine: evaluate at `theta()`, hand
-// the sums to `absorb`, until it is done. Twin: reference/subspace_search.py.
+// the sums to `absorb`, until it is done.
 #pragma once
 
 #include <algorithm>
