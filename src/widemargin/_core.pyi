@@ -76,7 +76,80 @@ def format_rows(
     base: int,
 ) -> bytes: ...
 
-# one-vs-all
+# --- bind_fast_one_vs_all.cpp ---
+class _FastOneVsAll:
+    def __init__(
+        self,
+        *,
+        data: npt.NDArray[Any],
+        indices: npt.NDArray[Any],
+        indptr: npt.NDArray[Any],
+        n_features: int,
+        row_weight: npt.NDArray[np.float64],
+        C: float,
+        bias_value: float,
+        bias_penalty: float,
+        tol: float,
+        gap_tol: float,
+        prune: float,
+        max_iter: int,
+        n_threads: int,
+    ) -> None: ...
+    def begin(
+        self,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+    ) -> None: ...
+    def solve(self, first: int, last: int) -> tuple[npt.NDArray[Any], ...]: ...
+    def counts(self) -> list[float]: ...
+    def instruction_set(self) -> str: ...
+
+class FastOneVsAllF32I32(_FastOneVsAll): ...
+class FastOneVsAllF32I64(_FastOneVsAll): ...
+class FastOneVsAllF64I32(_FastOneVsAll): ...
+class FastOneVsAllF64I64(_FastOneVsAll): ...
+
+def scan_rows(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    coef: npt.NDArray[np.float32],
+    intercept: npt.NDArray[np.float32],
+    threshold: npt.NDArray[np.float32],
+    slack: npt.NDArray[np.float32],
+    isa: str,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
+def solve_local(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    n_features: int,
+    positives: npt.NDArray[np.int64],
+    row_weight: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.int64],
+    intercept: float,
+    bias_penalty: float,
+    fixed_bias: bool,
+    gradient_norm: float,
+    isa: str,
+) -> tuple[npt.NDArray[np.float32], float, int, bool]: ...
+def certify_weights(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    positives: npt.NDArray[np.int64],
+    row_weight: npt.NDArray[np.float64],
+    coef: npt.NDArray[np.float32],
+    intercept: float,
+    bias_value: float,
+    bias_penalty: float,
+    prune: float,
+    threshold: float,
+) -> tuple[float, float, float, float, float, float, bool, bool]: ...
+
+# --- bind_one_vs_all.cpp ---
 class OneVsAllTask:
     def __init__(
         self,

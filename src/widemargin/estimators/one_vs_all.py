@@ -39,6 +39,7 @@ from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.problems.losses import get_loss
+from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
 from widemargin.solvers.result import Callback, Status
 from widemargin.solvers.starts import start_parameters
@@ -69,9 +70,10 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
-        Where Newton starts; all lead to the same optimum. "auto" is the start with the fewest steps, "subspace":
-        the optimum in the span of the mean positive row, the mean row and the intercept. The others are those of the
-        papers: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
+        Where training starts; all lead to the same optimum. "auto" leaves it to the solver: sparse data with the
+        squared hinge loss are trained by the fast solver, many labels at a time; other data by Newton from "subspace",
+        the optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton
+        from there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
         (`ovap`), and the solution of a similar label (`ovap++`).
     init_params : dict or None, default=None
         Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
@@ -121,7 +123,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
     history_ : History
-        What happened, by iteration and label frequency.
+        What happened, by label frequency and, where Newton was used, by iteration.
     n_iter_ : ndarray of shape (n_labels,)
         Newton iterations of each label.
     label_counts_ : ndarray of shape (n_classes,)
@@ -259,30 +261,29 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         )
 
     def _solve(self, X: Any, targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | None) -> OneVsAllResult:
-        n_values = X.nnz if sp.issparse(X) else X.size
+        small = (X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES
+        initial = self._initial_weights(X, targets)
         positive_weight, negative_weight = class_factors(self.class_weight, targets, sample_weight)
-        return solve_one_vs_all(
-            X,
-            targets.Y,
-            C=self.C,
-            sample_weight=sample_weight,
-            positive_weight=positive_weight,
-            negative_weight=negative_weight,
-            fit_intercept=self.fit_intercept,
-            regularize_intercept=self.regularize_intercept,
-            loss=self.loss,
-            init=self.init,
-            init_params=self.init_params,
-            tol=self.tol,
-            gap_tol=self.gap_tol,
-            polish=n_values <= SMALL_PROBLEM_VALUES,
-            prune=self.prune,
-            max_iter=self.max_iter,
-            n_threads=self._n_threads(),
-            memory_limit_mb=self.memory_limit_mb,
-            callback=printing_callback(self.verbose, self.callback, unit="labels"),
-            initial=self._initial_weights(X, targets),
-        )
+        options: dict[str, Any] = {
+            "C": self.C,
+            "sample_weight": sample_weight,
+            "positive_weight": positive_weight,
+            "negative_weight": negative_weight,
+            "fit_intercept": self.fit_intercept,
+            "regularize_intercept": self.regularize_intercept,
+            "tol": self.tol,
+            "gap_tol": self.gap_tol,
+            "prune": self.prune,
+            "max_iter": self.max_iter,
+            "n_threads": self._n_threads(),
+            "memory_limit_mb": self.memory_limit_mb,
+            "callback": printing_callback(self.verbose, self.callback, unit="labels"),
+        }
+        plain = small or initial is not None or self.init != "auto" or self.loss != "squared_hinge"
+        if not plain and sp.issparse(X):
+            return solve_fast_one_vs_all(X, targets.Y, **options)
+        start = {"init": self.init, "init_params": self.init_params, "initial": initial}
+        return solve_one_vs_all(X, targets.Y, loss=self.loss, polish=small, **start, **options)
 
     def _initial_weights(self, X: Any, targets: EncodedTargets) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""

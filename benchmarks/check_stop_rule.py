@@ -1,0 +1,117 @@
+"""Check a one-vs-all model against its promises, independently of the solver: scipy, float64, all rows.
+
+Goal: no label of the model breaks the stopping rule
+
+    ‖∇L(w, b)‖ ≤ tol · max(1, min(P, N)) / n · ‖∇L(0)‖,      L = ½‖w‖² + Σ_i max(0, 1 − y_i (w·x_i + b))²
+
+and the solver's bounds bracket the optimum. Prints the largest ratio of both sides, the number of labels that break the
+rule, the certified gaps, and how far the reported objectives are from recomputed ones; ends with status 1 on any break.
+
+    WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py debian-tags --tol 1e-3
+    WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py yso-finna-en --labels 400
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+FILES = {
+    "debian-tags": "tags_train.txt.gz",
+    "rcv1v2-subsets": "train.txt.gz",
+    "yso-finna-en": "train.txt.gz",
+    "20newsgroups": "train.txt.gz",
+}
+BLOCK = 16  # labels scored at once
+
+
+def read_training_set(name):
+    """Rows of unit length (float32) and the label indicator, by a reader of this script's own."""
+    path = Path(os.environ.get("WIDEMARGIN_DATA", "data")) / name / FILES[name]
+    if not path.exists():
+        sys.exit(f"{path} is missing; point WIDEMARGIN_DATA at the folder with the data sets")
+    with gzip.open(path, "rt") as lines:
+        shape = [int(word) for word in next(lines).split()]
+        labels, columns, values = [], [], []
+        for line in lines:
+            head, _, rest = line.rstrip("\n").partition(" ")
+            if ":" in head:
+                head, rest = "", line
+            labels.append(np.array([int(word) for word in head.split(",") if word], dtype=np.int64))
+            pairs = [word.split(":") for word in rest.split()]
+            columns.append(np.array([int(pair[0]) for pair in pairs], dtype=np.int64))
+            values.append(np.array([float(pair[1]) for pair in pairs]))
+    X = stack(columns, values, shape[1])
+    Y = stack(labels, [np.ones(len(row)) for row in labels], shape[2])
+    norms = np.sqrt(X.multiply(X).sum(axis=1))
+    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
+    return X.astype(np.float32), sp.csr_array(Y > 0)
+
+
+def stack(columns, values, width):
+    indptr = np.append(0, np.cumsum([len(row) for row in columns]))
+    matrix = sp.csr_array((np.concatenate(values), np.concatenate(columns), indptr), shape=(len(columns), width))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def recompute(X, Y, coef, intercept, tol):
+    """‖∇L‖ over what the rule allows, and L, of every label. Shapes (n_labels,)."""
+    X, XT, Y = X.astype(np.float64), X.T.tocsr().astype(np.float64), sp.csc_array(Y)
+    n, n_labels = X.shape[0], Y.shape[1]
+    ratios, objectives = np.zeros(n_labels), np.zeros(n_labels)
+    for first in range(0, n_labels, BLOCK):
+        block = slice(first, min(first + BLOCK, n_labels))
+        y = 2.0 * Y[:, block].toarray() - 1.0
+        w = sp.csr_array(coef[block]).toarray().astype(np.float64)
+        losses = np.maximum(0.0, 1.0 - y * (X @ w.T + intercept[block].astype(np.float64)))
+        gradient = w.T - 2 * (XT @ (y * losses))
+        norm = np.sqrt(np.square(gradient).sum(axis=0) + (2 * (y * losses).sum(axis=0)) ** 2)
+        at_zero = np.sqrt(np.square(2 * (XT @ y)).sum(axis=0) + (2 * y.sum(axis=0)) ** 2)
+        positives = (y > 0).sum(axis=0)
+        allowed = tol * np.maximum(1, np.minimum(positives, n - positives)) / n * at_zero
+        ratios[block] = norm / allowed
+        objectives[block] = 0.5 * np.square(w).sum(axis=1) + np.square(losses).sum(axis=0)
+    return ratios, objectives
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", choices=sorted(FILES))
+    parser.add_argument("--labels", type=int, default=0, help="evenly spaced labels; 0: all of them")
+    parser.add_argument("--tol", type=float, default=1e-2)
+    parser.add_argument("--gap-tol", type=float, default=1e-3)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+
+    X, Y = read_training_set(arguments.data)
+    if arguments.labels:
+        Y = sp.csr_array(sp.csc_array(Y)[:, np.linspace(0, Y.shape[1] - 1, arguments.labels).astype(int)])
+    started = time.process_time()
+    result = solve_fast_one_vs_all(
+        X, Y, tol=arguments.tol, gap_tol=arguments.gap_tol, prune=1e-30, n_threads=arguments.threads
+    )
+    cpu_s = time.process_time() - started
+    ratios, objectives = recompute(X, Y, result.coef, result.intercept, arguments.tol)
+    gaps = (result.primal_by_label - result.dual_by_label) / np.maximum(result.primal_by_label, 1e-300)
+    error = np.abs(objectives - result.primal_by_label) / np.maximum(objectives, 1e-300)
+    broken = int((ratios > 1).sum() + (gaps > arguments.gap_tol).sum())
+    print(
+        f"{arguments.data}: {Y.shape[1]} labels, tol {arguments.tol:g}, {1e3 * cpu_s / Y.shape[1]:.2f} ms CPU a label"
+    )
+    print(f"rule: largest ratio {ratios.max():.4f}, {(ratios > 1).sum()} labels break it")
+    print(f"certified relative gap: mean {gaps.mean():.2e}, largest {gaps.max():.2e}")
+    print(f"reported objective: largest relative error {error.max():.1e}")
+    sys.exit(1 if broken or error.max() > 1e-9 else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bind.hpp"
+#include "fast_one_vs_all.hpp"
+#include "matrix_view.hpp"
+
+namespace widemargin {
+
+namespace {
+
+template <typename T>
+using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// An array that owns `values`.
+template <typename T>
+NumpyVector<T> own(std::vector<T> &&values) {
+    auto *kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
+}
+
+using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
+                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
+
+// Joins the pieces of the labels, giving each back as soon as it is copied.
+FastResult join(std::vector<StoredLabel> &&labels) {
+    const size_t n = labels.size();
+    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
+    std::vector<float> intercept(n);
+    std::vector<double> bounds(n * N_BOUNDS);
+    std::vector<uint8_t> converged(n), plain(n);
+    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
+    std::vector<float> data(indptr[n]);
+    std::vector<int32_t> indices(indptr[n]);
+    for (size_t j = 0; j < n; ++j) {
+        StoredLabel label = std::move(labels[j]);
+        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
+        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
+        std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
+        intercept[j] = label.intercept;
+        n_iter[j] = label.n_iter;
+        converged[j] = label.converged;
+        plain[j] = label.plain;
+    }
+    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
+            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
+}
+
+// Holds the data matrix's arrays and the row store made of them.
+template <typename T, typename I>
+class FastSolver {
+  public:
+    FastSolver(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
+               ConstVector<double> row_weight, const OneVsAllOptions &options)
+        : data_(data),
+          indices_(indices),
+          indptr_(indptr),
+          row_weight_(row_weight),
+          X_{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features},
+          solver_(X_, row_weight.data(), options) {}
+
+    void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        positive_rows_ = positive_rows;
+        positive_indptr_ = positive_indptr;
+        positive_factor_ = positive_factor;
+        negative_factor_ = negative_factor;
+        nb::gil_scoped_release release;
+        solver_.begin({static_cast<int64_t>(positive_factor.shape(0)), positive_rows_.data(), positive_indptr_.data(),
+                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()});
+    }
+
+    FastResult solve(int64_t first, int64_t last) {
+        std::vector<StoredLabel> labels;
+        {
+            nb::gil_scoped_release release;
+            labels = solver_.solve(first, last);
+        }
+        return join(std::move(labels));
+    }
+    std::vector<double> counts() const {
+        const SchedulerCounts &c = solver_.counts;
+        std::vector<double> all{double(c.passes),   double(c.lanes),   double(c.iterations), double(c.solves),
+                                double(c.set_rows), double(c.emitted), double(c.certified)};
+        return all;
+    }
+    const char *instruction_set() const { return solver_.instruction_set(); }
+
+  private:
+    ConstVector<T> data_;
+    ConstVector<I> indices_, indptr_;
+    ConstVector<double> row_weight_, positive_factor_, negative_factor_;
+    ConstVector<int64_t> positive_rows_, positive_indptr_;
+    CsrView<T, I> X_;
+    FastOneVsAll<CsrView<T, I>> solver_;
+};
+
+template <typename T, typename I>
+void bind_solver(nb::module_ &module, const char *name) {
+    using Solver = FastSolver<T, I>;
+    nb::class_<Solver>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
+        .def(
+            "__init__",
+            [](Solver *self, ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
+               ConstVector<double> row_weight, double C, double bias_value, double bias_penalty, double tol,
+               double gap_tol, double prune, int max_iter, int n_threads) {
+                new (self) Solver(data, indices, indptr, n_features, row_weight,
+                                  {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads});
+            },
+            nb::kw_only(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+            nb::arg("n_features"), nb::arg("row_weight").noconvert(), nb::arg("C"), nb::arg("bias_value"),
+            nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("prune"), nb::arg("max_iter"),
+            nb::arg("n_threads"))
+        .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
+             nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
+             "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
+             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and solve the pilot labels.")
+        .def("solve", &Solver::solve, nb::arg("first"), nb::arg("last"),
+             "Solve labels first ... last - 1, each once. Returns data, indices, indptr of the pruned weights\n"
+             "(last - first, n_features), intercept, bounds (5 values a label: primal, dual, primal_at_zero,\n"
+             "primal_before_pruning, pruned_share), n_iter, converged, and plain: finished by the plain Newton solver.")
+        .def("counts", &Solver::counts,
+             "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
+             "emitted, certificates.")
+        .def("instruction_set", &Solver::instruction_set, "Name of the instruction set in use.");
+}
+
+// The kernels one by one, for tests against their NumPy twins; float32 data with 32-bit indices.
+using TestMatrix = CsrView<float, int32_t>;
+
+TestMatrix test_matrix(const ConstVector<float> &data, const ConstVector<int32_t> &indices,
+                       const ConstVector<int32_t> &indptr, int64_t n_features) {
+    return {data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features};
+}
+
+// Weights of a dense vector in the columns of the store.
+SparseWeights sparse_weights(const RowStore &store, const float *coef, double intercept) {
+    SparseWeights weights;
+    for (int64_t k = 0; k < store.n_cols; ++k) {
+        if (coef[store.col_id[k]] == 0) continue;
+        weights.cols.push_back(static_cast<uint32_t>(k));
+        weights.vals.push_back(coef[store.col_id[k]]);
+    }
+    weights.bias = intercept;
+    return weights;
+}
+
+const VectorKernels &named_kernels(const std::string &name) {
+    const VectorKernels *kernels = find_kernels(name.c_str());
+    if (kernels == nullptr) throw std::invalid_argument("this machine has no instruction set '" + name + "'");
+    return *kernels;
+}
+
+using EmittedLists = std::tuple<NumpyVector<int64_t>, NumpyVector<int64_t>, NumpyVector<float>>;
+
+EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                       ConstMatrix<float> coef, ConstVector<float> intercept, ConstVector<float> threshold,
+                       ConstVector<float> slack, const std::string &isa) {
+    const TestMatrix X = test_matrix(data, indices, indptr, static_cast<int64_t>(coef.shape(1)));
+    const std::vector<double> ones(X.n_rows, 1.0);
+    const RowStore store = build_row_store(X, ones.data());
+    std::vector<float> sorted_slack(X.n_rows);
+    for (int64_t i = 0; i < X.n_rows; ++i) sorted_slack[i] = slack.data()[store.row_id[i]];
+    BatchPass pass(store, named_kernels(isa), sorted_slack.data());
+    const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), LANES));
+    for (int lane = 0; lane < n_lanes; ++lane) {
+        const SparseWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, 0.0);
+        pass.set(lane, weights.cols, weights.vals.data(), intercept.data()[lane], threshold.data()[lane]);
+    }
+    pass.run();
+    std::vector<int64_t> ends{0}, rows;
+    std::vector<float> scores;
+    for (int lane = 0; lane < n_lanes; ++lane) {
+        for (int64_t k = 0; k < pass.n_emitted(lane); ++k) {
+            rows.push_back(store.row_id[pass.emitted(lane)[k].row]);
+            scores.push_back(pass.emitted(lane)[k].score);
+        }
+        ends.push_back(static_cast<int64_t>(rows.size()));
+    }
+    return {own(std::move(ends)), own(std::move(rows)), own(std::move(scores))};
+}
+
+// One label on a row store, for the tests of the local problem and of the certificate.
+struct TestLabel {
+    TestMatrix X;
+    OneVsAllOptions options;
+    RowStore store;
+    LabelProblem label;
+
+    TestLabel(const TestMatrix &matrix, ConstVector<int64_t> positives, ConstVector<double> row_weight,
+              const OneVsAllOptions &given)
+        : X(matrix), options(given), store(build_row_store(matrix, row_weight.data())) {
+        const int64_t indptr[] = {0, static_cast<int64_t>(positives.shape(0))};
+        const double one = 1;
+        std::vector<double> scratch(X.n_cols, 0.0);
+        LabelSetup(store, options).prepare({1, positives.data(), indptr, nullptr, &one, &one}, 0, scratch, label);
+    }
+};
+
+std::tuple<NumpyVector<float>, double, int, bool> solve_local(ConstVector<float> data, ConstVector<int32_t> indices,
+                                                              ConstVector<int32_t> indptr, int64_t n_features,
+                                                              ConstVector<int64_t> positives,
+                                                              ConstVector<double> row_weight, ConstVector<int64_t> rows,
+                                                              double intercept, double bias_penalty, bool fixed_bias,
+                                                              double gradient_norm, const std::string &isa) {
+    const OneVsAllOptions options{1.0, 1.0, bias_penalty, 0.01, 1e-3, 0.0, 100, 1};
+    const TestLabel test(test_matrix(data, indices, indptr, n_features), positives, row_weight, options);
+    std::vector<uint32_t> chosen;
+    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.position[rows.data()[k]]);
+    std::sort(chosen.begin(), chosen.end());
+    SparseWeights weights;
+    weights.bias = intercept;
+    LocalProblem local(test.store, named_kernels(isa));
+    local.build(test.label, chosen, weights);
+    bool converged = false;
+    const int n_iter = local.solve({gradient_norm, 1e30, fixed_bias, LOCAL_MAX_ITER}, converged);
+    local.read(weights);
+    std::vector<float> coef(n_features, 0.0f);
+    for (size_t k = 0; k < weights.cols.size(); ++k) coef[test.store.col_id[weights.cols[k]]] = weights.vals[k];
+    return {own(std::move(coef)), weights.bias, n_iter, converged};
+}
+
+// intercept, primal, dual, primal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid
+using Certified = std::tuple<double, double, double, double, double, double, bool, bool>;
+
+Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                          ConstVector<int64_t> positives, ConstVector<double> row_weight, ConstVector<float> coef,
+                          double intercept, double bias_value, double bias_penalty, double prune, double threshold) {
+    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 1e-3, prune, 100, 1};
+    const TestMatrix X = test_matrix(data, indices, indptr, static_cast<int64_t>(coef.shape(0)));
+    const TestLabel test(X, positives, row_weight, options);
+    const FastShared shared = make_shared(test.store, choose_kernels(), prune);
+    SparseWeights weights = sparse_weights(test.store, coef.data(), intercept);
+    BatchPass pass(test.store, shared.kernels, shared.slack.data());
+    const float limit = static_cast<float>(threshold);
+    pass.set(0, weights.cols, weights.vals.data(), static_cast<float>(intercept), limit);
+    pass.run();
+    const EmittedRows emitted{pass.emitted(0), pass.n_emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
+    const LabelBounds b = SparseCertificate(test.store).evaluate(test.label, emitted, prune, weights);
+    return {weights.bias,   b.primal,        b.dual,  b.primal_before_pruning,
+            b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
+}
+
+void bind_kernels(nb::module_ &module) {
+    module.def(
+        "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+        nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
+        nb::arg("threshold").noconvert(), nb::arg("slack").noconvert(), nb::arg("isa"),
+        "Batch pass for up to 16 labels: coef (n_labels, n_features), intercept and threshold (n_labels,), slack "
+        "(n_samples,).\nReturns indptr (n_labels + 1,), rows and scores of the rows with score + slack > "
+        "threshold.");
+    module.def(
+        "solve_local", &solve_local, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+        nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
+        nb::arg("row_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("intercept"), nb::arg("bias_penalty"),
+        nb::arg("fixed_bias"), nb::arg("gradient_norm"), nb::arg("isa"),
+        "One label on a working set, from zero weights. Returns coef (n_features,), intercept, n_iter, converged.");
+    module.def("certify_weights", &certify_weights, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("positives").noconvert(), nb::arg("row_weight").noconvert(),
+               nb::arg("coef").noconvert(), nb::arg("intercept"), nb::arg("bias_value"), nb::arg("bias_penalty"),
+               nb::arg("prune"), nb::arg("threshold"),
+               "Sparse certificate of one label's weights. Returns intercept (moved to its optimum when free), primal, "
+               "dual,\nprimal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid.");
+}
+
+}  // namespace
+
+void bind_fast_one_vs_all(nb::module_ &module) {
+    bind_solver<float, int32_t>(module, "FastOneVsAllF32I32");
+    bind_solver<float, int64_t>(module, "FastOneVsAllF32I64");
+    bind_solver<double, int32_t>(module, "FastOneVsAllF64I32");
+    bind_solver<double, int64_t>(module, "FastOneVsAllF64I64");
+    bind_kernels(module);
+}
+
+}  // namespace widemargin

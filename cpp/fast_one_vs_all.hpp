@@ -1,0 +1,279 @@
+// The door of the fast one-vs-all solver: builds the row store once, learns the usual bias on pilot labels, runs one
+// worker a thread over two queues (frequent labels in batches over all rows, the others on working sets), and keeps
+// every label as a pruned sparse row with its certificate.
+//
+// A label the schedulers do not finish is solved by the truncated Newton method of one_vs_all.hpp in double precision,
+// started from where they stopped.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "batch_subspace.hpp"
+#include "isa.hpp"
+#include "label_scheduler.hpp"
+#include "label_setup.hpp"
+#include "model_writer.hpp"
+#include "one_vs_all.hpp"
+#include "parallel_for.hpp"
+#include "row_store.hpp"
+#include "squared_hinge.hpp"
+
+namespace widemargin {
+
+constexpr int64_t PILOT_LABELS_PER_BIN = 6;
+constexpr double FREQUENT_SHARE =
+    0.04;                               // of all rows in a first working set: beyond, a batch over all rows is as cheap
+constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
+constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
+
+// Labels still to be solved, shared by the threads.
+struct LabelQueue {
+    std::vector<int64_t> labels;
+    bool whole = false;  // see Candidate
+    std::atomic<int64_t> taken{0};
+    bool empty() const { return taken >= static_cast<int64_t>(labels.size()); }
+};
+
+template <class Matrix>
+class FastOneVsAll {
+    using T = typename Matrix::value_type;
+
+  public:
+    FastOneVsAll(const Matrix &X, const double *row_weight, const OneVsAllOptions &options)
+        : X_(X),
+          row_weight_(row_weight),
+          options_(options),
+          store_(make_store()),
+          setup_(store_, options_),
+          shared_(make_shared(store_, choose_kernels(), options.prune)) {}
+
+    FastOneVsAll(const FastOneVsAll &) = delete;
+    FastOneVsAll &operator=(const FastOneVsAll &) = delete;
+
+    // All labels of the fit; the arrays must stay. Decides what depends on more than one label, so that it does not
+    // depend on the ranges that are solved together: which labels are frequent enough to share batches, and the usual
+    // bias, learnt on pilot labels, which are solved here.
+    void begin(const LabelBlock &labels) {
+        labels_ = labels;
+        stored_.assign(labels.n_labels, StoredLabel{});
+        solved_.assign(labels.n_labels, 0);
+        int64_t n_frequent = 0;
+        for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
+        whole_ = n_frequent < FEWEST_IN_BATCH;
+        const std::vector<int64_t> pilot = choose_pilot();
+        run(pilot);
+        for (int64_t j : pilot) {
+            if (stored_[j].plain || !stored_[j].converged) continue;
+            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j].intercept : stored_[j].intercept);
+        }
+    }
+
+    // Labels first … last − 1; each range may be asked for once.
+    std::vector<StoredLabel> solve(int64_t first, int64_t last) {
+        std::vector<int64_t> labels;
+        for (int64_t j = first; j < last; ++j) {
+            if (!solved_[j]) labels.push_back(j);
+        }
+        run(labels);
+        return {std::make_move_iterator(stored_.begin() + first), std::make_move_iterator(stored_.begin() + last)};
+    }
+
+    SchedulerCounts counts;
+    const char *instruction_set() const { return shared_.kernels.name; }
+
+  private:
+    const Matrix &X_;
+    const double *row_weight_;
+    const OneVsAllOptions options_;
+    RowStore store_;
+    LabelSetup setup_;
+    FastShared shared_;
+    LabelBlock labels_{};
+    std::vector<StoredLabel> stored_;
+    std::vector<uint8_t> solved_;
+    bool whole_ = false;  // too few frequent labels for a batch
+    std::mutex lock_;
+
+    // What one thread works with.
+    struct Worker {
+        LabelScheduler scheduler;
+        ModelWriter writer;
+        std::vector<double> scratch;
+        explicit Worker(const FastShared &shared)
+            : scheduler(shared), writer(shared.store, shared.prune), scratch(shared.store.n_cols, 0.0) {}
+    };
+
+    RowStore make_store() const {
+        std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
+        for (double &c : cost) c *= options_.C;
+        return build_row_store(X_, cost.data());
+    }
+
+    int64_t n_positive(int64_t j) const { return labels_.positive_indptr[j + 1] - labels_.positive_indptr[j]; }
+    bool is_swapped(int64_t j) const { return 2 * n_positive(j) > X_.n_rows; }
+    int64_t n_rare(int64_t j) const { return std::min(n_positive(j), X_.n_rows - n_positive(j)); }
+    bool is_frequent(int64_t j) const {
+        const double wanted = static_cast<double>(wanted_seed_rows(n_rare(j)));
+        return options_.bias_value == 0 || wanted >= FREQUENT_SHARE * static_cast<double>(X_.n_rows);
+    }
+
+    // A few labels of every frequency on the working-set path, evenly spaced.
+    std::vector<int64_t> choose_pilot() const {
+        std::vector<std::vector<int64_t>> bins(BiasPrior::BINS);
+        for (int64_t j = 0; j < labels_.n_labels; ++j) {
+            if (!is_frequent(j)) bins[BiasPrior::bin(n_rare(j))].push_back(j);
+        }
+        std::vector<int64_t> pilot;
+        for (const auto &bin : bins) {
+            const int64_t size = static_cast<int64_t>(bin.size()), take = std::min(size, PILOT_LABELS_PER_BIN);
+            for (int64_t k = 0; k < take; ++k) pilot.push_back(bin[k * size / take]);
+        }
+        return pilot;
+    }
+
+    void run(const std::vector<int64_t> &labels) {
+        if (labels.empty()) return;
+        LabelQueue frequent, rest;
+        for (int64_t j : labels) {
+            (is_frequent(j) ? frequent : rest).labels.push_back(j);
+            solved_[j] = 1;
+        }
+        std::stable_sort(frequent.labels.begin(), frequent.labels.end(),
+                         [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        frequent.whole = whole_;
+        const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
+        const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
+        parallel_for(n_threads, n_threads, [&](int, int64_t) {
+            Worker worker(shared_);
+            if (!frequent.whole) run_batches(frequent, worker);
+            run_singles(frequent, worker);
+            run_singles(rest, worker);
+            const std::lock_guard<std::mutex> guard(lock_);
+            counts.add(worker.scheduler.counts);
+        });
+    }
+
+    void run_singles(LabelQueue &queue, Worker &worker) {
+        if (queue.empty()) return;
+        worker.scheduler.run([&](Candidate &c) { return take(queue, worker, c); },
+                             [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+    }
+
+    // Frequent labels: found in batches over all rows, then checked like all others.
+    void run_batches(LabelQueue &queue, Worker &worker) {
+        if (queue.empty()) return;
+        std::vector<Candidate> waiting;
+        auto take_waiting = [&](Candidate &c) {
+            if (waiting.empty()) return false;
+            c = std::move(waiting.back());
+            waiting.pop_back();
+            return true;
+        };
+        auto check = [&] {
+            worker.scheduler.run(take_waiting,
+                                 [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+        };
+        BatchSubspace batch(store_, shared_.kernels);
+        batch.run([&](Candidate &c) { return take(queue, worker, c); },
+                  [&](Candidate &&c) {
+                      if (c.stuck) {
+                          keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
+                      } else {
+                          waiting.push_back(std::move(c));
+                      }
+                      if (waiting.size() >= LANES) check();
+                  });
+        check();
+    }
+
+    // The next label of a queue that needs solving; the others are finished on the way.
+    bool take(LabelQueue &queue, Worker &worker, Candidate &out) {
+        for (;;) {
+            const int64_t k = queue.taken++;
+            if (k >= static_cast<int64_t>(queue.labels.size())) return false;
+            out = Candidate{};
+            out.index = queue.labels[k];
+            out.whole = queue.whole;
+            StoredLabel &label = stored_[out.index];
+            const LabelSides sides = setup_.prepare(labels_, out.index, worker.scratch, out.label);
+            label.bounds[PRIMAL_AT_ZERO] = sides.positive + sides.negative;
+            if (sides.one_sided() && out.label.has_bias && out.label.bias_penalty == 0) {
+                const double margin = SquaredHinge::one_sided_margin;
+                label.intercept = static_cast<float>(sides.positive == 0 ? -margin : margin);
+                label.converged = 1;
+            } else if (out.label.positives.empty()) {
+                solve_plain(out.index, SparseWeights{}, label);
+            } else {
+                return true;
+            }
+        }
+    }
+
+    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
+        if (!done.accepted || !done.bounds.pruned_valid) {
+            solve_plain(done.index, done.weights, out);
+            out.n_iter += done.n_iter;
+            return;
+        }
+        worker.writer.write(done.weights, is_swapped(done.index), out);
+        out.bounds[PRIMAL] = done.bounds.primal;
+        out.bounds[DUAL] = std::min(done.bounds.dual, done.bounds.primal_before_pruning);
+        out.bounds[PRIMAL_BEFORE_PRUNING] = done.bounds.primal_before_pruning;
+        out.bounds[PRUNED_SHARE] = done.bounds.pruned_share;
+        out.n_iter = done.n_iter;
+        out.converged = 1;
+    }
+
+    // Truncated Newton in double precision on one label.
+    void solve_plain(int64_t j, const SparseWeights &start, StoredLabel &out) const {
+        const double sign = is_swapped(j) ? -1 : 1;
+        std::vector<T> coef(X_.n_cols, T{0});
+        const bool usable = std::isfinite(start.squared_norm() + start.bias);
+        for (size_t k = 0; usable && k < start.cols.size(); ++k) {
+            coef[store_.col_id[start.cols[k]]] = static_cast<T>(sign * start.vals[k]);
+        }
+        T intercept = static_cast<T>(usable ? sign * start.bias : 0.0);
+        const LabelBlock one{1,           labels_.positive_rows,       labels_.positive_indptr + j,
+                             row_weight_, labels_.positive_factor + j, labels_.negative_factor + j};
+        OneVsAllOptions options = options_;
+        options.tol *= FALLBACK_SHARE;
+        options.n_threads = 1;
+        const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
+        solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged});
+        if (sizeof(T) > sizeof(float)) certify_rounded(one, options, coef, intercept, out);
+        for (int64_t k = 0; k < X_.n_cols; ++k) {
+            if (coef[k] == 0) continue;
+            out.cols.push_back(static_cast<int32_t>(k));
+            out.vals.push_back(static_cast<float>(coef[k]));
+        }
+        out.intercept = static_cast<float>(intercept);
+        out.plain = 1;
+    }
+
+    // Weights are kept in float32: rounds them and lets the solver, with no step allowed, certify the result.
+    void certify_rounded(const LabelBlock &one, OneVsAllOptions options, std::vector<T> &coef, T &intercept,
+                         StoredLabel &out) const {
+        for (T &w : coef) w = static_cast<T>(static_cast<float>(w));
+        intercept = static_cast<T>(static_cast<float>(intercept));
+        options.max_iter = 0;
+        const double share = out.bounds[PRUNED_SHARE], before = out.bounds[PRIMAL_BEFORE_PRUNING];
+        const double dual = out.bounds[DUAL];
+        int64_t no_steps = 0;
+        uint8_t ignored = 0;
+        const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
+        solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored});
+        // Pruning happened before: what is known of the weights before it stays, and so does the better lower bound.
+        out.bounds[PRUNED_SHARE] = share;
+        out.bounds[PRIMAL_BEFORE_PRUNING] = before;
+        out.bounds[DUAL] = std::max(out.bounds[DUAL], dual);
+    }
+};
+
+}  // namespace widemargin

@@ -1,0 +1,81 @@
+// The vector kernels, compiled once for every instruction set and chosen at run time.
+//
+// vector_kernels.hpp is included several times, each time inside a region whose functions are compiled for one
+// instruction set (what __attribute__((target(...))) does for a single function) and in a namespace of its own.
+// The environment variable WIDEMARGIN_ISA pins the choice: avx512, avx2 or baseline.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "cpu.hpp"
+#include "lanes.hpp"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define WIDEMARGIN_X86 1
+#include <immintrin.h>
+#endif
+
+#define WIDEMARGIN_ISA_NAME baseline
+#define WIDEMARGIN_ISA_WIDTH 4
+#include "vector_kernels.hpp"
+#undef WIDEMARGIN_ISA_NAME
+#undef WIDEMARGIN_ISA_WIDTH
+
+#ifdef WIDEMARGIN_X86
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define WIDEMARGIN_ISA_NAME avx2
+#define WIDEMARGIN_ISA_WIDTH 8
+#include "vector_kernels.hpp"
+#undef WIDEMARGIN_ISA_NAME
+#undef WIDEMARGIN_ISA_WIDTH
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512dq,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,fma")
+#endif
+#define WIDEMARGIN_ISA_NAME avx512
+#define WIDEMARGIN_ISA_WIDTH 16
+#include "vector_kernels.hpp"
+#undef WIDEMARGIN_ISA_NAME
+#undef WIDEMARGIN_ISA_WIDTH
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+namespace widemargin {
+
+// The kernels for a named set, or null when this machine or build has none.
+inline const VectorKernels *find_kernels(const char *name) {
+    if (std::strcmp(name, "baseline") == 0 || std::strcmp(name, "neon") == 0) return &baseline::kernels();
+#ifdef WIDEMARGIN_X86
+    const char *widest = detect_instruction_set();
+    const bool has_avx512 = std::strcmp(widest, "avx512") == 0;
+    if (std::strcmp(name, "avx512") == 0 && has_avx512) return &avx512::kernels();
+    if (std::strcmp(name, "avx2") == 0 && (has_avx512 || std::strcmp(widest, "avx2") == 0)) return &avx2::kernels();
+#endif
+    return nullptr;
+}
+
+// What WIDEMARGIN_ISA names if this machine has it, else the widest.
+inline const VectorKernels &choose_kernels() {
+    const char *pinned = std::getenv("WIDEMARGIN_ISA");
+    const VectorKernels *found = pinned != nullptr && *pinned != '\0' ? find_kernels(pinned) : nullptr;
+    return found != nullptr ? *found : *find_kernels(detect_instruction_set());
+}
+
+}  // namespace widemargin

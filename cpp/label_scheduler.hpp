@@ -1,0 +1,349 @@
+// Labels through the slots of a batch: each label is in its own stage, a finished slot is refilled at once.
+//
+//     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
+//             solved with the bias fixed at what labels of this frequency usually end with
+//     check   the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
+//             failure on together with the old set, so that the set only grows and the end is certain
+//     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
+//
+// What a label goes through depends on the label alone, so results do not depend on threads or on neighbours.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "batch_pass.hpp"
+#include "fast_shared.hpp"
+#include "label_problem.hpp"
+#include "local_problem.hpp"
+#include "sparse_certificate.hpp"
+
+namespace widemargin {
+
+// Most values are those of the measured prototype. Shares, band and quick rejection were varied again by factors of 2
+// to 10 on 400 labels of yso-finna-en: passes and iterations change by a few per cent, the time by less than its noise.
+constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stop rule
+constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
+constexpr double INNER_GAP_SHARE = 0.5;
+constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
+constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
+constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
+constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
+constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
+constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
+constexpr int MAX_ROUNDS = 12;
+constexpr int LOCAL_MAX_ITER = 150;       // as in batch_subspace.hpp
+constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
+
+struct FinishedLabel {
+    int64_t index = 0;
+    SparseWeights weights;  // unpruned, in columns of the store
+    LabelBounds bounds;
+    int64_t n_iter = 0;
+    bool accepted = false;
+};
+
+struct SchedulerCounts {
+    int64_t passes = 0, lanes = 0, iterations = 0, solves = 0, set_rows = 0, emitted = 0, certified = 0;
+
+    void add(const SchedulerCounts &other) {
+        passes += other.passes;
+        lanes += other.lanes;
+        iterations += other.iterations;
+        solves += other.solves;
+        set_rows += other.set_rows;
+        emitted += other.emitted;
+        certified += other.certified;
+    }
+};
+
+class LabelScheduler {
+  public:
+    explicit LabelScheduler(const FastShared &shared)
+        : shared_(shared),
+          store_(shared.store),
+          pass_(shared.store, shared.kernels, shared.slack.data()),
+          local_(shared.store, shared.kernels),
+          certificate_(shared.store),
+          dense_(shared.store.n_cols, 0.0f) {}
+
+    // Takes labels from `next` (false: none left) until all are finished.
+    // finish(FinishedLabel) is called once for each.
+    template <class Next, class Finish>
+    void run(Next next, Finish finish) {
+        for (;;) {
+            int busy = 0;
+            for (int lane = 0; lane < LANES; ++lane) {
+                if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
+                busy += slots_[lane].stage != Stage::FREE;
+            }
+            if (busy == 0) return;
+            pass_.run();
+            ++counts.passes;
+            counts.lanes += busy;
+            for (int lane = 0; lane < LANES; ++lane) {
+                Slot &slot = slots_[lane];
+                if (slot.stage == Stage::FREE) continue;
+                counts.emitted += pass_.n_emitted(lane);
+                if (!advance(lane, slot)) continue;
+                pass_.clear(lane);
+                slot.stage = Stage::FREE;
+                finish(slot.result);
+            }
+        }
+    }
+    SchedulerCounts counts;
+
+  private:
+    enum class Stage { FREE, SEED, CHECK, PRUNED };
+    struct Slot {
+        Stage stage = Stage::FREE;
+        LabelProblem label;
+        FinishedLabel result;
+        std::vector<uint32_t> rows;  // working set
+        double threshold = 0, accuracy = 1;
+        int round = 0;
+        bool complete = false;  // the weights come from all rows
+        bool stuck = false;     // the last solve did not reach its target; only a check can still accept it
+    };
+    const FastShared &shared_;
+    const RowStore &store_;
+    BatchPass pass_;
+    LocalProblem local_;
+    SparseCertificate certificate_;
+    std::vector<float> dense_, sample_scores_;
+    std::vector<uint32_t> chosen_, merged_;
+    std::vector<float> scores_;
+    Slot slots_[LANES];
+
+    template <class Next>
+    void start_next(int lane, Next &next) {
+        Slot &slot = slots_[lane];
+        Candidate candidate;
+        if (!next(candidate)) return;
+        slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
+        slot.label = std::move(candidate.label);
+        slot.accuracy = 1;
+        slot.stuck = false;
+        slot.complete = candidate.whole || candidate.solved;
+        slot.round = slot.complete ? FREE_ROUNDS : 0;
+        if (candidate.whole) solve_whole(slot);
+        if (!slot.complete) {
+            start_seed(lane, slot);
+        } else {
+            slot.stage = Stage::CHECK;
+            await(lane, slot);
+        }
+    }
+
+    // All rows at once: for a frequent label that has no batch to share.
+    void solve_whole(Slot &slot) {
+        slot.rows.resize(store_.n_rows);
+        std::iota(slot.rows.begin(), slot.rows.end(), 0u);
+        slot.result.weights.bias =
+            slot.label.has_bias
+                ? 2.0 * static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows) - 1
+                : 0.0;
+        solve(slot, {INNER_RULE_SHARE * slot.label.rule, INNER_GAP_SHARE * slot.label.gap_tol, !slot.label.has_bias,
+                     LOCAL_MAX_ITER});
+        slot.rows.clear();
+    }
+
+    // Sum of the positives into the lane; the threshold is estimated on the sample.
+    void start_seed(int lane, Slot &slot) {
+        for (uint32_t row : slot.label.positives) {
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                dense_[store_.entries[k].col] += store_.entries[k].val;
+            }
+        }
+        const float threshold = seed_threshold(slot.label);
+        SparseWeights sum;
+        for (uint32_t row : slot.label.positives) {  // meets every column once with its sum, later with zero
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                float &x = dense_[store_.entries[k].col];
+                if (x == 0) continue;
+                sum.cols.push_back(store_.entries[k].col);
+                sum.vals.push_back(x);
+                x = 0;
+            }
+        }
+        pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold);
+        slot.stage = Stage::SEED;
+    }
+
+    float seed_threshold(const LabelProblem &label) {
+        const int64_t n_sample = static_cast<int64_t>(shared_.sample_start.size()) - 1;
+        sample_scores_.resize(n_sample);
+        shared_.kernels.row_dots(n_sample, shared_.sample_start.data(), shared_.sample_entries.data(), dense_.data(),
+                                 sample_scores_.data());
+        const double wanted = SEED_THRESHOLD_SHARE * seed_rows(label.positives.size(), store_.n_rows);
+        const int64_t size = static_cast<int64_t>(sample_scores_.size());
+        const int64_t rank = std::min<int64_t>(size - 1, std::llround(wanted * size / store_.n_rows));
+        std::nth_element(sample_scores_.begin(), sample_scores_.begin() + rank, sample_scores_.end(), std::greater<>());
+        return std::max(sample_scores_[rank], SMALLEST_SEED_SCORE);
+    }
+    static constexpr float SMALLEST_SEED_SCORE = 1e-6f;  // rows that share nothing with the positives stay out
+
+    // True when the label is finished.
+    bool advance(int lane, Slot &slot) {
+        if (slot.stage == Stage::PRUNED) return finish_pruned(lane, slot);
+        if (slot.stage == Stage::SEED) {
+            slot.rows = seed_set(lane, slot.label);
+            slot.result.weights.bias = shared_.prior(static_cast<int64_t>(slot.label.positives.size()));
+            solve(slot,
+                  {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
+            slot.stage = Stage::CHECK;
+            slot.stuck = false;
+            await(lane, slot);
+            return false;
+        }
+        if (slot.round > 0 && try_accept(lane, slot)) {
+            slot.result.accepted = true;
+            if (slot.result.bounds.pruned_valid) return true;
+            await_pruned(lane, slot);
+            return false;
+        }
+        if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
+        grow_set(lane, slot);
+        slot.complete = false;
+        const double share = slot.accuracy;
+        solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
+                     !slot.label.has_bias, LOCAL_MAX_ITER});
+        await(lane, slot);
+        return false;
+    }
+
+    void solve(Slot &slot, const LocalTarget &target) {
+        bool converged = false;
+        local_.build(slot.label, slot.rows, slot.result.weights);
+        const int iterations = local_.solve(target, converged);
+        local_.read(slot.result.weights);
+        slot.stuck = !converged;
+        slot.result.n_iter += iterations;
+        counts.iterations += iterations;
+        ++counts.solves;
+        counts.set_rows += static_cast<int64_t>(slot.rows.size());
+    }
+
+    // Puts the weights into the lane for the next check.
+    void await(int lane, Slot &slot) {
+        const double bias = slot.result.weights.bias;
+        slot.threshold = -1 - std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias)));
+        slot.threshold = static_cast<float>(slot.threshold);
+        pass_.set(lane, slot.result.weights.cols, slot.result.weights.vals.data(), static_cast<float>(bias),
+                  static_cast<float>(slot.threshold));
+    }
+
+    // Positives, the best rows of the pass, and some evenly spaced ones.
+    std::vector<uint32_t> seed_set(int lane, const LabelProblem &label) {
+        const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
+        best_emitted(lane, -std::numeric_limits<float>::infinity(), wanted);
+        add_rows(label.positives);
+        add_rows(shared_.spread);
+        return chosen_;
+    }
+
+    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best. Sets: chosen_, ascending.
+    void best_emitted(int lane, float least, int64_t wanted) {
+        const EmittedRow *rows = pass_.emitted(lane);
+        const int64_t n = pass_.n_emitted(lane);
+        if (n > wanted) {
+            scores_.clear();
+            for (int64_t k = 0; k < n; ++k) scores_.push_back(rows[k].score);
+            std::nth_element(scores_.begin(), scores_.begin() + wanted, scores_.end(), std::greater<>());
+            least = std::max(least, scores_[wanted]);
+        }
+        chosen_.resize(n + 1);
+        size_t count = 0;
+        for (int64_t k = 0; k < n; ++k) {
+            chosen_[count] = rows[k].row;
+            count += rows[k].score > least;
+        }
+        chosen_.resize(count);
+    }
+
+    // Sets: chosen_, united with `rows` (ascending).
+    void add_rows(const std::vector<uint32_t> &rows) {
+        merged_.resize(chosen_.size() + rows.size());
+        const auto end = std::set_union(chosen_.begin(), chosen_.end(), rows.begin(), rows.end(), merged_.begin());
+        merged_.resize(end - merged_.begin());
+        chosen_.swap(merged_);
+    }
+
+    void grow_set(int lane, Slot &slot) {
+        const bool capped = slot.round <= FREE_ROUNDS;
+        const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
+        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        add_rows(slot.label.positives);
+        if (!capped) add_rows(slot.rows);
+        slot.rows.assign(chosen_.begin(), chosen_.end());
+    }
+
+    bool try_accept(int lane, Slot &slot) {
+        int64_t n_missing = 0;
+        const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
+        if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
+        ++counts.certified;
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE,
+                                  shared_.covers_pruning};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
+        if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
+            bounds.relative_gap() <= ACCEPT_SHARE * slot.label.gap_tol) {
+            return true;
+        }
+        if (n_missing == 0) slot.accuracy *= TIGHTENING_SHARE;
+        return false;
+    }
+
+    // Gradient of the bias from active rows outside the working set.
+    double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
+        const EmittedRow *rows = pass_.emitted(lane);
+        auto known = slot.rows.begin();
+        double sum = 0;
+        for (int64_t k = 0; k < pass_.n_emitted(lane); ++k) {
+            if (rows[k].score <= -1) continue;
+            while (known != slot.rows.end() && *known < rows[k].row) ++known;
+            if (known != slot.rows.end() && *known == rows[k].row) continue;
+            sum += 2 * store_.weight[rows[k].row] * slot.label.negative_factor * (1 + rows[k].score);
+            ++n_missing;
+        }
+        return sum;
+    }
+
+    void await_pruned(int lane, Slot &slot) {
+        SparseWeights kept = pruned(slot.result.weights);
+        const double size = store_.score_size(std::sqrt(kept.squared_norm()), kept.bias);
+        slot.threshold =
+            static_cast<float>(-1 - 2 * FLOAT_UNIT - 2 * store_.rounding_bound(std::max(0.0, size - USUAL_SIZE)));
+        slot.stage = Stage::PRUNED;
+        pass_.set(lane, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), static_cast<float>(slot.threshold));
+    }
+
+    bool finish_pruned(int lane, Slot &slot) {
+        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE, false};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds.pruned_valid = certificate_.objective(slot.label, emitted, pruned(slot.result.weights), bounds.primal);
+        return true;
+    }
+
+    SparseWeights pruned(const SparseWeights &weights) const {
+        SparseWeights kept;
+        kept.bias = weights.bias;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {
+            if (std::abs(static_cast<double>(weights.vals[k])) < shared_.prune) continue;
+            kept.cols.push_back(weights.cols[k]);
+            kept.vals.push_back(weights.vals[k]);
+        }
+        return kept;
+    }
+};
+
+}  // namespace widemargin

@@ -1,0 +1,102 @@
+// What the vector kernels share with their callers: argument structs and the table of functions.
+//
+// A "lane" is one label in a batch; tables are (rows or features) × LANES float32, one 64-byte line each.
+#pragma once
+
+#include <cstdint>
+
+#include "aligned_array.hpp"
+#include "row_store.hpp"
+
+namespace widemargin {
+
+constexpr int LANES = 16;                  // 64 bytes; 8 and 32 lanes were slower in the prototype
+constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
+constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
+
+struct EmittedRow {
+    uint32_t row;
+    float score;
+};
+
+// One batch pass: scores of all rows for 16 labels, of which the rows above a lane's threshold are kept.
+struct ScanArgs {
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *slack;  // (n_rows,) added to a score before the comparison
+    const float *table;  // (n_cols × LANES) weights
+    float bias[LANES];
+    float threshold[LANES];  // +inf: lane unused
+    EmittedRow *out[LANES];  // where the next row of a lane goes
+};
+
+// Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i stands
+// at (i / LANES) · stride + i % LANES, so that the arrays may be apart or interleaved in blocks of LANES rows.
+// signed_cost = y c carries the sign of the label.
+struct SearchRows {
+    int64_t n, stride;
+    const float *s, *sz, *sp, *signed_cost;
+};
+
+// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
+// in blocks of LANES rows, which keeps the number of streams that are written at one a lane.
+constexpr int64_t NEAR_STRIDE = 4 * LANES;
+struct NearRows {
+    float *blocks;
+    int64_t count;
+    static int64_t at(int64_t k) { return k / LANES * NEAR_STRIDE + k % LANES; }
+    SearchRows view() const {
+        const int64_t n = (count + LANES - 1) / LANES * LANES;
+        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES};
+    }
+};
+
+// One iteration of up to 16 labels over all rows; tables are (rows or columns) × LANES.
+struct BatchArgs {
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *cost;      // (n_rows,)
+    const uint16_t *signs;  // (n_rows,) bit = lane's label is positive
+    const float *Z;         // directions, by column
+    float *G;               // Σ 2 c y m x, by column
+    float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
+    uint32_t lanes;         // bit = lane is busy
+    alignas(LINE_BYTES) float bias[LANES];
+    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float positive_factor[LANES];
+    alignas(LINE_BYTES) float negative_factor[LANES];
+    alignas(LINE_BYTES) float reach[LANES];         // rows with 1 − y s > −reach go to the search
+    alignas(LINE_BYTES) float largest_move[LANES];  // of any score, in the last step
+    NearRows near[LANES];                           // with room for end − begin more rows
+    double loss[LANES], bias_sum[LANES];            // Σ c m², Σ 2 c y m
+};
+
+struct FeatureArgs {
+    int64_t n_cols;
+    float *W, *P, *Z, *G;
+    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
+};
+
+struct VectorKernels {
+    const char *name;
+    void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
+    // sums at s + θ·(sz, sp, s − b, 1)
+    void (*search_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
+    // s and sp after a step of θ; s_i += θ·(sz, sp, s − b, 1), sp_i = the same without the bias
+    void (*step_rows)(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s);
+    // p = θ₀ z + θ₁ p + θ₂ w; w += p; z = −w.  products = p·p, p·w, w·w
+    void (*step_features)(int64_t n, const float *theta, float *z, float *p, float *w, double *products);
+    // products = z·z, z·p, z·w
+    void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
+    // out_i = x_i · v for the rows of a local CSR
+    void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
+    // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
+    void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
+    // the step θ in S and SP, then G += X' (2 c y m), for rows [begin, end)
+    void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // the step θ in W and P, Z = G − W, G = 0, and all inner products
+    void (*batch_features)(FeatureArgs &args);
+};
+
+}  // namespace widemargin

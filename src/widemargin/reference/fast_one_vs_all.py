@@ -1,0 +1,192 @@
+"""The separable parts of the fast one-vs-all solver, as plain NumPy: what its kernels must give.
+
+    row store     rows by length, columns by descending frequency, both stable
+    batch pass    for each label the rows with  w·x_i + b + slack_i > threshold
+    local problem min over (w, b) of the objective on a set of rows
+    certificate   after an exact bias step: P of the weights and of the pruned weights, D, and ‖∇f‖ over all rows
+
+The kernels work in float32 on 16 labels at once and see only part of the rows; here everything is dense, in float64
+and over all rows. Memory: (n_labels × n_samples) scores. Twin: cpp/row_store.hpp, cpp/batch_pass.hpp,
+cpp/local_problem.hpp, cpp/sparse_certificate.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.reference.binary_certificate import dual_bound, optimal_shift
+from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
+from widemargin.reference.losses import Floats
+from widemargin.reference.newton import NewtonRule, newton_cg
+
+__all__ = ["CertifiedWeights", "certify_weights", "emitted_rows", "solve_local", "store_order"]
+
+MAX_ITER = 1000
+
+
+def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the order of the rows by length, and of the columns by descending frequency.
+
+    Parameters
+    ----------
+    X : csr_array of shape (n_samples, n_features)
+        The data.
+
+    Returns
+    -------
+    rows, columns : ndarray of int64
+        Row and column numbers in their new order; equal ones keep theirs.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from widemargin.reference.fast_one_vs_all import store_order
+    >>> rows, columns = store_order(sp.csr_array([[1.0, 2.0, 0.0], [0.0, 3.0, 0.0]]))
+    >>> rows.tolist(), columns.tolist()
+    ([1, 0], [1, 0, 2])
+    """
+    frequency = np.bincount(X.indices, minlength=X.shape[1])
+    rows = np.argsort(np.diff(X.indptr), kind="stable").astype(np.int64)
+    columns = np.argsort(-frequency, kind="stable").astype(np.int64)
+    return rows, columns
+
+
+def emitted_rows(X: Any, coef: Floats, intercept: Floats, threshold: Floats, slack: Floats) -> list[tuple[Any, Any]]:
+    """Return, for each label, the rows whose score plus slack exceeds the threshold, and their scores.
+
+    Parameters
+    ----------
+    X : ndarray or sparse array of shape (n_samples, n_features)
+        The data.
+    coef : ndarray of shape (n_labels, n_features)
+        Weights.
+    intercept, threshold : ndarray of shape (n_labels,)
+        Intercepts, and what a score must exceed.
+    slack : ndarray of shape (n_samples,)
+        Added to the scores before they are compared.
+
+    Returns
+    -------
+    list of (rows, scores)
+        One pair a label, rows ascending.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.reference.fast_one_vs_all import emitted_rows
+    >>> emitted_rows(np.eye(2), np.array([[1.0, 3.0]]), np.zeros(1), np.ones(1), np.zeros(2))
+    [(array([1]), array([3.]))]
+    """
+    scores = np.asarray((X @ coef.T.astype(np.float64)).T + intercept[:, None])
+    rows = [np.flatnonzero(z + slack > limit) for z, limit in zip(scores, threshold, strict=True)]
+    return [(chosen, z[chosen]) for chosen, z in zip(rows, scores, strict=True)]
+
+
+def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: float) -> Floats:
+    """Return (w, b) minimising the objective on `rows` to ‖gradient‖ ≤ target.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        The label's problem on all rows.
+    rows : ndarray of int64
+        The working set.
+    target : float
+        Norm of the gradient.
+
+    Returns
+    -------
+    ndarray of shape (n_features + 1,)
+        The weights and the bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from widemargin.reference.fast_one_vs_all import solve_local
+    >>> from widemargin.reference.losses import SquaredHinge
+    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> solve_local(problem, np.array([0, 1]), 1e-9).round(6).tolist()
+    [0.666667, -0.666667, 0.0]
+    """
+    part = replace(problem, X=problem.X[rows], y=problem.y[rows], c=problem.c[rows])
+    objective = BinaryObjective(part, np.zeros(problem.X.shape[1] + 1))
+    newton_cg(objective, NewtonRule(target, 1.0, np.inf, 0.0, MAX_ITER), lambda: 0.0, lambda state: None)
+    return objective.v
+
+
+@dataclass(frozen=True)
+class CertifiedWeights:
+    """What is known of stored weights: bounds over all rows.
+
+    Parameters
+    ----------
+    intercept : float
+        The intercept, moved to its optimum when it is free.
+    primal, primal_before_pruning : float
+        Objective with and without the small weights dropped.
+    dual : float
+        Lower bound on the optimum.
+    gradient_norm : float
+        Of the weights before pruning.
+
+    Examples
+    --------
+    >>> from widemargin.reference.fast_one_vs_all import CertifiedWeights
+    >>> CertifiedWeights(0.0, 2.0, 1.5, 1.0, 0.1).primal
+    2.0
+    """
+
+    intercept: float
+    primal: float
+    primal_before_pruning: float
+    dual: float
+    gradient_norm: float
+
+
+def certify_weights(problem: BinaryProblem, w: Floats, intercept: float, prune: float) -> CertifiedWeights:
+    """Move a free intercept to its optimum, and bound the optimum from both sides over all rows.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        The label's problem.
+    w : ndarray of shape (n_features,)
+        Weights.
+    intercept : float
+        The intercept.
+    prune : float
+        Smaller weights are dropped for `primal`.
+
+    Returns
+    -------
+    CertifiedWeights
+        The bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from widemargin.reference.fast_one_vs_all import certify_weights
+    >>> from widemargin.reference.losses import SquaredHinge
+    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> round(certify_weights(problem, np.array([2 / 3, -2 / 3]), 0.5, 0.0).primal, 6)
+    0.666667
+    """
+    z = np.asarray(problem.X @ w) + problem.bias_value * intercept
+    if problem.free_intercept:
+        intercept = float(np.float32(intercept + optimal_shift(problem, z)))
+    objective = BinaryObjective(problem, np.append(w, intercept))
+    gradient = objective.gradient()
+    kept = BinaryObjective(problem, np.append(np.where(np.abs(w) < prune, 0.0, w), intercept))
+    return CertifiedWeights(
+        intercept,
+        kept.value(),
+        objective.value(),
+        dual_bound(problem, objective.z),
+        float(np.sqrt(gradient @ gradient)),
+    )

@@ -1,0 +1,133 @@
+"""Kernels of the fast one-vs-all solver against their NumPy twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from widemargin import _core
+from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
+from widemargin.reference.fast_one_vs_all import certify_weights, emitted_rows, solve_local, store_order
+from widemargin.reference.losses import SquaredHinge
+
+ISAS = ["baseline", _core.detect_instruction_set()]
+
+
+def random_rows(rng, n_rows=60, n_features=20, density=0.2):
+    """Sparse float32 rows of unit length, some of them empty."""
+    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
+    norms = np.sqrt(X.multiply(X).sum(axis=1))
+    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
+    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
+    return sp.csr_array(X.astype(np.float32))
+
+
+def arrays(X):
+    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+
+
+def problem_of(X, positives, weight, bias_value=1.0, bias_penalty=0.0):
+    y = np.full(X.shape[0], -1.0)
+    y[positives] = 1.0
+    return BinaryProblem(X.astype(np.float64), y, weight, SquaredHinge(), bias_value, bias_penalty)
+
+
+def test_store_order_is_by_length_and_by_frequency():
+    X = sp.csr_array(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0]], dtype=np.float32))
+    rows, columns = store_order(X)
+    assert rows.tolist() == [1, 2, 3, 0]
+    assert columns.tolist() == [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), n_labels=st.integers(1, 16), n_rows=st.integers(1, 90))
+def test_scan_emits_exactly_the_rows_above_the_threshold(isa, seed, n_labels, n_rows):
+    rng = np.random.default_rng(seed)
+    X = random_rows(rng, n_rows)
+    coef = np.where(rng.random((n_labels, 20)) < 0.5, rng.normal(size=(n_labels, 20)), 0.0).astype(np.float32)
+    intercept = rng.normal(size=n_labels).astype(np.float32)
+    threshold = rng.normal(size=n_labels).astype(np.float32)
+    slack = (0.3 * rng.random(n_rows)).astype(np.float32)
+    indptr, rows, scores = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
+    expected = emitted_rows(X.astype(np.float64), coef, intercept, threshold, slack)
+    all_scores = X.astype(np.float64) @ coef.T.astype(np.float64) + intercept
+    for j, (expected_rows, _) in enumerate(expected):
+        got, got_scores = rows[indptr[j] : indptr[j + 1]], scores[indptr[j] : indptr[j + 1]]
+        np.testing.assert_allclose(got_scores, all_scores[got, j], rtol=1e-5, atol=1e-5)
+        # A row may differ only if rounding can decide its comparison.
+        for i in set(got) ^ set(expected_rows):
+            assert abs(all_scores[i, j] + slack[i] - threshold[j]) < 1e-5
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bias_penalty", [0.0, 1.0])
+def test_local_problem_reaches_the_newton_solution_on_its_rows(isa, bias_penalty):
+    rng = np.random.default_rng(3)
+    X, positives = random_rows(rng, 80), np.arange(0, 80, 9)
+    weight = rng.uniform(0.5, 2.0, 80)
+    rows = np.union1d(positives, np.arange(0, 80, 2))
+    coef, intercept, n_iter, converged = _core.solve_local(
+        *arrays(X), 20, positives, weight, rows, -0.5, bias_penalty, False, 1e-4, isa
+    )
+    assert converged
+    assert 0 < n_iter < 100
+    expected = solve_local(problem_of(X, positives, weight, 1.0, bias_penalty), rows, 1e-9)
+    np.testing.assert_allclose(coef, expected[:-1], atol=1e-4)
+    assert intercept == pytest.approx(expected[-1], abs=1e-4)
+
+
+def test_a_fixed_bias_stays_and_the_gradient_of_the_weights_vanishes():
+    rng = np.random.default_rng(4)
+    X, positives, weight = random_rows(rng, 80), np.arange(0, 80, 9), np.ones(80)
+    rows = np.arange(80)
+    coef, intercept, _, converged = _core.solve_local(
+        *arrays(X), 20, positives, weight, rows, -1.25, 0.0, True, 1e-4, ISAS[-1]
+    )
+    assert converged
+    assert intercept == -1.25
+    gradient = BinaryObjective(problem_of(X, positives, weight), np.append(coef, intercept)).gradient()
+    assert np.linalg.norm(gradient[:-1]) < 3e-4
+
+
+@pytest.mark.parametrize(("bias_value", "bias_penalty"), [(1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), prune=st.sampled_from([0.0, 0.01, 0.2]))
+def test_sparse_certificate_equals_the_dense_one(bias_value, bias_penalty, seed, prune):
+    rng = np.random.default_rng(seed)
+    X, positives = random_rows(rng, 70), np.sort(rng.choice(70, size=rng.integers(1, 30), replace=False))
+    weight = rng.uniform(0.5, 2.0, 70)
+    coef = np.where(rng.random(20) < 0.7, 0.6 * rng.normal(size=20), 0.0).astype(np.float32)
+    intercept = float(np.float32(-1.2)) * bias_value
+    # The threshold lies so low that any shift of the intercept is allowed for.
+    values = _core.certify_weights(
+        *arrays(X), positives, weight, coef, intercept, bias_value, bias_penalty, prune, -9.0
+    )
+    moved, primal, dual, before, share, norm, valid, _ = values
+    problem = problem_of(X, positives, weight, bias_value, bias_penalty)
+    expected = certify_weights(problem, coef.astype(np.float64), intercept, prune)
+    assert valid
+    assert moved == pytest.approx(expected.intercept, abs=2e-7)
+    assert before == pytest.approx(expected.primal_before_pruning, rel=1e-9)
+    assert dual == pytest.approx(expected.dual, rel=1e-5, abs=1e-5)
+    assert dual <= before
+    assert primal == pytest.approx(expected.primal, rel=1e-9)
+    dropped = np.where(np.abs(coef) < prune, coef, 0.0).astype(np.float64)
+    assert share == pytest.approx(dropped @ dropped / max(1e-300, coef.astype(np.float64) @ coef.astype(np.float64)))
+    assert expected.gradient_norm <= norm * (1 + 1e-9) + 1e-9
+    assert norm <= expected.gradient_norm + 1e-4
+
+
+def test_a_threshold_that_leaves_no_room_gives_no_certificate():
+    rng = np.random.default_rng(5)
+    X, positives = random_rows(rng, 70), np.arange(5)
+    coef = rng.normal(size=20).astype(np.float32)
+    # The optimal intercept is far above −3, so rows below the threshold would have become active.
+    *_, valid, pruned_valid = _core.certify_weights(
+        *arrays(X), positives, np.ones(70), coef, -3.0, 1.0, 0.0, 0.0, -1.01
+    )
+    assert not valid
+    assert not pruned_valid
