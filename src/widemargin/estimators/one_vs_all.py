@@ -282,7 +282,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         plain = small or initial is not None or self.init != "auto" or self.loss != "squared_hinge"
         if not plain and sp.issparse(X):
             return solve_fast_one_vs_all(X, targets.Y, **options)
-        start = {"init": self.init, "init_params": self.init_params, "initial": initial}
+        start: dict[str, Any] = {"init": self.init, "init_params": self.init_params, "initial": initial}
         return solve_one_vs_all(X, targets.Y, loss=self.loss, polish=small, **start, **options)
 
     def _initial_weights(self, X: Any, targets: EncodedTargets) -> tuple[Any, Any] | None:
