@@ -80,7 +80,7 @@ fuzz: $(VENV)/.installed-fuzz ## fuzz the readers of text and models for FUZZ_SE
 	else echo "no clang: the C++ reader is fuzzed through Python only"; fi
 	$(BIN)/python fuzz/fuzz_text_reader.py --seconds $(FUZZ_SHARE) --seed $$RANDOM
 	$(BIN)/python fuzz/fuzz_model_loader.py --engine atheris --seconds $(FUZZ_SHARE)
-	$(BIN)/python -m pytest --quiet --numprocesses 2 --hypothesis-seed=$$RANDOM tests/data tests/problems tests/model_io tests/reference
+	HYPOTHESIS_PROFILE=fresh $(BIN)/python -m pytest --quiet --numprocesses 2 tests/data tests/problems tests/model_io tests/reference tests/solvers
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist docs/_build

@@ -44,6 +44,7 @@ struct EmittedRows {
 
 constexpr double USUAL_SHIFT =
     0.004;  // rows further from the margin than this are scored only when the bias moves more
+constexpr double SHIFT_ACCURACY = 1e-12;  // of the exact intercept, which is rounded to float32 afterwards
 constexpr int MAX_SHIFT_STEPS = 60;
 
 class SparseCertificate {
@@ -182,8 +183,9 @@ class SparseCertificate {
             if (derivative == 0 || !(curvature > 0)) break;
             (derivative < 0 ? low : high) = t;
             double next = t - derivative / curvature;
+            // Before the bracket is asked: a step that rounds to t lies on its edge, where the middle is far away.
+            if (std::abs(next - t) < SHIFT_ACCURACY) return next;
             if (!(next > low && next < high)) next = 0.5 * (low + high);
-            if (std::abs(next - t) < 1e-12) return next;
             t = next;
         }
         return t;

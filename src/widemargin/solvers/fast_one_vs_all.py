@@ -247,7 +247,9 @@ class _Run:
             coef=self._coef(),
             intercept=self.intercept,
             dual=None,
-            certificate=Certificate.sum(**{name: bounds[name] for name in BOUND_COLUMNS[:4]}),
+            certificate=Certificate.sum(
+                bounds["primal"], bounds["dual"], bounds["primal_at_zero"], bounds["primal_before_pruning"]
+            ),
             history=self._history(),
             n_iter=self.n_iter,
             status=max((Status(value) for value in np.unique(status)), key=SEVERITY.index),
