@@ -142,12 +142,20 @@ def test_names_for_data_with_one_label_a_row_are_refused(X):
     assert "one label each" in output
 
 
-def test_repeated_label_names_are_refused_before_training(X, Y, monkeypatch):
+def test_repeated_label_names_get_their_numbers(X, Y):
     write_xmc("train.txt", X, Y)
     write_names("train_labels.txt", ["a", "b", "a"])
+    output = invoke("train", "train.txt", "--out", "m").output
+    assert "train_labels.txt: 1 names stand for more than one label" in output
+    assert load("m").classes_.tolist() == ["a (0)", "b", "a (2)"]
+
+
+def test_names_that_cannot_be_told_apart_are_refused_before_training(X, Y, monkeypatch):
+    write_xmc("train.txt", X, Y)
+    write_names("train_labels.txt", ["a", "a (0)", "a"])
     monkeypatch.setattr("widemargin.cli._train.train_model", None)
     output = invoke("train", "train.txt", "--out", "m", exit_code=1).output
-    assert "train_labels.txt: the labels 0 and 2 (counted from 0) have the same name, 'a'" in output
+    assert "train_labels.txt: two labels have the name 'a (0)'" in output
 
 
 def test_repeated_feature_names_are_allowed(X, Y):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from widemargin.data.files import PathLike, atomic_file, open_input
-from widemargin.exceptions import DataFormatError
+from widemargin.exceptions import DataFormatError, DataFormatWarning
 
 __all__ = ["NamesLike", "check_names", "find_label_names", "names_stem", "read_names", "write_names"]
 
@@ -87,20 +89,32 @@ def write_names(path: PathLike, names: NamesLike) -> None:
 
 
 def check_names(names: NamesLike, expected: int | None, path: str, *, distinct: bool = False) -> list[str]:
-    """The names as a list of str; DataFormatError unless they are as many as expected and, if asked, all different."""
+    """The names as a list of str, made distinct if asked; DataFormatError unless they are as many as expected."""
     checked = [str(name) for name in names]
     if expected is not None and len(checked) != expected:
         raise DataFormatError(f"there are {len(checked)} names for {expected} columns", path=path)
-    if distinct and len(set(checked)) != len(checked):
-        first: dict[str, int] = {}
-        for column, name in enumerate(checked):
-            if first.setdefault(name, column) != column:
-                raise DataFormatError(
-                    f"the labels {first[name]} and {column} (counted from 0) have the same name, {name!r}",
-                    path=path,
-                    remedy="give each label a name of its own",
-                )
-    return checked
+    return make_distinct(checked, path) if distinct else checked
+
+
+def make_distinct(names: list[str], path: str) -> list[str]:
+    """Names that occur more than once, as homonyms in a thesaurus do, get the number of their label, with a warning."""
+    repeated = {name for name, count in Counter(names).items() if count > 1}
+    if not repeated:
+        return names
+    numbered = [f"{name} ({column})" if name in repeated else name for column, name in enumerate(names)]
+    name, count = Counter(numbered).most_common(1)[0]
+    if count > 1:
+        raise DataFormatError(
+            f"two labels have the name {name!r}", path=path, remedy="give each label a name of its own"
+        )
+    first = next(name for name in names if name in repeated)
+    warnings.warn(
+        f"{path}: {len(repeated):,} names stand for more than one label; the labels' numbers are added to them, as "
+        f"in {numbered[names.index(first)]!r}",
+        DataFormatWarning,
+        stacklevel=2,
+    )
+    return numbered
 
 
 def names_stem(path: PathLike) -> str:
