@@ -51,6 +51,7 @@ bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
+	@rm -rf docs/api/generated
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
 
@@ -83,4 +84,4 @@ fuzz: $(VENV)/.installed-fuzz ## fuzz the readers of text and models for FUZZ_SE
 	HYPOTHESIS_PROFILE=fresh $(BIN)/python -m pytest --quiet --numprocesses 2 tests/data tests/problems tests/model_io tests/reference tests/solvers
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist docs/_build
+	rm -rf $(VENV) build dist docs/_build docs/api/generated
