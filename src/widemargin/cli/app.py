@@ -126,7 +126,7 @@ def train(
     ] = 1.0,
     loss: Annotated[LossName, typer.Option(help="Loss of a margin.")] = LossName.squared_hinge,
     init: Annotated[
-        Init, typer.Option(help="Where Newton starts: all lead to the same optimum, auto in the fewest steps.")
+        Init, typer.Option(help="Where training starts: all lead to the same optimum; auto takes the fastest solver.")
     ] = Init.auto,
     tol: Annotated[float, typer.Option(help="Tolerance of the gradient rule.")] = 0.01,
     gap_tol: Annotated[float, typer.Option(help="Largest certified relative gap of a label before pruning.")] = 1e-3,
