@@ -61,3 +61,11 @@ def test_weights_of_rows_are_repeated_rows(data):
     assert weighted.dual <= repeated.primal
     assert repeated.dual <= weighted.primal
     assert weighted.primal_at_zero == pytest.approx(repeated.primal_at_zero)
+
+
+def test_rows_that_do_not_fit_the_memory_limit_are_not_copied(data):
+    X, Y = data
+    model = OneVsAllClassifier(memory_limit_mb=1).fit(X, sp.csr_array(Y[:, :3]))
+    assert 8 * X.nnz > 2**20
+    assert "iteration" in model.history_
+    assert model.status_ is Status.CONVERGED

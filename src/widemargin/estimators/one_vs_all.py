@@ -39,7 +39,7 @@ from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.problems.losses import get_loss
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+from widemargin.solvers.fast_one_vs_all import is_fast_problem, solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
 from widemargin.solvers.result import Callback, Status
 from widemargin.solvers.starts import start_parameters
@@ -279,8 +279,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             "memory_limit_mb": self.memory_limit_mb,
             "callback": printing_callback(self.verbose, self.callback, unit="labels"),
         }
-        plain = small or initial is not None or self.init != "auto" or self.loss != "squared_hinge"
-        if not plain and sp.issparse(X):
+        limits = (self.tol, self.gap_tol, self.max_iter, self.memory_limit_mb)
+        newton = small or initial is not None or self.init != "auto"
+        if not newton and is_fast_problem(X, self.loss, *limits):
             return solve_fast_one_vs_all(X, targets.Y, **options)
         start: dict[str, Any] = {"init": self.init, "init_params": self.init_params, "initial": initial}
         return solve_one_vs_all(X, targets.Y, loss=self.loss, polish=small, **start, **options)

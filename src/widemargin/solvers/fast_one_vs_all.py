@@ -31,7 +31,7 @@ from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Callback, History, Progress, Status
 
-__all__ = ["solve_fast_one_vs_all"]
+__all__ = ["is_fast_problem", "solve_fast_one_vs_all"]
 
 FIRST_BLOCK = 128  # labels, before anything is known of the time a label takes
 BLOCK_S = 2.0  # a block should take about as long: the lanes of a batch run empty at its end
@@ -103,7 +103,8 @@ def solve_fast_one_vs_all(
     labels_per_block : int, optional
         Size of a block; by default about two seconds of work. The result does not depend on it.
     memory_limit_mb : float
-        Bound on the work area beside the rows and the model: fewer threads are used where it asks for that.
+        Bound on the copy of the rows, and on the threads' work areas: fewer threads are used where it asks for that,
+        and the Newton solver, which copies nothing, where the rows do not fit.
 
     Returns
     -------
@@ -129,8 +130,8 @@ def solve_fast_one_vs_all(
         "max_iter": max_iter,
         "n_threads": n_threads,
     }
-    special = initial is not None or max_iter != DEFAULT_MAX_ITER or loss != "squared_hinge" or not sp.issparse(X)
-    if special or not tol >= MIN_TOL or not (gap_tol is None or gap_tol >= MIN_GAP_TOL) or not _sensible(options):
+    fast = is_fast_problem(X, loss, tol, gap_tol, max_iter, memory_limit_mb)
+    if not fast or initial is not None or not _sensible(options):
         rest: dict[str, Any] = {"callback": callback, "time_limit_s": time_limit_s, "initial": initial, "loss": loss}
         weights = {"positive_weight": positive_weight, "negative_weight": negative_weight}
         rest |= weights | {"labels_per_block": labels_per_block, "memory_limit_mb": memory_limit_mb}
@@ -140,6 +141,37 @@ def solve_fast_one_vs_all(
     thread_bytes = WORK_BYTES_PER_FEATURE * n_features + WORK_BYTES_PER_ROW * n_rows
     options["n_threads"] = max(1, min(n_threads, int(memory_limit_mb * 2**20 / max(1, thread_bytes))))
     return _Run(inputs, options).solve(callback, time_limit_s, labels_per_block)
+
+
+def is_fast_problem(
+    X: Any, loss: str, tol: float, gap_tol: float | None, max_iter: int, memory_limit_mb: float
+) -> bool:
+    """Whether `solve_fast_one_vs_all` has something to offer, or hands the problem to `solve_one_vs_all`.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (n_samples, n_features)
+        Rows; they must be sparse, and their copy must fit in `memory_limit_mb`, so that a large store stays mapped.
+    loss, tol, gap_tol, max_iter, memory_limit_mb
+        As in `solve_fast_one_vs_all`.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.fast_one_vs_all import is_fast_problem
+    >>> is_fast_problem(np.eye(3), "squared_hinge", 0.01, 1e-3, 1000, 1024.0)
+    False
+    """
+    if not sp.issparse(X) or loss != "squared_hinge" or max_iter != DEFAULT_MAX_ITER:
+        return False
+    # (column, value) pairs of 8 bytes and, for float64, the exact values beside them.
+    copy_bytes = X.nnz * (8 + (8 if X.dtype == np.float64 else 0))
+    tolerances = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
+    return bool(tolerances and copy_bytes <= memory_limit_mb * 2**20)
 
 
 def _sensible(options: dict[str, Any]) -> bool:
