@@ -35,6 +35,18 @@ struct SparseWeights {
         for (float x : vals) sum += static_cast<double>(x) * x;
         return sum;
     }
+
+    // Without the weights smaller than `least`.
+    SparseWeights pruned(double least) const {
+        SparseWeights kept;
+        kept.bias = bias;
+        for (size_t k = 0; k < cols.size(); ++k) {
+            if (std::abs(static_cast<double>(vals[k])) < least) continue;
+            kept.cols.push_back(cols[k]);
+            kept.vals.push_back(vals[k]);
+        }
+        return kept;
+    }
 };
 
 // A label on its way through the solver.

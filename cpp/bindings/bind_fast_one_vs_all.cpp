@@ -158,6 +158,15 @@ const VectorKernels &named_kernels(const std::string &name) {
     return *kernels;
 }
 
+std::tuple<NumpyVector<uint32_t>, NumpyVector<uint32_t>> store_order(ConstVector<float> data,
+                                                                     ConstVector<int32_t> indices,
+                                                                     ConstVector<int32_t> indptr, int64_t n_features) {
+    const TestMatrix X = test_matrix(data, indices, indptr, n_features);
+    const std::vector<double> ones(X.n_rows, 1.0);
+    RowStore store = build_row_store(X, ones.data());
+    return {own(std::move(store.row_id)), own(std::move(store.col_id))};
+}
+
 using EmittedLists = std::tuple<NumpyVector<int64_t>, NumpyVector<int64_t>, NumpyVector<float>>;
 
 EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
@@ -178,9 +187,10 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     std::vector<int64_t> ends{0}, rows;
     std::vector<float> scores;
     for (int lane = 0; lane < n_lanes; ++lane) {
-        for (int64_t k = 0; k < pass.n_emitted(lane); ++k) {
-            rows.push_back(store.row_id[pass.emitted(lane)[k].row]);
-            scores.push_back(pass.emitted(lane)[k].score);
+        const Emission found = pass.emitted(lane);
+        for (int64_t k = 0; k < found.n; ++k) {
+            rows.push_back(store.row_id[found.rows[k].row]);
+            scores.push_back(found.rows[k].score);
         }
         ends.push_back(static_cast<int64_t>(rows.size()));
     }
@@ -212,9 +222,9 @@ std::tuple<NumpyVector<float>, double, int, bool> solve_local(ConstVector<float>
                                                               double gradient_norm, const std::string &isa) {
     const OneVsAllOptions options{1.0, 1.0, bias_penalty, 0.01, 1e-3, 0.0, 100, 1};
     const TestLabel test(test_matrix(data, indices, indptr, n_features), positives, row_weight, options);
-    std::vector<uint32_t> chosen;
-    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.position[rows.data()[k]]);
-    std::sort(chosen.begin(), chosen.end());
+    std::vector<RowView> chosen;
+    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.view(test.store.position[rows.data()[k]]));
+    std::sort(chosen.begin(), chosen.end(), [](const RowView &a, const RowView &b) { return a.row < b.row; });
     SparseWeights weights;
     weights.bias = intercept;
     LocalProblem local(test.store, named_kernels(isa));
@@ -242,13 +252,23 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     const float limit = static_cast<float>(threshold);
     pass.set(0, weights.cols, weights.vals.data(), static_cast<float>(intercept), limit);
     pass.run();
-    const EmittedRows emitted{pass.emitted(0), pass.n_emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
-    const LabelBounds b = SparseCertificate(test.store).evaluate(test.label, emitted, prune, weights);
+    const EmittedRows emitted{pass.emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
+    SparseCertificate certificate(test.store);
+    LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
+    if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
+        const SparseWeights kept = weights.pruned(prune);
+        pass.set(0, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), limit);
+        pass.run();
+        certificate.objective(test.label, {pass.emitted(0), limit, USUAL_SIZE, false}, kept, b.primal);
+    }
     return {weights.bias,   b.primal,        b.dual,  b.primal_before_pruning,
             b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
 }
 
 void bind_kernels(nb::module_ &module) {
+    module.def("store_order", &store_order, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               "Rows and columns in the order of the row store, each an array of their numbers.");
     module.def(
         "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),

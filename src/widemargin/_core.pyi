@@ -121,6 +121,12 @@ def scan_rows(
     slack: npt.NDArray[np.float32],
     isa: str,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
+def store_order(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    n_features: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
 def solve_local(
     data: npt.NDArray[np.float32],
     indices: npt.NDArray[np.int32],

@@ -9,8 +9,8 @@ gap hold over all rows in float64; what float32 cannot reach is finished by the 
 (dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
-the model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add
-260 bytes a feature and 200 bytes a row.
+the model, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and at most 16 MB for
+copies of such rows; frequent labels add 260 bytes a feature and 200 bytes a row.
 """
 
 from __future__ import annotations
