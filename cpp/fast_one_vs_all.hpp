@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "batch_subspace.hpp"
+#include "given_start.hpp"
 #include "isa.hpp"
 #include "label_scheduler.hpp"
 #include "label_setup.hpp"
@@ -59,15 +60,16 @@ class FastOneVsAll {
 
     // All labels of the fit; the arrays must stay. Decides what depends on more than one label, so that it does not
     // depend on the ranges that are solved together: which labels are frequent enough to share batches, and the usual
-    // bias, learnt on pilot labels, which are solved here.
-    void begin(const LabelBlock &labels) {
+    // bias, learnt on pilot labels, which are solved here. With a start from outside there is nothing to learn.
+    void begin(const LabelBlock &labels, const WeightsView &start = {}) {
         labels_ = labels;
+        start_ = GivenStart(store_, start);
         stored_.assign(labels.n_labels, StoredLabel{});
         solved_.assign(labels.n_labels, 0);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
         whole_ = n_frequent < FEWEST_IN_BATCH;
-        const std::vector<int64_t> pilot = choose_pilot();
+        const std::vector<int64_t> pilot = start_.given() ? std::vector<int64_t>{} : choose_pilot();
         run(pilot);
         for (int64_t j : pilot) {
             if (stored_[j].plain || !stored_[j].converged) continue;
@@ -96,6 +98,7 @@ class FastOneVsAll {
     LabelSetup setup_;
     FastShared shared_;
     LabelBlock labels_{};
+    GivenStart start_;
     std::vector<StoredLabel> stored_;
     std::vector<uint8_t> solved_;
     bool whole_ = false;  // too few frequent labels for a batch
@@ -211,6 +214,9 @@ class FastOneVsAll {
             } else if (out.label.positives.empty()) {
                 solve_plain(out.index, SparseWeights{}, label);
             } else {
+                if (start_.given()) out.weights = start_.label(out.index, out.label.swapped);
+                if (!out.label.has_bias) out.weights.bias = 0;
+                out.carried = !out.weights.cols.empty();
                 return true;
             }
         }

@@ -74,7 +74,19 @@ class FastSolver {
         negative_factor_ = negative_factor;
         nb::gil_scoped_release release;
         solver_.begin({static_cast<int64_t>(positive_factor.shape(0)), positive_rows_.data(), positive_indptr_.data(),
-                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()});
+                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()},
+                      start_);
+    }
+
+    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
+                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
+        start_data_ = data;
+        start_indices_ = indices;
+        start_indptr_ = indptr;
+        start_intercept_ = intercept;
+        start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
+        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
     }
 
     FastResult solve(int64_t first, int64_t last) {
@@ -97,7 +109,10 @@ class FastSolver {
     ConstVector<T> data_;
     ConstVector<I> indices_, indptr_;
     ConstVector<double> row_weight_, positive_factor_, negative_factor_;
-    ConstVector<int64_t> positive_rows_, positive_indptr_;
+    ConstVector<int64_t> positive_rows_, positive_indptr_, start_indptr_;
+    ConstVector<float> start_data_, start_intercept_;
+    ConstVector<int32_t> start_indices_;
+    WeightsView start_;
     CsrView<T, I> X_;
     FastOneVsAll<CsrView<T, I>> solver_;
 };
@@ -122,6 +137,12 @@ void bind_solver(nb::module_ &module, const char *name) {
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
              "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and solve the pilot labels.")
+        .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+             "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
+             "labels whose\nweights are all zero start as usual.")
         .def("solve", &Solver::solve, nb::arg("first"), nb::arg("last"),
              "Solve labels first ... last - 1, each once. Returns data, indices, indptr of the pruned weights\n"
              "(last - first, n_features), intercept, bounds (5 values a label: primal, dual, primal_at_zero,\n"

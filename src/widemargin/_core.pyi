@@ -102,6 +102,17 @@ class _FastOneVsAll:
         positive_factor: npt.NDArray[np.float64],
         negative_factor: npt.NDArray[np.float64],
     ) -> None: ...
+    def begin_from(
+        self,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+        data: npt.NDArray[np.float32],
+        indices: npt.NDArray[np.int32],
+        indptr: npt.NDArray[np.int64],
+        intercept: npt.NDArray[np.float32],
+    ) -> None: ...
     def solve(self, first: int, last: int) -> tuple[npt.NDArray[Any], ...]: ...
     def counts(self) -> list[float]: ...
     def instruction_set(self) -> str: ...
