@@ -3,8 +3,9 @@
 // Each iteration minimises every lane's objective over span{−g, last step, w, bias} (subspace_search.hpp): one pass of
 // row dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features.
 // The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. A start from
-// outside takes the place of the mean positive, so its length is found by that search. The cost does not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row.
-// A lane's numbers do not depend on the labels in the other lanes.
+// outside takes the place of the mean positive, so its length is found by that search. The cost does not depend on how
+// frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row. A lane's numbers
+// do not depend on the labels in the other lanes.
 #pragma once
 
 #include <algorithm>
@@ -148,7 +149,8 @@ class BatchSubspace {
         const auto &positives = state.candidate.label.positives;
         const SparseWeights &given = state.candidate.weights;
         const float share = positives.empty() ? 0.0f : 1.0f / static_cast<float>(positives.size());
-        for (size_t k = 0; k < given.cols.size(); ++k) Z_[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
+        for (size_t k = 0; k < given.cols.size(); ++k)
+            Z_[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
         for (uint32_t i : positives) {
             for (int64_t k = store_.start[i]; k < store_.start[i + 1] && !state.candidate.carried; ++k) {
                 Z_[static_cast<size_t>(store_.entries[k].col) * LANES + lane] += share * store_.entries[k].val;

@@ -2,7 +2,8 @@
 //
 //     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
 //             solved with the bias fixed at what labels of this frequency usually end with
-//     check   (where labels with a start of their own come in) the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//     check   (where labels with a start of their own come in) the pass gives all rows near or inside the margin; the
+//     label is accepted when the stop rule and the
 //             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
 //             failure on together with the old set, so that the set only grows and the end is certain
 //     pruned  the pass gives the rows near the margin of the pruned weights, where check could not

@@ -10,6 +10,7 @@
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
 #include "matrix_view.hpp"
+#include "stored_objective.hpp"
 
 namespace widemargin {
 
@@ -151,6 +152,46 @@ void bind_solver(nb::module_ &module, const char *name) {
              "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
              "emitted, certificates.")
         .def("instruction_set", &Solver::instruction_set, "Name of the instruction set in use.");
+}
+
+template <typename T, typename I>
+NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr,
+                                            int64_t n_features, ConstVector<double> row_weight,
+                                            ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                                            ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                                            double C, double bias_value, double bias_penalty, int n_threads,
+                                            ConstVector<float> coef_data, ConstVector<int32_t> coef_indices,
+                                            ConstVector<int64_t> coef_indptr, ConstVector<float> intercept,
+                                            const std::vector<double> &thresholds) {
+    const CsrView<T, I> X{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1,
+                          n_features};
+    const OneVsAllOptions options{C, bias_value, bias_penalty, 1.0, 1.0, 0.0, 0, n_threads, false};
+    const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
+                            positive_rows.data(),
+                            positive_indptr.data(),
+                            row_weight.data(),
+                            positive_factor.data(),
+                            negative_factor.data()};
+    const WeightsView weights{coef_data.data(), coef_indices.data(), coef_indptr.data(), intercept.data()};
+    std::vector<double> out(labels.n_labels * thresholds.size());
+    {
+        nb::gil_scoped_release release;
+        pruned_objectives(X, row_weight.data(), options, labels, weights, thresholds, out.data());
+    }
+    return own(std::move(out));
+}
+
+template <typename T, typename I>
+void bind_objectives(nb::module_ &module) {
+    module.def("pruned_objectives", &bound_pruned_objectives<T, I>, nb::kw_only(), nb::arg("data").noconvert(),
+               nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               nb::arg("row_weight").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+               nb::arg("negative_factor").noconvert(), nb::arg("C"), nb::arg("bias_value"), nb::arg("bias_penalty"),
+               nb::arg("n_threads"), nb::arg("coef_data").noconvert(), nb::arg("coef_indices").noconvert(),
+               nb::arg("coef_indptr").noconvert(), nb::arg("intercept").noconvert(), nb::arg("thresholds"),
+               "Squared-hinge objectives of stored weights (CSR, (n_labels, n_features)) without those below each "
+               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
 }
 
 // The kernels one by one, for tests against their NumPy twins; float32 data with 32-bit indices.
@@ -298,6 +339,10 @@ void bind_fast_one_vs_all(nb::module_ &module) {
     bind_solver<float, int64_t>(module, "FastOneVsAllF32I64");
     bind_solver<double, int32_t>(module, "FastOneVsAllF64I32");
     bind_solver<double, int64_t>(module, "FastOneVsAllF64I64");
+    bind_objectives<float, int32_t>(module);
+    bind_objectives<float, int64_t>(module);
+    bind_objectives<double, int32_t>(module);
+    bind_objectives<double, int64_t>(module);
     bind_kernels(module);
 }
 

@@ -6,8 +6,8 @@ The same problems, the same stopping rule and the same result as `solve_one_vs_a
 hinge. Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check;
 frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified
 gap hold over all rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems
-(dense X, another loss, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`. Labels with a given start
-skip the first proposal: a pass with their old weights finds the rows near the margin.
+(dense X, another loss, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`. Labels with a given
+start skip the first proposal: a pass with their old weights finds the rows near the margin.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 the model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add
@@ -185,14 +185,17 @@ def _sensible(options: dict[str, Any]) -> bool:
 def _start_arrays(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> dict[str, Any] | None:
     """The start as the core takes it; None where there is none."""
     checked = checked_initial(initial, inputs)
-    if checked is None:
-        return None
-    coef = sp.csr_array(checked[0])
+    return None if checked is None else weight_arrays(*checked)
+
+
+def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Weights of shape (n_labels, n_features), CSR or dense, as the core takes them: CSR in float32."""
+    coef = sp.csr_array(coef)
     return {
         "data": coef.data.astype(np.float32, copy=False),
         "indices": coef.indices.astype(np.int32, copy=False),
         "indptr": coef.indptr.astype(np.int64, copy=False),
-        "intercept": checked[1].astype(np.float32, copy=False),
+        "intercept": intercept.astype(np.float32, copy=False),
     }
 
 
