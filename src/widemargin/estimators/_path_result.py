@@ -24,9 +24,10 @@ class PathResult:
         Name of the parameter, which is also the name of its column.
     table : History
         Columns by name: the parameter, `prune` where the estimator has it, the scores (with cross-validation their
-        means, and their standard deviations as `<name>_std`), the certificate's `primal`, `dual`, `relative_gap` and
-        `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `cpu_s` (of the fit or, at further
-        thresholds, of the pruning), `n_weights` (not zero), `model_bytes` (weights in memory) and `status`.
+        means, and their standard deviations as `<name>_std`), `cpu_s` (of the fit; at further thresholds, of the
+        pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`, `relative_gap`
+        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero), `model_bytes`
+        (weights in memory) and `status`.
     models : mapping of int to estimator
         Fitted models by row.
     score_names : tuple of str
