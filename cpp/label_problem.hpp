@@ -55,9 +55,10 @@ struct Candidate {
     LabelProblem label;
     SparseWeights weights;
     int64_t n_iter = 0;
-    bool whole = false;   // to be solved on all rows at once
-    bool solved = false;  // `weights` were found on all rows and wait for their check
-    bool stuck = false;   // float32 steps did not get there
+    bool whole = false;    // to be solved on all rows at once
+    bool carried = false;  // `weights` are a start from outside
+    bool solved = false;   // `weights` were found on all rows and wait for their check
+    bool stuck = false;    // float32 steps did not get there
 };
 
 }  // namespace widemargin

@@ -2,7 +2,8 @@
 //
 //     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
 //             solved with the bias fixed at what labels of this frequency usually end with
-//     check   the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//     check   (where labels with a start of their own come in)
+//             the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
 //             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
 //             failure on together with the old set, so that the set only grows and the end is certain
 //     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
@@ -133,10 +134,11 @@ class LabelScheduler {
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
         slot.stuck = false;
+        slot.rows.clear();
         slot.complete = candidate.whole || candidate.solved;
         slot.round = slot.complete ? FREE_ROUNDS : 0;
-        if (candidate.whole) solve_whole(slot);
-        if (!slot.complete) {
+        if (candidate.whole) solve_whole(slot, candidate.carried);
+        if (!slot.complete && !candidate.carried) {
             start_seed(lane, slot);
         } else {
             slot.stage = Stage::CHECK;
@@ -145,13 +147,11 @@ class LabelScheduler {
     }
 
     // All rows at once: for a frequent label that has no batch to share.
-    void solve_whole(Slot &slot) {
+    void solve_whole(Slot &slot, bool carried) {
         chosen_.clear();
         for (int64_t i = 0; i < store_.n_rows; ++i) chosen_.push_back(store_.view(static_cast<uint32_t>(i)));
-        slot.result.weights.bias =
-            slot.label.has_bias
-                ? 2.0 * static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows) - 1
-                : 0.0;
+        const double share = static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows);
+        if (!carried) slot.result.weights.bias = slot.label.has_bias ? 2 * share - 1 : 0.0;
         solve(slot, {INNER_RULE_SHARE * slot.label.rule, INNER_GAP_SHARE * slot.label.gap_tol, !slot.label.has_bias,
                      LOCAL_MAX_ITER});
     }

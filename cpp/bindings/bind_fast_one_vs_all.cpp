@@ -10,6 +10,7 @@
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
 #include "matrix_view.hpp"
+#include "stored_objective.hpp"
 
 namespace widemargin {
 
@@ -74,7 +75,19 @@ class FastSolver {
         negative_factor_ = negative_factor;
         nb::gil_scoped_release release;
         solver_.begin({static_cast<int64_t>(positive_factor.shape(0)), positive_rows_.data(), positive_indptr_.data(),
-                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()});
+                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()},
+                      start_);
+    }
+
+    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
+                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
+        start_data_ = data;
+        start_indices_ = indices;
+        start_indptr_ = indptr;
+        start_intercept_ = intercept;
+        start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
+        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
     }
 
     FastResult solve(int64_t first, int64_t last) {
@@ -97,7 +110,10 @@ class FastSolver {
     ConstVector<T> data_;
     ConstVector<I> indices_, indptr_;
     ConstVector<double> row_weight_, positive_factor_, negative_factor_;
-    ConstVector<int64_t> positive_rows_, positive_indptr_;
+    ConstVector<int64_t> positive_rows_, positive_indptr_, start_indptr_;
+    ConstVector<float> start_data_, start_intercept_;
+    ConstVector<int32_t> start_indices_;
+    WeightsView start_;
     CsrView<T, I> X_;
     FastOneVsAll<CsrView<T, I>> solver_;
 };
@@ -122,6 +138,12 @@ void bind_solver(nb::module_ &module, const char *name) {
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
              "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and solve the pilot labels.")
+        .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+             "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
+             "labels whose\nweights are all zero start as usual.")
         .def("solve", &Solver::solve, nb::arg("first"), nb::arg("last"),
              "Solve labels first ... last - 1, each once. Returns data, indices, indptr of the pruned weights\n"
              "(last - first, n_features), intercept, bounds (5 values a label: primal, dual, primal_at_zero,\n"
@@ -130,6 +152,46 @@ void bind_solver(nb::module_ &module, const char *name) {
              "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
              "emitted, certificates.")
         .def("instruction_set", &Solver::instruction_set, "Name of the instruction set in use.");
+}
+
+template <typename T, typename I>
+NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr,
+                                            int64_t n_features, ConstVector<double> row_weight,
+                                            ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                                            ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                                            double C, double bias_value, double bias_penalty, int n_threads,
+                                            ConstVector<float> coef_data, ConstVector<int32_t> coef_indices,
+                                            ConstVector<int64_t> coef_indptr, ConstVector<float> intercept,
+                                            const std::vector<double> &thresholds) {
+    const CsrView<T, I> X{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1,
+                          n_features};
+    const OneVsAllOptions options{C, bias_value, bias_penalty, 1.0, 1.0, 0.0, 0, n_threads, false};
+    const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
+                            positive_rows.data(),
+                            positive_indptr.data(),
+                            row_weight.data(),
+                            positive_factor.data(),
+                            negative_factor.data()};
+    const WeightsView weights{coef_data.data(), coef_indices.data(), coef_indptr.data(), intercept.data()};
+    std::vector<double> out(labels.n_labels * thresholds.size());
+    {
+        nb::gil_scoped_release release;
+        pruned_objectives(X, row_weight.data(), options, labels, weights, thresholds, out.data());
+    }
+    return own(std::move(out));
+}
+
+template <typename T, typename I>
+void bind_objectives(nb::module_ &module) {
+    module.def("pruned_objectives", &bound_pruned_objectives<T, I>, nb::kw_only(), nb::arg("data").noconvert(),
+               nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               nb::arg("row_weight").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+               nb::arg("negative_factor").noconvert(), nb::arg("C"), nb::arg("bias_value"), nb::arg("bias_penalty"),
+               nb::arg("n_threads"), nb::arg("coef_data").noconvert(), nb::arg("coef_indices").noconvert(),
+               nb::arg("coef_indptr").noconvert(), nb::arg("intercept").noconvert(), nb::arg("thresholds"),
+               "Squared-hinge objectives of stored weights (CSR, (n_labels, n_features)) without those below each "
+               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
 }
 
 // The kernels one by one, for tests against their NumPy twins; float32 data with 32-bit indices.
@@ -297,6 +359,10 @@ void bind_fast_one_vs_all(nb::module_ &module) {
     bind_solver<float, int64_t>(module, "FastOneVsAllF32I64");
     bind_solver<double, int32_t>(module, "FastOneVsAllF64I32");
     bind_solver<double, int64_t>(module, "FastOneVsAllF64I64");
+    bind_objectives<float, int32_t>(module);
+    bind_objectives<float, int64_t>(module);
+    bind_objectives<double, int32_t>(module);
+    bind_objectives<double, int64_t>(module);
     bind_kernels(module);
 }
 

@@ -102,6 +102,17 @@ class _FastOneVsAll:
         positive_factor: npt.NDArray[np.float64],
         negative_factor: npt.NDArray[np.float64],
     ) -> None: ...
+    def begin_from(
+        self,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+        data: npt.NDArray[np.float32],
+        indices: npt.NDArray[np.int32],
+        indptr: npt.NDArray[np.int64],
+        intercept: npt.NDArray[np.float32],
+    ) -> None: ...
     def solve(self, first: int, last: int) -> tuple[npt.NDArray[Any], ...]: ...
     def counts(self) -> list[float]: ...
     def instruction_set(self) -> str: ...
@@ -111,6 +122,27 @@ class FastOneVsAllF32I64(_FastOneVsAll): ...
 class FastOneVsAllF64I32(_FastOneVsAll): ...
 class FastOneVsAllF64I64(_FastOneVsAll): ...
 
+def pruned_objectives(
+    *,
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    n_features: int,
+    row_weight: npt.NDArray[np.float64],
+    positive_rows: npt.NDArray[np.int64],
+    positive_indptr: npt.NDArray[np.int64],
+    positive_factor: npt.NDArray[np.float64],
+    negative_factor: npt.NDArray[np.float64],
+    C: float,
+    bias_value: float,
+    bias_penalty: float,
+    n_threads: int,
+    coef_data: npt.NDArray[np.float32],
+    coef_indices: npt.NDArray[np.int32],
+    coef_indptr: npt.NDArray[np.int64],
+    intercept: npt.NDArray[np.float32],
+    thresholds: list[float],
+) -> npt.NDArray[np.float64]: ...
 def scan_rows(
     data: npt.NDArray[np.float32],
     indices: npt.NDArray[np.int32],
