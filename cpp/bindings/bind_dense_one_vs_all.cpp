@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t N_STEP_INPUTS = 11, N_STEP_OUTPUTS = 7, N_CERTIFIED = 5;
 
 RowKernels row_kernels_of(const std::string &loss) {
-    if (loss == "squared_hinge") return choose_row_kernels<HingeLane>();
-    if (loss == "logistic") return choose_row_kernels<LogisticLane>();
+    if (loss == "squared_hinge") return choose_row_kernels<HingeLanes>();
+    if (loss == "logistic") return choose_row_kernels<LogisticLanes>();
     throw std::invalid_argument("unknown loss '" + loss + "'");
 }
 

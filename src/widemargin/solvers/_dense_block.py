@@ -60,7 +60,7 @@ class DenseRows:
     def of(cls, X: npt.NDArray[Any], row_weight: Double) -> DenseRows:
         """Copies X only where it is float64."""
         single = X.astype(np.float32, copy=False)
-        mean = sums_of(X, (row_weight / row_weight.sum())[None])[0][0].astype(np.float32)
+        mean = (row_weight / row_weight.sum()).astype(np.float32) @ single  # a direction to start with: need not be exact
         return cls(X, single, mean, single @ mean)
 
 
@@ -83,6 +83,7 @@ class _Labels:
     newton: npt.NDArray[np.bool_]  # whether the direction is Newton's
     past: Double  # gradient norms of the last steps, the latest last
     n_active: Double
+    value: Double  # the objective
     stalled: Ints  # steps in a row that went nowhere
 
     def select(self, which: Any) -> _Labels:
@@ -171,6 +172,7 @@ class _Block:
             newton=np.zeros(size, dtype=bool),
             past=np.full((size, WINDOW + 1), np.inf),
             n_active=number.copy(),
+            value=number.copy(),
             stalled=np.zeros(size, dtype=np.int64),
         )
 
@@ -194,7 +196,7 @@ class _Block:
         norm = np.sqrt(_dots(labels.G, labels.G) + np.square(labels.bias_gradient))
         labels.past = np.column_stack([labels.past[:, 1:], norm])
         self.out.n_iter[labels.index] += 1
-        self.value = 0.5 * _dots(labels.W, labels.W) + 0.5 * penalty * np.square(labels.bias) + loss
+        labels.value = 0.5 * _dots(labels.W, labels.W) + 0.5 * penalty * np.square(labels.bias) + loss
         self._record(labels, theta[:, 0], time.perf_counter() - started)
         return labels
 
@@ -214,7 +216,7 @@ class _Block:
         columns = (
             labels.index,
             self.out.n_iter[labels.index],
-            self.value,
+            labels.value,
             labels.past[:, -1] / scale,
             labels.n_active,
             step,
@@ -229,14 +231,14 @@ class _Block:
         gap = _dots(labels.G, labels.G)
         if self.bias_kind == "penalised":
             gap = gap + np.square(labels.bias_gradient)
-        by_gap = 0.5 * gap <= demand * self.task.gap_tol * self.value
+        by_gap = 0.5 * gap <= demand * self.task.gap_tol * labels.value
         done: npt.NDArray[np.bool_] = (labels.past[:, -1] <= demand * self.rule[labels.index]) & by_gap
         return done
 
     def _hopeless(self, labels: _Labels) -> npt.NDArray[np.bool_]:
         """Labels at a limit of steps, those that float32 moves no more, and those it cannot hold."""
         limit = min(self.task.max_iter, MAX_STEPS)
-        stuck = (labels.stalled > 1) | ~np.isfinite(self.value) | ~np.isfinite(labels.past[:, -1])
+        stuck = (labels.stalled > 1) | ~np.isfinite(labels.value) | ~np.isfinite(labels.past[:, -1])
         hopeless: npt.NDArray[np.bool_] = stuck | (self.out.n_iter[labels.index] >= limit)
         return hopeless
 
@@ -252,14 +254,16 @@ class _Block:
         n, d = self.rows.single.shape
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = (labels.past[:, -1] / labels.past[:, 0]) ** (1.0 / WINDOW)
-            goal = np.minimum(labels.past[:, -1], SHARE * self.rule[labels.index])
+            goal = np.minimum(np.sqrt(2.0 * self.task.gap_tol * labels.value), self.rule[labels.index])
+            goal = np.minimum(labels.past[:, -1], SHARE * goal)
             left = np.log(labels.past[:, -1] / goal) / -np.log(np.minimum(rate, SLOWEST_RATE))
         left = np.where(np.isfinite(labels.past[:, 0]) & np.isfinite(left), np.maximum(left, 1.0), PRIOR_STEPS_LEFT)
         pass_flops = n * (4.0 * d + ROW_FLOPS[self.task.loss])
         small = 4.0 * d * labels.n_active <= MAX_DIRECT_BYTES
         small &= 4.0 * np.square(np.minimum(labels.n_active, d)) <= MAX_DIRECT_BYTES
         pays = NEWTON_STEPS_LEFT * direct_flops(labels.n_active, d) <= left * pass_flops
-        wanted = small & pays & (labels.n_active > 0) & (labels.stalled == 0)
+        # A label that has changed to Newton stays there: going back and forth took twice as many steps.
+        wanted = small & (pays | labels.newton) & (labels.n_active > 0) & (labels.stalled == 0)
         labels.D, labels.bias_step = -labels.G, np.zeros(len(labels.index))
         labels.newton = np.zeros(len(labels.index), dtype=bool)
         for k in np.flatnonzero(wanted).tolist():
@@ -299,7 +303,7 @@ class _Block:
         labels.bias, labels.bias_gradient = found.intercept, found.bias_gradient
         labels.S, labels.A = found.scores.astype(np.float32), found.slopes.astype(np.float32)
         labels.G = found.gradient.astype(np.float32)
-        labels.past[:, -1] = found.gradient_norm
+        labels.past[:, -1], labels.value = found.gradient_norm, found.primal
         labels.stalled[self.n_checks[index] >= MAX_VERIFICATIONS] = 2  # leaves after its next step
         return labels.select(~good)
 
