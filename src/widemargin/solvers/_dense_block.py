@@ -272,10 +272,8 @@ class _Block:
     def _newton(self, labels: _Labels, k: int) -> bool:
         """Put label k's Newton direction in its place; false where there is none that goes down."""
         active = np.flatnonzero(labels.A[k])
-        cost = np.abs(labels.cost[k, active])
-        curvature = cost * get_loss(self.task.loss).second_derivative(np.abs(labels.S[k, active]).astype(np.float64))
-        if self.task.loss == "squared_hinge":
-            curvature = 2.0 * cost
+        margins = np.copysign(labels.S[k, active], labels.S[k, active] * labels.cost[k, active])
+        curvature = np.abs(labels.cost[k, active]) * get_loss(self.task.loss).second_derivative(margins)
         found = newton_direction(
             self.rows.single[active],
             curvature.astype(np.float32),

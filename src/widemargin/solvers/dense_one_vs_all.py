@@ -146,8 +146,8 @@ def solve_dense_one_vs_all(
         gap_tol=np.inf if gap_tol is None else float(gap_tol),
         **options,
     )
-    run = _DenseRun(inputs, task, labels_per_block, memory_limit_mb)
     with threadpool_limits(limits=1, user_api="blas"):
+        run = _DenseRun(inputs, task, labels_per_block, memory_limit_mb)
         return run.solve(callback, time_limit_s, run.width * run.task.n_threads, memory_limit_mb)
 
 
