@@ -38,8 +38,7 @@ inline double backtrack(const RowKernels &kernels, const DenseLabelRows &rows, c
 // Minimises over θ; `theta` gets it.
 inline void search(const RowKernels &kernels, const DenseLabelRows &rows, const DenseStep &step, float *theta) {
     const bool use[N_DIRECTIONS] = {true, true, step.use_w, step.use_bias};
-    const SubspaceProducts products{step.zz, step.zp, step.zw,   step.pp,
-                                    step.pw, step.ww, step.bias, step.bias_penalty};
+    const SubspaceProducts products{step.zz, step.zp, step.zw, step.pp, step.pw, step.ww, step.bias, step.bias_penalty};
     double sums[N_SEARCH_SUMS];
     SubspaceSearch search;
     search.begin(products, use);

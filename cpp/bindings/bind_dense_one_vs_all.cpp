@@ -26,7 +26,7 @@ void dense_steps(const std::string &loss, bool use_bias, double bias_penalty, Ou
     const int64_t n = static_cast<int64_t>(scores.shape(1));
     for (int64_t l = 0; l < static_cast<int64_t>(scores.shape(0)); ++l) {
         const double *in = inputs.data() + l * N_STEP_INPUTS;
-        const DenseStep step{in[0], in[1], in[2],       in[3],       in[4],    in[5],       in[6],
+        const DenseStep step{in[0], in[1], in[2],        in[3],         in[4],    in[5],       in[6],
                              in[7], in[8], in[9] != 0.0, in[10] != 0.0, use_bias, bias_penalty};
         const DenseLabelRows rows{n,
                                   scores.data() + l * n,

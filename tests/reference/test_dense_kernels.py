@@ -115,9 +115,7 @@ def test_certified_rows_are_those_of_the_twin(loss, bias_value, bias_penalty, si
     problem = BinaryProblem(np.zeros((n, 1)), y, c, get_loss(loss), bias_value, bias_penalty)
     moved, losses, conjugates, slopes, dual = certified_rows(problem, z, 0.25)
     scores, a, u, out = z[None].copy(), np.empty((1, n)), np.empty((1, n)), np.empty((1, 5))
-    _core.certify_dense(
-        loss, bias_value, bias_penalty, single, scores, (y * c)[None], np.array([0.25]), a, u, out
-    )
+    _core.certify_dense(loss, bias_value, bias_penalty, single, scores, (y * c)[None], np.array([0.25]), a, u, out)
     tolerance = 1e-6 if single else 1e-12
     np.testing.assert_allclose(out[0, 0], np.float32(moved) if single else moved, rtol=1e-12)
     np.testing.assert_allclose(out[0, 1:3], [losses, conjugates], rtol=tolerance)

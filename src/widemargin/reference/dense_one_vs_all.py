@@ -48,8 +48,9 @@ class StepProblem:
     >>> import numpy as np
     >>> from widemargin.reference.dense_one_vs_all import StepProblem
     >>> from widemargin.reference.losses import SquaredHinge
-    >>> one = np.ones(1)
-    >>> StepProblem(np.ones((1, 4)), 0 * one, one, one, np.zeros((4, 4)), np.zeros(4), SquaredHinge()).change(np.ones(4) / 4)
+    >>> one, none = np.ones(1), np.zeros((4, 4))
+    >>> problem = StepProblem(np.ones((1, 4)), 0 * one, one, one, none, none[0], SquaredHinge())
+    >>> problem.change(np.ones(4) / 4)
     -1.0
     """
 

@@ -59,9 +59,10 @@ class DenseRows:
     @classmethod
     def of(cls, X: npt.NDArray[Any], row_weight: Double) -> DenseRows:
         """Copies X only where it is float64."""
-        single = X.astype(np.float32, copy=False)
-        mean = (row_weight / row_weight.sum()).astype(np.float32) @ single  # a direction to start with: need not be exact
-        return cls(X, single, mean, single @ mean)
+        with np.errstate(over="ignore", invalid="ignore"):
+            single = X.astype(np.float32, copy=False)
+            mean = (row_weight / row_weight.sum()).astype(np.float32) @ single  # to start with: need not be exact
+            return cls(X, single, mean, single @ mean)
 
 
 @dataclass
@@ -101,7 +102,8 @@ def solve_dense_block(rows: DenseRows, task: BlockTask, out: BlockResult) -> tup
 
     Unfinished labels have in `out` the weights they got to, and their steps in `n_iter`; they are not certified.
     """
-    return _Block(rows, task, out).solve()
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is found out and given up
+        return _Block(rows, task, out).solve()
 
 
 class _Block:
@@ -115,6 +117,8 @@ class _Block:
         self.demand = np.ones(n_labels)
         self.n_checks = np.zeros(n_labels, dtype=np.int64)
         self.records: list[npt.NDArray[np.float64]] = []
+        self.given_up: list[Ints] = []
+        self.limit = min(task.max_iter, MAX_STEPS)
         cost = np.array([label_cost(task, j) for j in range(n_labels)])
         positive, total = np.maximum(cost, 0.0).sum(axis=1) / task.C, np.abs(cost).sum(axis=1) / task.C
         self.at_zero = float(get_loss(task.loss).value(np.zeros(1))[0]) * task.C * total
@@ -130,17 +134,18 @@ class _Block:
 
     def solve(self) -> tuple[Double, Ints]:
         """Steps until all labels are verified or given up."""
-        given_up: list[Ints] = []
-        todo = np.ones(len(self.rule), dtype=bool) if self.bias_kind != "free" else self.two_sided
-        given_up.append(np.flatnonzero(~todo))
+        todo = np.full(len(self.rule), self.task.max_iter > 0)
+        if self.bias_kind == "free":  # labels of one side have a known answer, which the other solver knows
+            todo &= self.two_sided
+        self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
         labels = self._begin(np.flatnonzero(todo))
         while len(labels.index):
             labels = self._step(labels)
             done, hopeless = self._finished(labels), self._hopeless(labels)
             if done.any() or hopeless.any():
-                given_up.append(self._keep_weights(labels.select(hopeless & ~done)))
-                parked.append(labels.select(done))
+                self._give_up(labels.select(hopeless & ~done))
+                parked += [labels.select(done)] if done.any() else []
                 labels = labels.select(~(done | hopeless))
             if len(labels.index) == 0 and parked:
                 labels = self._verify(_Labels.join(parked))
@@ -149,7 +154,7 @@ class _Block:
                 self._choose_directions(labels)
         records = np.concatenate([np.empty((0, len(RECORD_COLUMNS))), *self.records])
         order = np.lexsort((records[:, 1], records[:, 0]))
-        return records[order], np.sort(np.concatenate(given_up))
+        return records[order], np.sort(np.concatenate(self.given_up))
 
     def _begin(self, index: Ints) -> _Labels:
         """Zero weights; directions: the negative gradient, and as last step the mean row."""
@@ -237,17 +242,16 @@ class _Block:
 
     def _hopeless(self, labels: _Labels) -> npt.NDArray[np.bool_]:
         """Labels at a limit of steps, those that float32 moves no more, and those it cannot hold."""
-        limit = min(self.task.max_iter, MAX_STEPS)
         stuck = (labels.stalled > 1) | ~np.isfinite(labels.value) | ~np.isfinite(labels.past[:, -1])
-        hopeless: npt.NDArray[np.bool_] = stuck | (self.out.n_iter[labels.index] >= limit)
+        hopeless: npt.NDArray[np.bool_] = stuck | (self.out.n_iter[labels.index] >= self.limit)
         return hopeless
 
-    def _keep_weights(self, labels: _Labels) -> Ints:
-        """Put the weights of labels that are given up where another solver may begin, if they are numbers."""
+    def _give_up(self, labels: _Labels) -> None:
+        """Put the weights of labels where another solver may begin, if they are numbers. Sets: given_up."""
         finite = np.isfinite(labels.W).all(axis=1) & np.isfinite(labels.bias)
         self.out.coef[labels.index] = np.where(finite[:, None], labels.W, 0.0)
         self.out.intercept[labels.index] = np.where(finite, labels.bias, 0.0)
-        return labels.index
+        self.given_up.append(labels.index)
 
     def _choose_directions(self, labels: _Labels) -> None:
         """Newton directions where they pay, else negative gradients. Sets: D, bias_step, newton."""
@@ -302,8 +306,9 @@ class _Block:
         labels.S, labels.A = found.scores.astype(np.float32), found.slopes.astype(np.float32)
         labels.G = found.gradient.astype(np.float32)
         labels.past[:, -1], labels.value = found.gradient_norm, found.primal
-        labels.stalled[self.n_checks[index] >= MAX_VERIFICATIONS] = 2  # leaves after its next step
-        return labels.select(~good)
+        again = (self.n_checks[index] < MAX_VERIFICATIONS) & (self.out.n_iter[index] < self.limit)
+        self._give_up(labels.select(~(good | again)))
+        return labels.select(again & ~good)
 
     def _store(self, index: Ints, weights: Double, intercept: Double, primal: Double, dual: Double) -> None:
         """Weights as stored, small ones dropped, and their bounds."""

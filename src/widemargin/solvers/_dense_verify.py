@@ -42,7 +42,8 @@ class Verified:
     @property
     def gradient_norm(self) -> Double:
         """‖∇L‖, the intercept included."""
-        return np.sqrt(np.square(self.gradient).sum(axis=1) + np.square(self.bias_gradient))
+        norm: Double = np.sqrt(np.square(self.gradient).sum(axis=1) + np.square(self.bias_gradient))
+        return norm
 
     @property
     def relative_gap(self) -> Double:
@@ -52,7 +53,7 @@ class Verified:
 
 def label_cost(task: BlockTask, j: int) -> Double:
     """y_i c_i of label j, shape (n_samples,): −0.0 for negative rows of no weight."""
-    cost = -(task.C * task.negative_factor[j]) * task.row_weight
+    cost: Double = -(task.C * task.negative_factor[j]) * task.row_weight
     rows = task.positive_rows[task.positive_indptr[j] : task.positive_indptr[j + 1]]
     cost[rows] = task.C * task.positive_factor[j] * task.row_weight[rows]
     return cost

@@ -129,7 +129,11 @@ def solve_dense_one_vs_all(
     blocks_fit = labels_per_block is None or labels_per_block >= 1
     if not (is_dense_problem(X, tol, gap_tol, memory_limit_mb) and sensible and blocks_fit) or initial is not None:
         weights = {"positive_weight": positive_weight, "negative_weight": negative_weight}
-        limits = {"callback": callback, "time_limit_s": time_limit_s, "memory_limit_mb": memory_limit_mb}
+        limits: dict[str, Any] = {
+            "callback": callback,
+            "time_limit_s": time_limit_s,
+            "memory_limit_mb": memory_limit_mb,
+        }
         rest: dict[str, Any] = {"initial": initial, "labels_per_block": labels_per_block, "gap_tol": gap_tol}
         rest |= {"fit_intercept": fit_intercept, "regularize_intercept": regularize_intercept}
         return solve_one_vs_all(X, Y, sample_weight=sample_weight, **weights, **limits, **rest, **options)
@@ -222,7 +226,9 @@ class _DenseRun(Run):
             records = list(executor.map(lambda labels: self._solve_part(task, block, labels), parts))
         return np.concatenate(records)
 
-    def _solve_part(self, task: BlockTask, block: BlockResult, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def _solve_part(
+        self, task: BlockTask, block: BlockResult, labels: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
         """Solve some labels of a round by matrix products, and those that need it by the Newton solver."""
         part = BlockResult(**{name: values[labels[0] : labels[-1] + 1] for name, values in vars(block).items()})
         part_task = select_labels(replace(task, n_threads=1), labels)
