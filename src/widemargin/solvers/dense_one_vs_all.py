@@ -8,7 +8,7 @@ counts as solved only when rule and certified gap hold over all rows in float64;
 finished by the truncated Newton solver. Sparse X, a given start and tolerances near rounding go there altogether.
 
 BLAS runs on one thread; threads work on different blocks, whose bounds are fixed, so that results do not depend on
-their number. Memory: X once more where it is float64; for each thread and label of its block 32 bytes a row and 40 a
+their number. Memory: X once more where it is float64; for each thread and label of its block 60 bytes a row and 56 a
 feature, and at most 128 MB for a Newton direction. Blocks have at most 32 labels, fewer where `memory_limit_mb` asks.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["is_dense_problem", "solve_dense_one_vs_all"]
 MAX_BLOCK = 32  # labels; 64 were 15 % faster in the products alone, but keep fewer threads busy
 MIN_TOL = 1e-6  # tighter rules are below what float32 steps can steer to; the Newton solver works in float64
 MIN_GAP_TOL = 1e-7
-BYTES_PER_ROW = 52  # of a label: float32 arrays of the steps, and float64 ones while verifying
+BYTES_PER_ROW = 60  # of a label: float32 arrays of the steps, and float64 ones while verifying
 BYTES_PER_FEATURE = 56
 
 
