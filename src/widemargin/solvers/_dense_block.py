@@ -9,7 +9,7 @@ Newton direction with the Hessian written out, followed by backtracking; the lat
 the gradient steps that seem to be left. Labels begin in the span of the mean positive row, the mean row and the
 intercept. Finished ones leave the block and are verified together in float64; what fails goes on from there.
 
-Products and steps are float32. Memory: 24 bytes a row and 24 a feature for each label; while verifying, 32 more of each.
+Products and steps are float32. Memory: 24 bytes a row and a feature for each label; while verifying, 32 more of each.
 """
 
 from __future__ import annotations
