@@ -293,3 +293,29 @@ def fill_starts_dense(
     coef: npt.NDArray[Any],
     intercept: npt.NDArray[Any],
 ) -> None: ...
+
+# --- bind_dense_one_vs_all.cpp ---
+def dense_steps(
+    loss: str,
+    use_bias: bool,
+    bias_penalty: float,
+    scores: npt.NDArray[np.float32],
+    direction_scores: npt.NDArray[np.float32],
+    step_scores: npt.NDArray[np.float32],
+    cost: npt.NDArray[np.float32],
+    inputs: _Float64,
+    slopes: npt.NDArray[np.float32],
+    out: _Float64,
+) -> None: ...
+def certify_dense(
+    loss: str,
+    bias_value: float,
+    bias_penalty: float,
+    single: bool,
+    scores: _Float64,
+    cost: _Float64,
+    intercept: _Float64,
+    slopes: _Float64,
+    dual_slopes: _Float64,
+    out: _Float64,
+) -> None: ...

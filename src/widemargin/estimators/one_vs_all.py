@@ -42,7 +42,8 @@ from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.problems.losses import get_loss
-from widemargin.solvers.fast_one_vs_all import is_fast_problem, solve_fast_one_vs_all
+from widemargin.solvers.dense_one_vs_all import is_dense_problem, solve_dense_one_vs_all
+from widemargin.solvers.fast_one_vs_all import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
 from widemargin.solvers.prune_sweep import prune_sweep
 from widemargin.solvers.result import Callback, Status
@@ -85,9 +86,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
         Where training starts; all lead to the same optimum. "auto" leaves it to the solver: sparse data with the
-        squared hinge loss are trained by the fast solver, many labels at a time; other data by Newton from "subspace",
-        the optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton
-        from there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
+        squared hinge loss, and dense data, are trained many labels at a time; other data by Newton from "subspace", the
+        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
+        there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
         (`ovap`), and the solution of a similar label (`ovap++`).
     init_params : dict or None, default=None
         Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
@@ -309,6 +310,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         newton = small or self.init != "auto"
         if not newton and is_fast_problem(X, self.loss, *limits):
             return solve_fast_one_vs_all(X, Y, **options)
+        limited = self.max_iter != DEFAULT_MAX_ITER
+        if not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, self.memory_limit_mb):
+            return solve_dense_one_vs_all(X, Y, **options)
         return solve_one_vs_all(X, Y, polish=small, init=self.init, init_params=self.init_params, **options)
 
     def _pruned_models(
