@@ -19,6 +19,7 @@
 namespace widemargin {
 
 constexpr int64_t SCAN_ROWS = 512;         // rows between two looks at the room left for emitted rows
+constexpr size_t COLUMNS_AHEAD = 16;       // how far ahead lines of the table are asked for
 constexpr int64_t COPY_LIMIT = 128 << 10;  // entries
 
 class BatchPass {
@@ -35,14 +36,21 @@ class BatchPass {
              bool with_slack = true) {
         clear(lane);
         written_[lane] = cols;
-        for (size_t k = 0; k < cols.size(); ++k) table_[static_cast<size_t>(cols[k]) * LANES + lane] = vals[k];
+        for (size_t k = 0; k < cols.size(); ++k) {
+            ask_for(cols, k + COLUMNS_AHEAD);
+            table_[static_cast<size_t>(cols[k]) * LANES + lane] = vals[k];
+        }
         bias_[lane] = bias;
         threshold_[lane] = threshold;
         allowance_[lane] = with_slack ? 1.0f : 0.0f;
     }
 
     void clear(int lane) {
-        for (uint32_t col : written_[lane]) table_[static_cast<size_t>(col) * LANES + lane] = 0;
+        const std::vector<uint32_t> &cols = written_[lane];
+        for (size_t k = 0; k < cols.size(); ++k) {
+            ask_for(cols, k + COLUMNS_AHEAD);
+            table_[static_cast<size_t>(cols[k]) * LANES + lane] = 0;
+        }
         written_[lane].clear();
         bias_[lane] = 0;
         threshold_[lane] = std::numeric_limits<float>::infinity();
@@ -79,6 +87,10 @@ class BatchPass {
     std::vector<RowEntry> copies_[LANES];
     int64_t n_emitted_[LANES] = {};
     float bias_[LANES], threshold_[LANES], allowance_[LANES] = {};
+
+    void ask_for(const std::vector<uint32_t> &cols, size_t k) const {
+        if (k < cols.size()) __builtin_prefetch(table_.get() + static_cast<size_t>(cols[k]) * LANES, 1);
+    }
 
     // Room for all of the next rows, and for their entries as long as there are fewer than COPY_LIMIT.
     void make_room(int lane, int64_t n_rows, int64_t n_entries, ScanArgs &args) {

@@ -138,17 +138,26 @@ class SparseCertificate {
     const double *exact_values(const RowView &row) const {
         return store_.exact.empty() ? nullptr : store_.exact.data() + store_.start[row.row];
     }
+    static double value(const RowView &row, const double *exact, uint32_t k) {
+        return exact == nullptr ? static_cast<double>(row.entries[k].val) : exact[k];
+    }
 
     void score_row(const RowView &row, double y, double factor, double bias) {
         const double *exact = exact_values(row);
-        double s[2] = {0, 0}, kept[2] = {0, 0};  // two chains of additions each
-        for (uint32_t k = 0; k < row.length; ++k) {
+        double even = 0, odd = 0, kept_even = 0, kept_odd = 0;  // two chains of additions each
+        auto add = [&](uint32_t k, double &all, double &kept) {
             const Pair w = w_[row.entries[k].col];
-            const double x = exact == nullptr ? static_cast<double>(row.entries[k].val) : exact[k];
-            s[k & 1] += x * w.all;
-            kept[k & 1] += x * w.kept;
+            const double x = value(row, exact, k);
+            all += x * w.all;
+            kept += x * w.kept;
+        };
+        uint32_t k = 0;
+        for (; k + 2 <= row.length; k += 2) {
+            add(k, even, kept_even);
+            add(k + 1, odd, kept_odd);
         }
-        scored_.push_back({row, y, store_.weight_of(row.row) * factor, s[0] + s[1] + bias, kept[0] + kept[1] + bias});
+        if (k < row.length) add(k, even, kept_even);
+        scored_.push_back({row, y, store_.weight_of(row.row) * factor, even + odd + bias, kept_even + kept_odd + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
@@ -272,8 +281,7 @@ class SparseCertificate {
                     count += seen_[col] == 0;
                     seen_[col] = 1;
                 }
-                u_[col] +=
-                    row.signed_alpha * (exact == nullptr ? static_cast<double>(row.view.entries[k].val) : exact[k]);
+                u_[col] += row.signed_alpha * value(row.view, exact, k);
             }
         }
         n_touched_ = count;
