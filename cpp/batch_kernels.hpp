@@ -19,6 +19,14 @@ struct SquaredHingeRows {
     }
 };
 
+// φ(m) = log(1 + e^−m): with e = e^−|m|, φ = log(1 + e) + max(0, −m), −φ' = 1 / (1 + e) where m < 0, else e / (1 + e).
+struct LogisticRows {
+    WIDEMARGIN_INLINE RowTerms at(V m, V cost) {
+        const V e = exp_negative(-magnitude(m)), inverse = 1.0f / (1.0f + e), ce = cost * inverse;
+        return {ce * blend(m < 0.0f, splat(1.0f), e), cost * (log1p_unit(e) - select(m < 0.0f, m)), ce * (e * inverse)};
+    }
+};
+
 // Copies one row into the list of rows that a lane's search looks at.
 WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane) {
     const int64_t from = i * LANES + lane;
@@ -118,6 +126,39 @@ static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
         args.bias_sum[lane] += bias_sum[lane / WIDTH][lane % WIDTH];
         args.curvature[lane] += curvature[lane / WIDTH][lane % WIDTH];
         args.largest_move[lane] = largest[lane / WIDTH][lane % WIDTH];
+    }
+}
+
+// One part of the lanes of batch_search over rows [begin, end).
+template <class Loss>
+WIDEMARGIN_INLINE void search_block(const BatchArgs &args, int part, int64_t begin, int64_t end, V *sums) {
+    const int at = part * WIDTH;
+    const V b = load(args.bias + at), t0 = load(args.theta[0] + at), t1 = load(args.theta[1] + at);
+    const V t2 = load(args.theta[2] + at), t3 = load(args.theta[3] + at);
+    for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i * LANES + at;
+        const V s = load(args.S + row), z = load(args.SZ + row), p = load(args.SP + row), w = s - b;
+        const M positive = lane_mask(args.signs[i], part);
+        const V y = sign_of(positive);
+        const RowTerms terms = Loss::at(y * (s + t0 * z + t1 * p + t2 * w + t3), cost_line(args, i, part, positive));
+        const V ry = 0.5f * terms.alpha * y, k = 0.5f * terms.curvature, kz = k * z, kp = k * p, kw = k * w;
+        sums[0] += ry * z, sums[1] += ry * p, sums[2] += ry * w, sums[3] += ry;
+        sums[4] += kz * z, sums[5] += kz * p, sums[6] += kz * w, sums[7] += kz;
+        sums[8] += kp * p, sums[9] += kp * w, sums[10] += kp;
+        sums[11] += kw * w, sums[12] += kw, sums[13] += k, sums[14] += terms.value;
+    }
+}
+
+// Adds the sums of rows [begin, end) at s + θ·(sz, sp, s − b, 1) for all lanes at once: the search of a loss to which
+// every row counts. Half of every α and φ'', so that the squared hinge would give the sums of search_sums.
+template <class Loss>
+static void batch_search(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]) {
+    for (int part = 0; part < PARTS; ++part) {
+        V acc[N_SEARCH_SUMS] = {};
+        search_block<Loss>(args, part, begin, end, acc);
+        for (int j = 0; j < N_SEARCH_SUMS; ++j) {
+            for (int k = 0; k < WIDTH; ++k) sums[j][part * WIDTH + k] += acc[j][k];
+        }
     }
 }
 

@@ -23,6 +23,8 @@
 
 #include "label_problem.hpp"
 #include "lanes.hpp"
+#include "logistic.hpp"
+#include "squared_hinge.hpp"
 #include "subspace_search.hpp"
 
 namespace widemargin {
@@ -41,6 +43,23 @@ constexpr int64_t SAMPLE_OF_ROWS = 4096;
 constexpr double DIAGONAL_SHARE = 0.15;  // of the Hessian's estimated diagonal in z; none and all take more iterations
 constexpr double NEVER = 1e300;
 
+// What the batch needs to know of a loss.
+template <class Loss>
+struct BatchLoss;
+template <>
+struct BatchLoss<SquaredHinge> {
+    static constexpr bool sparse = true;  // rows beyond the margin do not count
+    static double start_bias(double share) { return 2 * share - 1; }
+    static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
+};
+template <>
+struct BatchLoss<Logistic> {
+    static constexpr bool sparse = false;
+    static double start_bias(double share) { return std::log(share / (1 - share)); }
+    static auto gradient(const VectorKernels &kernels) { return kernels.logistic_gradient; }
+};
+
+template <class Loss = SquaredHinge>
 class BatchSubspace {
   public:
     BatchSubspace(const RowStore &store, const VectorKernels &kernels)
@@ -167,7 +186,7 @@ class BatchSubspace {
         state.iteration = 0;
         state.candidate.n_iter = 0;
         const double share = static_cast<double>(label.positives.size()) / static_cast<double>(store_.n_rows);
-        state.bias = label.has_bias ? static_cast<float>(2 * share - 1) : 0.0f;
+        state.bias = label.has_bias ? static_cast<float>(BatchLoss<Loss>::start_bias(share)) : 0.0f;
         for (uint32_t i : label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] | (1u << lane));
         args_.positive_factor[lane] = static_cast<float>(label.positive_factor);
         args_.negative_factor[lane] = static_cast<float>(label.negative_factor);
@@ -203,7 +222,7 @@ class BatchSubspace {
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
             const bool sampled = lanes_[lane].iteration < SAMPLED_SEARCHES;
-            args_.searched |= static_cast<uint32_t>(lanes_[lane].busy) << lane;
+            args_.searched |= static_cast<uint32_t>(lanes_[lane].busy && BatchLoss<Loss>::sparse) << lane;
             args_.sampled |= static_cast<uint32_t>(sampled) << lane;
             args_.bias[lane] = lanes_[lane].bias;
             args_.near[lane].count = 0;
@@ -222,7 +241,7 @@ class BatchSubspace {
         NearRows &near = args_.near[lane];
         NearBuffer &buffer = near_[lane];
         const int64_t wanted = near.count + BATCH_ROWS + LANES;
-        if (lanes_[lane].busy && wanted > buffer.capacity) {
+        if (((args_.searched >> lane) & 1) && wanted > buffer.capacity) {
             const int64_t capacity = (wanted + wanted / 2 + LANES) / LANES * LANES;
             AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
             if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
@@ -232,8 +251,19 @@ class BatchSubspace {
         near.blocks = buffer.data.get();
     }
 
+    SubspaceSearch begin_search(int lane) {
+        Lane &state = lanes_[lane];
+        const bool use[N_DIRECTIONS] = {state.busy, state.busy, state.busy && state.iteration >= SOLO_ITERATIONS,
+                                        state.busy && state.candidate.label.has_bias};
+        state.products.bias = state.bias;
+        SubspaceSearch search;
+        search.begin(state.products, use);
+        return search;
+    }
+
     // Sets: theta of every lane.
     void search() {
+        if (!BatchLoss<Loss>::sparse) return search_all_rows();
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
@@ -243,16 +273,43 @@ class BatchSubspace {
             for (int64_t k = near.count; k < rows.n; ++k) {
                 for (int array = 0; array < 4; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
             }
-            const bool use[N_DIRECTIONS] = {true, true, state.iteration >= SOLO_ITERATIONS,
-                                            state.candidate.label.has_bias};
-            state.products.bias = state.bias;
-            SubspaceSearch search;
-            search.begin(state.products, use);
+            SubspaceSearch search = begin_search(lane);
             double sums[N_SEARCH_SUMS];
             do {
                 kernels_.search_sums(rows, state.bias, search.theta(), sums);
             } while (!search.absorb(sums));
             std::copy_n(search.theta(), N_DIRECTIONS, state.theta);
+        }
+    }
+
+    // All lanes side by side; a lane that is done stands still until the last one is.
+    void search_all_rows() {
+        SubspaceSearch searches[LANES];
+        bool done[LANES];
+        int n_open = LANES;
+        for (int lane = 0; lane < LANES; ++lane) {
+            searches[lane] = begin_search(lane);
+            done[lane] = !lanes_[lane].busy;
+            n_open -= done[lane];
+        }
+        while (n_open > 0) {
+            double sums[N_SEARCH_SUMS][LANES] = {};
+            for (int lane = 0; lane < LANES; ++lane) {
+                for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = searches[lane].theta()[j];
+            }
+            for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
+                kernels_.logistic_search(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS), sums);
+            }
+            for (int lane = 0; lane < LANES; ++lane) {
+                if (done[lane]) continue;
+                double own[N_SEARCH_SUMS];
+                for (int j = 0; j < N_SEARCH_SUMS; ++j) own[j] = sums[j][lane];
+                done[lane] = searches[lane].absorb(own);
+                n_open -= done[lane];
+            }
+        }
+        for (int lane = 0; lane < LANES; ++lane) {
+            std::copy_n(searches[lane].theta(), N_DIRECTIONS, lanes_[lane].theta);
         }
     }
 
@@ -262,7 +319,7 @@ class BatchSubspace {
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            kernels_.batch_gradient(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
+            BatchLoss<Loss>::gradient(kernels_)(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
         }
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];

@@ -107,6 +107,11 @@ struct VectorKernels {
     void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in W and P, Z = (G − W) / (1 + scaling spread), G = 0, and all inner products
     void (*batch_features)(FeatureArgs &args);
+    // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
+    void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
+    void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // e = e^x, log1p = log(1 + e) for x ≤ 0, n a multiple of LANES
+    void (*exp_log1p)(int64_t n, const float *x, float *e, float *log1p);
 };
 
 }  // namespace widemargin

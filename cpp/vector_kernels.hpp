@@ -2,9 +2,11 @@
 // #pragma once. Sums of many rows are flushed from float32 to double every FLUSH_ROWS rows. Each lane and each sum is
 // computed in an order that does not depend on its neighbours.
 
+// clang-format off: each needs what comes before it
 #include "vector_basics.hpp"
-// after the basics
+#include "vector_exp.hpp"
 #include "batch_kernels.hpp"
+// clang-format on
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -122,7 +124,10 @@ inline const VectorKernels &kernels() {
                                      row_dots,
                                      batch_dots,
                                      batch_gradient<SquaredHingeRows>,
-                                     batch_features};
+                                     batch_features,
+                                     batch_search<LogisticRows>,
+                                     batch_gradient<LogisticRows>,
+                                     exp_log1p};
 #undef WIDEMARGIN_TEXT
 #undef WIDEMARGIN_TEXT_OF
     return table;
