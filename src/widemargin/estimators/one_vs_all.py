@@ -282,7 +282,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         limits = (self.tol, self.gap_tol, self.max_iter, self.memory_limit_mb)
         newton = small or initial is not None or self.init != "auto"
         if not newton and is_fast_problem(X, self.loss, *limits):
-            return solve_fast_one_vs_all(X, targets.Y, **options)
+            return solve_fast_one_vs_all(X, targets.Y, loss=self.loss, **options)
         start: dict[str, Any] = {"init": self.init, "init_params": self.init_params, "initial": initial}
         return solve_one_vs_all(X, targets.Y, loss=self.loss, polish=small, **start, **options)
 
