@@ -110,7 +110,7 @@ std::vector<float> search_subspace(ConstMatrix<float> rows, ConstVector<double> 
 }
 
 // The tables of a batch as tests give them: matrices of LANES columns, rows and columns in the order of X.
-struct TestBatch {
+struct BatchTables {
     std::vector<int64_t> start;
     AlignedArray<RowEntry> entries;
     std::vector<float> cost;
@@ -119,9 +119,9 @@ struct TestBatch {
     int64_t n_rows, n_cols;
     BatchArgs args{};
 
-    TestBatch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
-              ConstVector<float> row_cost, ConstMatrix<bool> positive, ConstMatrix<float> columns,
-              ConstMatrix<float> rows, ConstMatrix<float> lanes)
+    BatchTables(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                ConstVector<float> row_cost, ConstMatrix<bool> positive, ConstMatrix<float> columns,
+                ConstMatrix<float> rows, ConstMatrix<float> lanes)
         : start(indptr.data(), indptr.data() + indptr.shape(0)),
           entries(aligned_array<RowEntry>(static_cast<int64_t>(data.shape(0)) + PREFETCH_ENTRIES)),
           cost(row_cost.data(), row_cost.data() + row_cost.shape(0)),
@@ -161,7 +161,7 @@ struct TestBatch {
 };
 
 // Room for the near rows of every lane.
-std::vector<AlignedFloats> give_room(TestBatch &batch) {
+std::vector<AlignedFloats> give_room(BatchTables &batch) {
     std::vector<AlignedFloats> room;
     for (NearRows &near : batch.args.near) {
         room.push_back(aligned_floats((batch.n_rows / LANES + 2) * NEAR_STRIDE));
@@ -171,7 +171,7 @@ std::vector<AlignedFloats> give_room(TestBatch &batch) {
 }
 
 // Returns (lane, s, sz, sp, signed cost) of the near rows, five numbers each.
-std::vector<float> batch_dots(TestBatch &batch, uint32_t sampled, int64_t stride, OutMatrix<float> sz,
+std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stride, OutMatrix<float> sz,
                               const std::string &isa) {
     const std::vector<AlignedFloats> room = give_room(batch);
     batch.args.searched = 0xffff;
@@ -192,14 +192,14 @@ std::vector<float> batch_dots(TestBatch &batch, uint32_t sampled, int64_t stride
 }
 
 // (N_SEARCH_SUMS, LANES)
-void batch_search(TestBatch &batch, OutMatrix<double> sums, const std::string &isa) {
+void batch_search(BatchTables &batch, OutMatrix<double> sums, const std::string &isa) {
     double own[N_SEARCH_SUMS][LANES] = {};
     named_kernels(isa).logistic_search(batch.args, 0, batch.n_rows, own);
     std::copy(&own[0][0], &own[0][0] + N_SEARCH_SUMS * LANES, sums.data());
 }
 
 // The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg by lane.
-void batch_step(TestBatch &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
+void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
                 OutMatrix<float> columns, OutMatrix<float> rows, OutMatrix<double> sums, const std::string &isa) {
     const VectorKernels &kernels = named_kernels(isa);
     (loss == "logistic" ? kernels.logistic_gradient : kernels.batch_gradient)(batch.args, 0, batch.n_rows);
@@ -292,9 +292,10 @@ void bind_kernels(nb::module_ &module) {
                nb::arg("use").noconvert(), nb::arg("isa"),
                "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (8,): zz, zp, zw, pp, pw, "
                "ww,\nbias, bias_penalty; use (4,). Returns theta (4,).");
-    nb::class_<TestBatch>(module, "TestBatch",
-                          "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
-                          "S, SZ, SP;\nlanes (10, 16): bias, 4 theta, positive and negative factor, 3 reaches.")
+    nb::class_<BatchTables>(
+        module, "BatchTables",
+        "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
+        "S, SZ, SP;\nlanes (10, 16): bias, 4 theta, positive and negative factor, 3 reaches.")
         .def(nb::init<ConstVector<float>, ConstVector<int32_t>, ConstVector<int32_t>, ConstVector<float>,
                       ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>>(),
              nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
