@@ -14,7 +14,8 @@
 // Measured on debian-tags (AVX2, 205 labels in batches, 14.7 iterations each before): this point −4 % iterations, the
 // scaling −4 % (at four times the strength none); a row's own reach and samples in the first searches −20 % time a dot
 // pass, −60 % a search. Lost: loose batches finished on working sets (+30 % time); the gradient by columns (no row is
-// skipped: as slow); sums in half lines where only half the lanes are active (no gain: the passes wait for the cache);
+// skipped: as slow); sums in half lines where only half the lanes are active, z in bfloat16 (both no gain, at the same
+// iterations: the passes wait for rows from the cache, and for the copies of near rows);
 // the best scale of the dual point (the search already has g·w = 0: gain below 1e-6).
 #pragma once
 

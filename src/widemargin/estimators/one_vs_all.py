@@ -72,8 +72,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
         Where training starts; all lead to the same optimum. "auto" leaves it to the solver: sparse data are trained by
         the fast solver, many labels at a time; other data by Newton from "subspace", the optimum in the span of the
-        mean positive row, the mean row and the intercept. A named start asks for Newton from there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
-        (`ovap`), and the solution of a similar label (`ovap++`).
+        mean positive row, the mean row and the intercept. A named start asks for Newton from there: zero weights, an
+        intercept of −lam, mean-separating, the solution for a label without positives (`ovap`), and the solution of a
+        similar label (`ovap++`).
     init_params : dict or None, default=None
         Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
         loss) and `strict` (False, of "ovap" and "ovap++").
