@@ -15,8 +15,8 @@
 // scaling −4 % (at four times the strength none); a row's own reach and samples in the first searches −20 % time a dot
 // pass, −60 % a search. Lost: loose batches finished on working sets (+30 % time); the gradient by columns (no row is
 // skipped: as slow); sums in half lines where only half the lanes are active, z in bfloat16 (both no gain, at the same
-// iterations: the passes wait for rows from the cache, and for the copies of near rows);
-// the best scale of the dual point (the search already has g·w = 0: gain below 1e-6).
+// iterations: the passes wait for rows from the cache, and for the copies of near rows); the best scale of the dual
+// point (the search already has g·w = 0: gain below 1e-6).
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "batch_loss.hpp"
 #include "label_problem.hpp"
 #include "lanes.hpp"
-#include "logistic.hpp"
-#include "squared_hinge.hpp"
 #include "subspace_search.hpp"
 
 namespace widemargin {
@@ -45,22 +44,6 @@ constexpr int SAMPLED_SEARCHES = 2;  // the first two need no accuracy: all posi
 constexpr int64_t SAMPLE_OF_ROWS = 4096;
 constexpr double DIAGONAL_SHARE = 0.15;  // of the Hessian's estimated diagonal in z; none and all take more iterations
 constexpr double NEVER = 1e300;
-
-// What the batch needs to know of a loss.
-template <class Loss>
-struct BatchLoss;
-template <>
-struct BatchLoss<SquaredHinge> {
-    static constexpr bool sparse = true;  // rows beyond the margin do not count
-    static double start_bias(double share) { return 2 * share - 1; }
-    static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
-};
-template <>
-struct BatchLoss<Logistic> {
-    static constexpr bool sparse = false;
-    static double start_bias(double share) { return std::log(share / (1 - share)); }
-    static auto gradient(const VectorKernels &kernels) { return kernels.logistic_gradient; }
-};
 
 template <class Loss = SquaredHinge>
 class BatchSubspace {
