@@ -2,13 +2,13 @@
 
 Goal: no label of the model breaks the stopping rule
 
-    ‖∇L(w, b)‖ ≤ tol · max(1, min(P, N)) / n · ‖∇L(0)‖,      L = ½‖w‖² + Σ_i max(0, 1 − y_i (w·x_i + b))²
+    ‖∇L(w, b)‖ ≤ tol · max(1, min(P, N)) / n · ‖∇L(0)‖,      L = ½‖w‖² + Σ_i φ(y_i (w·x_i + b)),
 
-and the solver's bounds bracket the optimum. Prints the largest ratio of both sides, the number of labels that break the
-rule, the certified gaps, and how far the reported objectives are from recomputed ones. With --reference the truncated
-Newton solver from mean-separating weights solves the same labels at the same tolerance, and once more far beyond it:
-the mean objective may be at most 1e-4 worse than its, and the optimum must lie between the bounds. Ends with status 1
-on any break.
+φ(m) = max(0, 1 − m)² or, with `--loss logistic`, log(1 + e^−m), and the solver's bounds bracket the optimum. Prints the
+largest ratio of both sides, the number of labels that break the rule, the certified gaps, and how far the reported
+objectives are from recomputed ones. With --reference the truncated Newton solver from mean-separating weights solves
+the same labels at the same tolerance, and once more far beyond it: the mean objective may be at most 1e-4 worse than
+its, and the optimum must lie between the bounds. Ends with status 1 on any break.
 
     WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py debian-tags --tol 1e-3
     WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py yso-finna-en --labels 400 --reference
@@ -67,7 +67,15 @@ def stack(columns, values, width):
     return matrix
 
 
-def recompute(X, Y, coef, intercept, tol):
+def loss_and_slope(m, loss):
+    """φ and −φ' at margins m."""
+    if loss == "logistic":
+        return np.logaddexp(0.0, -m), 0.5 * (1.0 - np.tanh(0.5 * m))
+    short_of = np.maximum(0.0, 1.0 - m)
+    return np.square(short_of), 2 * short_of
+
+
+def recompute(X, Y, coef, intercept, tol, loss):
     """‖∇L‖ over what the rule allows, and L, of every label. Shapes (n_labels,)."""
     X, XT, Y = X.astype(np.float64), X.T.tocsr().astype(np.float64), sp.csc_array(Y)
     n, n_labels = X.shape[0], Y.shape[1]
@@ -76,24 +84,25 @@ def recompute(X, Y, coef, intercept, tol):
         block = slice(first, min(first + BLOCK, n_labels))
         y = 2.0 * Y[:, block].toarray() - 1.0
         w = sp.csr_array(coef[block]).toarray().astype(np.float64)
-        losses = np.maximum(0.0, 1.0 - y * (X @ w.T + intercept[block].astype(np.float64)))
-        gradient = w.T - 2 * (XT @ (y * losses))
-        norm = np.sqrt(np.square(gradient).sum(axis=0) + (2 * (y * losses).sum(axis=0)) ** 2)
-        at_zero = np.sqrt(np.square(2 * (XT @ y)).sum(axis=0) + (2 * y.sum(axis=0)) ** 2)
+        losses, slopes = loss_and_slope(y * (X @ w.T + intercept[block].astype(np.float64)), loss)
+        gradient = w.T - XT @ (y * slopes)
+        norm = np.sqrt(np.square(gradient).sum(axis=0) + (y * slopes).sum(axis=0) ** 2)
+        _, slopes = loss_and_slope(np.zeros_like(y), loss)
+        at_zero = np.sqrt(np.square(XT @ (y * slopes)).sum(axis=0) + (y * slopes).sum(axis=0) ** 2)
         positives = (y > 0).sum(axis=0)
         allowed = tol * np.maximum(1, np.minimum(positives, n - positives)) / n * at_zero
         ratios[block] = norm / allowed
-        objectives[block] = 0.5 * np.square(w).sum(axis=1) + np.square(losses).sum(axis=0)
+        objectives[block] = 0.5 * np.square(w).sum(axis=1) + losses.sum(axis=0)
     return ratios, objectives
 
 
-def compare_with_reference(X, Y, result, objectives, tol):
+def compare_with_reference(X, Y, result, objectives, tol, loss):
     """Print the differences from the truncated Newton solver; return the number of broken promises."""
     from widemargin.solvers.one_vs_all import solve_one_vs_all
 
-    newton = solve_one_vs_all(X, Y, tol=tol, gap_tol=None, init="msi")
-    best = solve_one_vs_all(X, Y, initial=(newton.coef, newton.intercept), **OPTIMUM)
-    _, reference = recompute(X, Y, newton.coef, newton.intercept, tol)
+    newton = solve_one_vs_all(X, Y, tol=tol, gap_tol=None, init="msi", loss=loss)
+    best = solve_one_vs_all(X, Y, initial=(newton.coef, newton.intercept), loss=loss, **OPTIMUM)
+    _, reference = recompute(X, Y, newton.coef, newton.intercept, tol, loss)
     optimum = best.primal_by_label
     difference = objectives.mean() / reference.mean() - 1
     outside = (result.dual_by_label > optimum * (1 + 1e-12)) | (result.primal_by_label < best.dual_by_label)
@@ -113,6 +122,7 @@ def main():
     parser.add_argument("--gap-tol", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--reference", action="store_true", help="compare with the truncated Newton solver as well")
+    parser.add_argument("--loss", choices=["squared_hinge", "logistic"], default="squared_hinge")
     arguments = parser.parse_args()
     from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
 
@@ -121,10 +131,16 @@ def main():
         Y = sp.csr_array(sp.csc_array(Y)[:, np.linspace(0, Y.shape[1] - 1, arguments.labels).astype(int)])
     started = time.process_time()
     result = solve_fast_one_vs_all(
-        X, Y, tol=arguments.tol, gap_tol=arguments.gap_tol, prune=1e-30, n_threads=arguments.threads
+        X,
+        Y,
+        loss=arguments.loss,
+        tol=arguments.tol,
+        gap_tol=arguments.gap_tol,
+        prune=1e-30,
+        n_threads=arguments.threads,
     )
     cpu_s = time.process_time() - started
-    ratios, objectives = recompute(X, Y, result.coef, result.intercept, arguments.tol)
+    ratios, objectives = recompute(X, Y, result.coef, result.intercept, arguments.tol, arguments.loss)
     gaps = (result.primal_by_label - result.dual_by_label) / np.maximum(result.primal_by_label, 1e-300)
     error = np.abs(objectives - result.primal_by_label) / np.maximum(objectives, 1e-300)
     broken = int((ratios > 1).sum() + (gaps > arguments.gap_tol).sum())
@@ -135,7 +151,7 @@ def main():
     print(f"certified relative gap: mean {gaps.mean():.2e}, largest {gaps.max():.2e}")
     print(f"reported objective: largest relative error {error.max():.1e}")
     if arguments.reference:
-        broken += compare_with_reference(X, Y, result, objectives, arguments.tol)
+        broken += compare_with_reference(X, Y, result, objectives, arguments.tol, arguments.loss)
     sys.exit(1 if broken or error.max() > 1e-9 else 0)
 
 

@@ -14,6 +14,7 @@ namespace widemargin {
 
 constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
 constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
+constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, as lanes without slack multiply it by 0
 constexpr double USUAL_SIZE = 64;         // of scores, for the rounding bound; larger ones are allowed for later
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double LARGEST_START_BIAS = -1.03;
@@ -74,7 +75,7 @@ inline void set_slack(FastShared &shared) {
     for (int64_t i = 0; i < store.n_rows; ++i) {
         const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
         const double slack = NORM_SLACK * (pruning + store.rounding_bound(i, USUAL_SIZE));
-        shared.slack[i] = pruning > SLACK_CAP ? std::numeric_limits<float>::infinity() : static_cast<float>(slack);
+        shared.slack[i] = pruning > SLACK_CAP ? ALWAYS_EMITTED : static_cast<float>(slack);
     }
 }
 

@@ -73,31 +73,41 @@ struct NearRows {
     }
 };
 
-// One iteration of up to 16 labels over all rows; tables are (rows or columns) × LANES.
+// One iteration of up to 16 labels over all rows; tables are (rows or columns) × LANES. A lane without a label has
+// factors of zero.
 struct BatchArgs {
     const RowEntry *entries;
     const int64_t *start;
     const float *cost;      // (n_rows,)
     const uint16_t *signs;  // (n_rows,) bit = lane's label is positive
     const float *Z;         // directions, by column
-    float *G;               // Σ 2 c y m x, by column
+    float *G;               // Σ −c φ'(m) y x, by column
     float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
-    uint32_t lanes;         // bit = lane is busy
+    int64_t sample_stride;  // every so many rows one is of the sample
+    uint32_t searched;      // bit = rows near the margin are listed in `near`
+    uint32_t sampled;       // bit = of the negatives only those of the sample are
     alignas(LINE_BYTES) float bias[LANES];
     alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float positive_factor[LANES];
     alignas(LINE_BYTES) float negative_factor[LANES];
-    alignas(LINE_BYTES) float reach[LANES];         // rows with 1 − y s > −reach go to the search
-    alignas(LINE_BYTES) float largest_move[LANES];  // of any score, in the last step
-    NearRows near[LANES];                           // with room for end − begin more rows
-    double loss[LANES], bias_sum[LANES];            // Σ c m², Σ 2 c y m
+    alignas(LINE_BYTES) float search_factor[LANES];  // of negatives in `near`
+    // Rows with 1 − y s > −(reach + reach_z |sz| + reach_p |sp|) are near.
+    alignas(LINE_BYTES) float reach[LANES];
+    alignas(LINE_BYTES) float reach_z[LANES];
+    alignas(LINE_BYTES) float reach_p[LANES];
+    alignas(LINE_BYTES) float largest_move[LANES];          // of any score, in the last step
+    NearRows near[LANES];                                   // with room for end − begin more rows
+    double loss[LANES], bias_sum[LANES], curvature[LANES];  // Σ c φ, Σ −c φ' y, Σ c φ''
 };
 
 struct FeatureArgs {
     int64_t n_cols;
+    const float *spread;  // (n_cols,) see `direction` in batch_subspace.hpp
     float *W, *P, *Z, *G;
     alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float scaling[LANES];
     double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
+    double gg[LANES];  // ‖G − W‖²
 };
 
 struct VectorKernels {
@@ -115,10 +125,15 @@ struct VectorKernels {
     void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
     void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
-    // the step θ in S and SP, then G += X' (2 c y m), for rows [begin, end)
+    // the step θ in S and SP, then G += X' (−c φ' y), for rows [begin, end)
     void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
-    // the step θ in W and P, Z = G − W, G = 0, and all inner products
+    // the step θ in W and P, Z = (G − W) / (1 + scaling spread), G = 0, and all inner products
     void (*batch_features)(FeatureArgs &args);
+    // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
+    void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
+    void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // e = e^x, log1p = log(1 + e) for x ≤ 0, n a multiple of LANES
+    void (*exp_log1p)(int64_t n, const float *x, float *e, float *log1p);
 };
 
 }  // namespace widemargin

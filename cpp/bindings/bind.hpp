@@ -20,6 +20,7 @@ using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+void bind_batch(nb::module_ &module);
 void bind_cpu(nb::module_ &module);
 void bind_top_k(nb::module_ &module);
 void bind_text(nb::module_ &module);

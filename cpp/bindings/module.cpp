@@ -3,6 +3,7 @@
 
 NB_MODULE(_core, module) {
     module.doc() = "The C++ core of widemargin. Inputs are checked by the Python layer above; kernels trust them.";
+    widemargin::bind_batch(module);
     widemargin::bind_cpu(module);
     widemargin::bind_top_k(module);
     widemargin::bind_text(module);

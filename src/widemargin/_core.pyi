@@ -76,6 +76,91 @@ def format_rows(
     base: int,
 ) -> bytes: ...
 
+# --- bind_batch.cpp ---
+class _BatchLogistic:
+    def __init__(
+        self,
+        *,
+        data: npt.NDArray[Any],
+        indices: npt.NDArray[Any],
+        indptr: npt.NDArray[Any],
+        n_features: int,
+        row_weight: npt.NDArray[np.float64],
+        C: float,
+        bias_value: float,
+        bias_penalty: float,
+        tol: float,
+        gap_tol: float,
+        prune: float,
+        max_iter: int,
+        n_threads: int,
+    ) -> None: ...
+    def solve(
+        self,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+        coef: npt.NDArray[Any],
+        intercept: npt.NDArray[Any],
+        bounds: npt.NDArray[np.float64],
+        n_iter: npt.NDArray[np.int64],
+        converged: npt.NDArray[np.uint8],
+    ) -> None: ...
+
+class BatchLogisticF32I32(_BatchLogistic): ...
+class BatchLogisticF32I64(_BatchLogistic): ...
+class BatchLogisticF64I32(_BatchLogistic): ...
+class BatchLogisticF64I64(_BatchLogistic): ...
+
+class BatchTables:
+    def __init__(
+        self,
+        data: npt.NDArray[np.float32],
+        indices: npt.NDArray[np.int32],
+        indptr: npt.NDArray[np.int32],
+        cost: npt.NDArray[np.float32],
+        positive: npt.NDArray[np.bool_],
+        columns: npt.NDArray[np.float32],
+        rows: npt.NDArray[np.float32],
+        lanes: npt.NDArray[np.float32],
+    ) -> None: ...
+    def dots(self, sampled: int, stride: int, sz: npt.NDArray[np.float32], isa: str) -> list[float]: ...
+    def search(self, sums: npt.NDArray[np.float64], isa: str) -> None: ...
+    def step(
+        self,
+        loss: str,
+        spread: npt.NDArray[np.float32],
+        scaling: npt.NDArray[np.float32],
+        columns: npt.NDArray[np.float32],
+        rows: npt.NDArray[np.float32],
+        sums: npt.NDArray[np.float64],
+        isa: str,
+    ) -> None: ...
+
+def exp_log1p(
+    x: npt.NDArray[np.float32], e: npt.NDArray[np.float32], log1p: npt.NDArray[np.float32], isa: str
+) -> None: ...
+def search_subspace(
+    rows: npt.NDArray[np.float32], products: npt.NDArray[np.float64], use: npt.NDArray[np.bool_], isa: str
+) -> list[float]: ...
+def solve_batch(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    positive_rows: npt.NDArray[np.int64],
+    positive_indptr: npt.NDArray[np.int64],
+    row_weight: npt.NDArray[np.float64],
+    loss: str,
+    bias_penalty: float,
+    tol: float,
+    gap_tol: float,
+    coef: npt.NDArray[np.float32],
+    intercept: npt.NDArray[np.float64],
+    n_iter: npt.NDArray[np.int64],
+    isa: str,
+) -> int: ...
+
 # --- bind_fast_one_vs_all.cpp ---
 class _FastOneVsAll:
     def __init__(

@@ -85,11 +85,11 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
-        Where training starts; all lead to the same optimum. "auto" leaves it to the solver: sparse data with the
-        squared hinge loss, and dense data, are trained many labels at a time; other data by Newton from "subspace", the
-        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
-        there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
-        (`ovap`), and the solution of a similar label (`ovap++`).
+        Where training starts; all lead to the same optimum. "auto" leaves it to the solver: large data are trained many
+        labels at a time, small ones and those with an iteration limit by Newton from "subspace", the optimum in the
+        span of the mean positive row, the mean row and the intercept. A named start asks for Newton from there: zero
+        weights, an intercept of −lam, mean-separating, the solution for a label without positives (`ovap`), and the
+        solution of a similar label (`ovap++`).
     init_params : dict or None, default=None
         Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
         loss) and `strict` (False, of "ovap" and "ovap++").

@@ -3,11 +3,12 @@
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²
 
 The same problems, the same stopping rule and the same result as `solve_one_vs_all`, for sparse X and the squared
-hinge. Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check;
-frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified
-gap hold over all rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems
-(dense X, another loss, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`. Labels with a given
-start skip the first proposal: a pass with their old weights finds the rows near the margin.
+hinge; the logistic loss has its own run, see `batched_logistic`. Rare labels are solved on working sets that passes
+over all rows, 16 labels at a time, propose and check; frequent labels by a subspace search over all rows, 16 at a time.
+A label counts as solved only when rule and certified gap hold over all rows in float64; what float32 cannot reach is
+finished by the truncated Newton solver. Labels with a given start skip the first proposal: a pass with their old
+weights finds the rows near the margin. Other problems (dense X, an iteration limit, tolerances near rounding, a given
+start with the logistic loss) go to `solve_one_vs_all`.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 the model, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and at most 16 MB for
@@ -25,10 +26,11 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
-from widemargin.reference.one_vs_all import BOUND_COLUMNS
+from widemargin.reference.one_vs_all import BOUND_COLUMNS, BlockTask
 from widemargin.solvers._one_vs_all_history import frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs, checked_initial, prepare_inputs
 from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
+from widemargin.solvers.batched_logistic import BatchedLogisticRun
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Callback, History, Progress, Status
 
@@ -40,6 +42,7 @@ MAX_GROWTH = 8.0  # of a block over the one before
 MIN_TOL = 1e-6  # tighter rules are below what float32 passes can steer to; the Newton solver works in float64
 MIN_GAP_TOL = 1e-7
 DEFAULT_MAX_ITER = 1000
+FAST_LOSSES = ("squared_hinge", "logistic")
 WORK_BYTES_PER_FEATURE = 410  # of a thread, at most: both paths, see the module's description
 WORK_BYTES_PER_ROW = 208
 
@@ -133,17 +136,19 @@ def solve_fast_one_vs_all(
         "n_threads": n_threads,
     }
     fast = is_fast_problem(X, loss, tol, gap_tol, max_iter, memory_limit_mb)
-    if not fast or not _sensible(options):
+    if not fast or (initial is not None and loss != "squared_hinge") or not _sensible(options):
         rest: dict[str, Any] = {"callback": callback, "time_limit_s": time_limit_s, "initial": initial, "loss": loss}
         weights = {"positive_weight": positive_weight, "negative_weight": negative_weight}
         rest |= weights | {"labels_per_block": labels_per_block, "memory_limit_mb": memory_limit_mb}
         return solve_one_vs_all(X, Y, sample_weight=sample_weight, **options, **rest)
     inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
+    if loss == "logistic":
+        run = BatchedLogisticRun(inputs, _block_task(inputs, options, loss), memory_limit_mb)
+        return run.solve(callback, time_limit_s, labels_per_block, memory_limit_mb)
     n_rows, n_features = inputs.X.shape
     thread_bytes = WORK_BYTES_PER_FEATURE * n_features + WORK_BYTES_PER_ROW * n_rows
     options["n_threads"] = max(1, min(n_threads, int(memory_limit_mb * 2**20 / max(1, thread_bytes))))
-    run = _Run(inputs, options, _start_arrays(initial, inputs))
-    return run.solve(callback, time_limit_s, labels_per_block)
+    return _Run(inputs, options, _start_arrays(initial, inputs)).solve(callback, time_limit_s, labels_per_block)
 
 
 def is_fast_problem(
@@ -169,7 +174,7 @@ def is_fast_problem(
     >>> is_fast_problem(np.eye(3), "squared_hinge", 0.01, 1e-3, 1000, 1024.0)
     False
     """
-    if not sp.issparse(X) or loss != "squared_hinge" or max_iter != DEFAULT_MAX_ITER:
+    if not sp.issparse(X) or loss not in FAST_LOSSES or max_iter != DEFAULT_MAX_ITER:
         return False
     # (column, value) pairs of 8 bytes and, for float64, the exact values beside them.
     copy_bytes = X.nnz * (8 + (8 if X.dtype == np.float64 else 0))
@@ -197,6 +202,27 @@ def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArr
         "indptr": coef.indptr.astype(np.int64, copy=False),
         "intercept": intercept.astype(np.float32, copy=False),
     }
+
+
+def _block_task(inputs: OneVsAllInputs, options: dict[str, Any], loss: str) -> BlockTask:
+    """The labels and options in the words of the Newton solver."""
+    free = options["fit_intercept"] and not options["regularize_intercept"]
+    return BlockTask(
+        inputs.positive_rows,
+        inputs.positive_indptr,
+        inputs.row_weight,
+        inputs.positive_factor,
+        inputs.negative_factor,
+        loss=loss,
+        C=float(options["C"]),
+        bias_value=1.0 if options["fit_intercept"] else 0.0,
+        bias_penalty=0.0 if free else 1.0,
+        tol=float(options["tol"]),
+        gap_tol=np.inf if options["gap_tol"] is None else float(options["gap_tol"]),
+        prune=float(options["prune"]),
+        max_iter=int(options["max_iter"]),
+        n_threads=int(options["n_threads"]),
+    )
 
 
 def _append(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:

@@ -1,0 +1,264 @@
+"""Kernels of the batched subspace search against their NumPy twins, and the twins against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from widemargin import _core
+from widemargin.reference.batch_subspace import (
+    DIAGONAL_SHARE,
+    BatchStep,
+    batch_step,
+    feature_spread,
+    near_rows,
+    solve_by_subspace,
+)
+from widemargin.reference.binary_certificate import dual_bound
+from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
+from widemargin.reference.losses import Logistic, SquaredHinge
+from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
+from widemargin.reference.vector_exp import exp_negative, log1p_unit
+
+ISAS = ["baseline", _core.detect_instruction_set()]
+LANES = 16
+LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
+UPPER = np.triu_indices(4)
+
+
+def random_rows(rng, n_rows=60, n_features=20, density=0.25):
+    """Sparse float32 rows of unit length, some of them empty."""
+    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
+    norms = np.sqrt(X.multiply(X).sum(axis=1))
+    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
+    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
+    return sp.csr_array(X.astype(np.float32))
+
+
+def arrays(X):
+    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exponentials_are_right_to_three_units_in_the_seventh_digit(isa):
+    x = np.concatenate([-np.logspace(-8, np.log10(87), 40_000), [0.0]]).astype(np.float32)
+    e, log1p = np.empty_like(x), np.empty_like(x)
+    _core.exp_log1p(x, e, log1p, isa)
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs(e / exact - 1).max() < 3e-7
+    assert np.abs(log1p / np.log1p(e.astype(np.float64)) - 1).max() < 3e-7
+    np.testing.assert_allclose(e, exp_negative(x), rtol=3e-7)
+    np.testing.assert_allclose(log1p, log1p_unit(e), rtol=3e-7)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exponents_far_below_stay_finite(isa):
+    x = np.array([-1e4, -88.0, -np.inf], dtype=np.float32)
+    e, log1p = np.empty_like(x), np.empty_like(x)
+    _core.exp_log1p(x, e, log1p, isa)
+    assert (e < 2e-38).all()
+    np.testing.assert_array_equal(e, exp_negative(x))
+    np.testing.assert_allclose(log1p, e, rtol=1e-6)
+
+
+def random_search(rng, loss, n_rows=50):
+    """Rows of a search whose directions have the products they should have."""
+    y = np.where(rng.random(n_rows) < 0.3, 1.0, -1.0)
+    X, vectors, bias = rng.normal(size=(n_rows, 6)), rng.normal(size=(3, 6)), float(rng.normal())
+    s = X @ vectors[2] + bias
+    rows = SearchRows(loss, y, rng.uniform(0.5, 2.0, n_rows), s, X @ vectors[0], X @ vectors[1], bias)
+    return rows, vectors
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("bias_penalty", [0.0, 1.0])
+def test_the_search_finds_the_minimum_of_the_subspace(name, bias_penalty):
+    rng = np.random.default_rng(1)
+    rows, (z, p, w) = random_search(rng, LOSSES[name])
+
+    def value(theta):
+        moved = w + theta[0] * z + theta[1] * p + theta[2] * w
+        m = rows.y * (rows.s + theta @ rows.directions())
+        penalty = 0.5 * moved @ moved + 0.5 * bias_penalty * (rows.bias + theta[3]) ** 2
+        return penalty + rows.c @ LOSSES[name].value(m)
+
+    vectors = np.stack([z, p, w])
+    theta = minimize_in_subspace(rows, vectors @ vectors.T, bias_penalty, np.ones(4, dtype=bool))
+    best = minimize(value, np.zeros(4), method="BFGS", options={"gtol": 1e-10})
+    assert value(theta) - best.fun < 0.01 * (value(np.zeros(4)) - best.fun)
+
+
+def test_half_the_sums_are_the_derivatives_of_the_loss():
+    rng = np.random.default_rng(2)
+    rows, _ = random_search(rng, Logistic())
+    theta, h = 0.3 * rng.normal(size=4), 1e-5
+    descent, curvature, _ = search_sums(rows, theta)
+    for j, step in enumerate(h * np.eye(4)):
+        ahead, behind = search_sums(rows, theta + step), search_sums(rows, theta - step)
+        assert -2 * descent[j] == pytest.approx((ahead[2] - behind[2]) / (2 * h), rel=1e-6)
+        np.testing.assert_allclose(-curvature[j], (ahead[0] - behind[0]) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 70), use=st.tuples(*4 * [st.booleans()]))
+def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
+    rng = np.random.default_rng(seed)
+    rows, vectors = random_search(rng, SquaredHinge(), n_rows)
+    products, use = vectors @ vectors.T, np.array(use)
+    expected = minimize_in_subspace(rows, products, 0.0, use)
+    table = np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]).astype(np.float32)
+    numbers = np.append(products[UPPER[0][[0, 1, 2, 4, 5, 7]], UPPER[1][[0, 1, 2, 4, 5, 7]]], [rows.bias, 0.0])
+    theta = np.array(_core.search_subspace(table, numbers, use, isa))
+    assert (theta[~use] == 0).all()
+
+    def value(theta):
+        moved = vectors[2] + theta[:3] @ vectors
+        return 0.5 * moved @ moved + search_sums(rows, theta)[2]
+
+    # Rounding may decide whether one more Newton step is taken: the values agree to what a step more would gain.
+    start = value(np.zeros(4))
+    assert value(theta) <= value(expected) + 0.01 * (start - value(expected)) + 1e-4 * start
+
+
+def random_batch(rng, loss, n_rows=60):
+    """Tables of 16 lanes, as the kernels take them, and each lane as its twin takes it."""
+    X = random_rows(rng, n_rows)
+    n_features = X.shape[1]
+    cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
+    positive = rng.random((n_rows, LANES)) < 0.3
+    W, P, Z = (rng.normal(size=(n_features, LANES)).astype(np.float32) for _ in range(3))
+    lanes = np.zeros((10, LANES), dtype=np.float32)
+    lanes[0] = rng.normal(size=LANES)  # bias
+    lanes[1:5] = 0.3 * rng.normal(size=(4, LANES))
+    lanes[5:7] = rng.uniform(0.5, 2.0, (2, LANES))
+    lanes[7:] = 0.2 * rng.random((3, LANES))
+    S, SZ, SP = (X @ W + lanes[0]).astype(np.float32), (X @ Z).astype(np.float32), (X @ P).astype(np.float32)
+    tables = (np.concatenate([W, P, Z]), np.concatenate([S, SZ, SP]))
+    factor = np.where(positive, lanes[5], lanes[6]) * cost[:, None]
+    problems = [
+        BinaryProblem(X.astype(np.float64), np.where(y, 1.0, -1.0), c.astype(np.float64), LOSSES[loss], 1.0, 0.0)
+        for y, c in zip(positive.T, factor.T, strict=True)
+    ]
+    batch = _core.BatchTables(*arrays(X), cost, positive, *tables, lanes)
+    return batch, problems, (W, P, Z), (S, SZ, SP), lanes
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 600))
+def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
+    rng = np.random.default_rng(seed)
+    batch, problems, (_, _, Z), (S, _, SP), lanes = random_batch(rng, "squared_hinge", n_rows)
+    sz = np.empty_like(S)
+    near = np.array(batch.dots(0, 1, sz, isa)).reshape(-1, 5)
+    np.testing.assert_allclose(sz, problems[0].X @ Z, atol=1e-5)
+    for lane, problem in enumerate(problems):
+        mine, s, step_scores = near[near[:, 0] == lane], S[:, lane], SP[:, lane]
+        reach = lanes[7:, lane]
+        expected = near_rows(problem.y, s, sz[:, lane], step_scores, reach)
+        # Rounding may decide about rows at the edge.
+        edge = near_rows(problem.y, s, sz[:, lane], step_scores, reach + np.array([1e-5, 0, 0]))
+        sure = near_rows(problem.y, s, sz[:, lane], step_scores, reach - np.array([1e-5, 0, 0]))
+        assert sure.sum() <= len(mine) <= edge.sum()
+        if len(mine) == expected.sum():
+            np.testing.assert_array_equal(mine[:, 1], s[expected])
+            np.testing.assert_array_equal(mine[:, 2], sz[expected, lane])
+            np.testing.assert_array_equal(mine[:, 3], step_scores[expected])
+            np.testing.assert_allclose(mine[:, 4], (problem.y * problem.c)[expected], rtol=1e-6)
+
+
+def test_a_sampled_lane_keeps_all_positives_and_every_fifth_row():
+    rng = np.random.default_rng(3)
+    batch, problems, _, (S, _, SP), lanes = random_batch(rng, "squared_hinge", 1100)
+    sz = np.empty_like(S)
+    everything = np.array(batch.dots(0, 1, sz, ISAS[-1])).reshape(-1, 5)
+    near = np.array(batch.dots(1 << 4, 5, sz, ISAS[-1])).reshape(-1, 5)
+    for lane in (3, 5):
+        np.testing.assert_array_equal(near[near[:, 0] == lane], everything[everything[:, 0] == lane])
+    y = problems[4].y
+    rows = np.flatnonzero(near_rows(y, S[:, 4], sz[:, 4], SP[:, 4], lanes[7:, 4]))
+    full = everything[everything[:, 0] == 4]
+    assert len(rows) == len(full)
+    np.testing.assert_array_equal(near[near[:, 0] == 4], full[(y[rows] > 0) | (rows % 5 == 0)])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_a_step_of_all_lanes_equals_a_step_of_each(isa, loss):
+    rng = np.random.default_rng(4)
+    batch, problems, (W, P, Z), (S, SZ, SP), lanes = random_batch(rng, loss)
+    spread = feature_spread(problems[0])
+    expected = []
+    for k, problem in enumerate(problems):
+        old = BatchStep(W[:, k], P[:, k], Z[:, k], S[:, k], SP[:, k], 0.0, 0.0, 0.0, 0.0)
+        expected.append(batch_step(problem, old, SZ[:, k], float(lanes[0, k]), lanes[1:5, k], spread))
+    totals = np.array([problem.c.sum() for problem in problems])
+    scaling = DIAGONAL_SHARE * np.array([lane.curvature for lane in expected]) / totals
+    columns, rows = np.empty((3 * len(W), LANES), np.float32), np.empty((3 * len(S), LANES), np.float32)
+    sums = np.empty((10, LANES))
+    batch.step(loss, spread.astype(np.float32), scaling.astype(np.float32), columns, rows, sums, isa)
+    for k, lane in enumerate(expected):
+        np.testing.assert_allclose(columns[:, k], np.concatenate([lane.w, lane.p, lane.z]), atol=2e-4)
+        np.testing.assert_allclose(rows[: len(S), k], lane.s, atol=2e-5)
+        np.testing.assert_allclose(rows[2 * len(S) :, k], lane.sp, atol=2e-5)
+        vectors = np.stack([lane.z, lane.p, lane.w])
+        products = vectors @ vectors.T
+        numbers = [lane.loss, lane.bias_sum, lane.curvature, *products[np.triu_indices(3)], lane.gg]
+        np.testing.assert_allclose(sums[:, k], numbers, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sums_of_the_logistic_search_are_those_of_each_lane(isa):
+    rng = np.random.default_rng(5)
+    batch, problems, _, (S, SZ, SP), lanes = random_batch(rng, "logistic")
+    sums = np.empty((15, LANES))
+    batch.search(sums, isa)
+    for k, problem in enumerate(problems):
+        rows = SearchRows(problem.loss, problem.y, problem.c, S[:, k], SZ[:, k], SP[:, k], float(lanes[0, k]))
+        descent, curvature, loss = search_sums(rows, lanes[1:5, k].astype(np.float64))
+        np.testing.assert_allclose(sums[:, k], [*descent, *curvature[UPPER], loss], rtol=1e-4, atol=1e-4)
+
+
+def label_problems(rng, loss, bias_penalty, n_labels=20):
+    X = random_rows(rng, 300, 40, 0.15)
+    Y = np.stack([rng.random(300) < rng.uniform(0.02, 0.7) for _ in range(n_labels)], axis=1)
+    Y[:2] = [[True] * n_labels, [False] * n_labels]
+    weight = rng.uniform(0.5, 2.0, 300)
+    problems = [
+        BinaryProblem(X.astype(np.float64), np.where(y, 1.0, -1.0), weight, LOSSES[loss], 1.0, bias_penalty)
+        for y in Y.T
+    ]
+    return X, sp.csc_array(Y), weight, problems
+
+
+def allowed_gradient(problem, tol):
+    at_zero = BinaryObjective(problem, np.zeros(problem.X.shape[1] + 1)).gradient()
+    sides = problem.c[problem.y > 0].sum(), problem.c[problem.y < 0].sum()
+    return tol * max(1.0, min(sides)) / max(1.0, sum(sides)) * np.linalg.norm(at_zero)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("bias_penalty", [0.0, 1.0])
+def test_a_batch_takes_every_lane_where_its_twin_goes(isa, loss, bias_penalty):
+    rng, tol, gap_tol = np.random.default_rng(6), 1e-3, 1e-4
+    X, Y, weight, problems = label_problems(rng, loss, bias_penalty)
+    coef, intercept = np.zeros((20, 40), dtype=np.float32), np.zeros(20)
+    n_iter = np.zeros(20, dtype=np.int64)
+    positives = Y.indices.astype(np.int64), Y.indptr.astype(np.int64)
+    numbers = (bias_penalty, tol, gap_tol)
+    assert _core.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
+    for j, problem in enumerate(problems):
+        rule = allowed_gradient(problem, tol)
+        v, twin_iter = solve_by_subspace(problem, rule, gap_tol)
+        assert abs(int(n_iter[j]) - twin_iter) <= 2
+        mine = BinaryObjective(problem, np.append(coef[j].astype(np.float64), intercept[j]))
+        assert np.linalg.norm(mine.gradient()) <= rule
+        best = max(dual_bound(problem, mine.z), dual_bound(problem, BinaryObjective(problem, v).z))
+        assert mine.value() - best <= gap_tol * mine.value() * 1.01
+        assert BinaryObjective(problem, v).value() - best <= gap_tol * mine.value() * 1.01
