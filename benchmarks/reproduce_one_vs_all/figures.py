@@ -1,0 +1,177 @@
+"""The figures: one file each, a column for each data set and a row for each quantity.
+
+By iteration: mean over the labels still running, as in the paper, with the 95 % band of the mean. By number of
+positives: mean and 5–95 % quantiles. The same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from reproduce_one_vs_all.curves import by_iteration, by_positives, objective_of_all
+from reproduce_one_vs_all.runs import STARTS
+from reproduce_one_vs_all.studies import Study
+
+MAIN = ("zero", "bias-2", "ovap-loose", "msi-2", "subspace")
+BIAS = ("bias-0.9", "bias-1", "bias-2")
+OVAP = ("ovap-strict", "ovap-loose")
+MSI = ("msi-1", "msi-2", "msi-3")
+COLOURS = dict(
+    zip(STARTS, ("#444444", "#e69f00", "#d55e00", "#f0c000", "#56b4e9", "#0072b2", "#999999"), strict=False)
+) | {"msi-1": "#b2df8a", "msi-2": "#009e73", "msi-3": "#00441b", "subspace": "#cc79a7"}
+STYLE = {
+    "svg.hashsalt": "widemargin",
+    "svg.fonttype": "none",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "path.simplify": True,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A row of a figure. kind: iteration, all (objective, ended labels kept), positives, histogram."""
+
+    kind: str
+    quantity: str
+    starts: tuple[str, ...]
+    title: str
+    log: bool = True
+
+
+def _time(kind: str, starts: tuple[str, ...]) -> Panel:
+    title = "CPU ms a step" if kind == "iteration" else "CPU ms a label"
+    return Panel(kind, "seconds", starts, title)
+
+
+def _steps(kind: str, starts: tuple[str, ...]) -> Panel:
+    return Panel(kind, "n_iter", starts, "Newton steps", log=False)
+
+
+def _multiplier(starts: tuple[str, ...]) -> Panel:
+    return Panel("iteration", "step_size", starts, "multiplier", log=False)
+
+
+def _active(starts: tuple[str, ...]) -> Panel:
+    return Panel("iteration", "active_rows", starts, "active fraction")
+
+
+def _objective(starts: tuple[str, ...]) -> Panel:
+    return Panel("iteration", "primal", starts, "mean objective")
+
+
+_START = ("zero", "ovap-loose", "bias-1")
+FIGURES = {
+    "figure-01": [
+        _objective(_START),
+        _objective(BIAS),
+        Panel("all", "primal", BIAS, "… ended labels kept"),
+    ],
+    "figure-03": [_multiplier(BIAS)],
+    "figure-04": [_active(BIAS), _time("iteration", BIAS)],
+    "figure-06": [_active(MAIN)],
+    "figure-07": [_steps("positives", MAIN), _time("positives", MAIN)],
+    "figure-08": [
+        _time("iteration", MAIN),
+        _multiplier(MAIN),
+        Panel("iteration", "cg_steps", MAIN, "CG steps", log=False),
+    ],
+    "figure-09": [_time("histogram", OVAP), _time("positives", OVAP)],
+    "figure-10": [_steps("histogram", OVAP), _steps("positives", OVAP)],
+    "figure-11": [_objective(OVAP), _multiplier(OVAP)],
+    "figure-12": [_time("histogram", BIAS), _time("positives", BIAS)],
+    "figure-13": [_steps("histogram", BIAS), _steps("positives", BIAS)],
+    "figure-14": [
+        Panel("positives", "initial loss", MAIN, "initial loss"),
+        Panel("positives", "distance", MAIN, "‖w₀ − w*‖"),
+    ],
+    "figure-15": [
+        _time("iteration", MSI),
+        _steps("positives", MSI),
+        _objective(MSI),
+        Panel("positives", "distance", MSI, "‖w₀ − w*‖"),
+    ],
+}
+
+
+def draw_figures(studies: list[Study], folder: Path) -> list[Path]:
+    """Write every figure as SVG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, panels in FIGURES.items():
+        path = folder / f"{name}.svg"
+        with mpl.rc_context(STYLE):
+            figure = draw(panels, studies)
+            figure.savefig(path, format="svg", metadata={"Date": None})
+        paths.append(path)
+    return paths
+
+
+def draw(panels: list[Panel], studies: list[Study]) -> Figure:
+    """One figure: a row a panel, a column a data set."""
+    figure = Figure(figsize=(3.0 * len(studies) + 0.4, 2.0 * len(panels) + 0.3), layout="constrained")
+    axes = figure.subplots(len(panels), len(studies), squeeze=False)
+    for row, panel in zip(axes, panels, strict=True):
+        for ax, study in zip(row, studies, strict=True):
+            draw_panel(ax, panel, study)
+        row[0].set_ylabel(panel.title if panel.kind != "histogram" else "labels")
+        if panel is panels[0] or panel.starts != panels[0].starts:
+            row[-1].legend(fontsize=6, frameon=False)
+    for ax, study in zip(axes[0], studies, strict=True):
+        ax.set_title(study.name, fontsize=8)
+    return figure
+
+
+def draw_panel(ax: Any, panel: Panel, study: Study) -> None:
+    """All starts of a panel for one data set."""
+    scale = 1e3 if panel.quantity == "seconds" else 1.0
+    values = {key: scale * values_of(study, panel.quantity, key) for key in panel.starts if panel.kind not in LINES}
+    edges = _edges(values, panel.log) if panel.kind == "histogram" else None
+    for key in panel.starts:
+        style = {"color": COLOURS[key], "label": STARTS[key].label, "lw": 1.2}
+        if panel.kind == "histogram":
+            ax.hist(values[key], bins=edges, histtype="step", **style)
+            continue
+        curve = LINES[panel.kind](study, key, panel.quantity) if panel.kind in LINES else None
+        curve = by_positives(values[key], study.n_positives) if curve is None else curve
+        factor = scale if panel.kind in LINES else 1.0
+        ax.plot(curve.x, factor * curve.mean, marker="." if panel.kind == "positives" else None, **style)
+        # A logarithmic axis has no place for a band that reaches below zero.
+        low = np.maximum(curve.low, 0.05 * curve.mean) if panel.log else curve.low
+        ax.fill_between(curve.x, factor * low, factor * curve.high, color=COLOURS[key], alpha=0.15, lw=0)
+    if panel.log and panel.kind != "histogram":
+        ax.set_yscale("log")
+    if panel.kind == "positives" or (panel.kind == "histogram" and panel.log):
+        ax.set_xscale("log")
+    ax.minorticks_off()
+    ax.set_xlabel(
+        {"positives": "positives", "histogram": panel.title}.get(panel.kind, "iteration"), fontsize=7, labelpad=1
+    )
+
+
+LINES = {
+    "iteration": lambda study, key, quantity: by_iteration(study.squared[key], quantity, study.n_rows),
+    "all": lambda study, key, _: objective_of_all(study.squared[key]),
+}
+
+
+def values_of(study: Study, quantity: str, key: str) -> Any:
+    """A quantity of every label."""
+    if quantity in ("initial loss", "distance"):
+        return study.initial[key][("initial loss", "distance").index(quantity)]
+    return getattr(study.squared[key], quantity)
+
+
+def _edges(values: dict[str, Any], log: bool) -> Any:
+    """Bins that all starts share."""
+    together = np.concatenate(list(values.values()))
+    if log:
+        return np.geomspace(together.min(), together.max(), 25)
+    return np.arange(together.min() - 0.5, together.max() + 1.5)
