@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reproduce_one_vs_all.curves import by_iteration, by_positives, objective_of_all
 from reproduce_one_vs_all.runs import STARTS
@@ -22,9 +23,19 @@ MAIN = ("zero", "bias-2", "ovap-loose", "msi-2", "subspace")
 BIAS = ("bias-0.9", "bias-1", "bias-2")
 OVAP = ("ovap-strict", "ovap-loose")
 MSI = ("msi-1", "msi-2", "msi-3")
-COLOURS = dict(
-    zip(STARTS, ("#444444", "#e69f00", "#d55e00", "#f0c000", "#56b4e9", "#0072b2", "#999999"), strict=False)
-) | {"msi-1": "#b2df8a", "msi-2": "#009e73", "msi-3": "#00441b", "subspace": "#cc79a7"}
+COLOURS = {
+    "zero": "#444444",
+    "bias-0.9": "#7b3294",
+    "bias-1": "#d55e00",
+    "bias-2": "#e6ab02",
+    "ovap-strict": "#56b4e9",
+    "ovap-loose": "#0072b2",
+    "msi-1": "#8fce4a",
+    "msi-2": "#009e73",
+    "msi-3": "#00441b",
+    "subspace": "#cc79a7",
+}
+SHORT_AXIS = 50.0  # largest over smallest value
 STYLE = {
     "svg.hashsalt": "widemargin",
     "svg.fonttype": "none",
@@ -116,8 +127,11 @@ def draw_figures(studies: list[Study], folder: Path) -> list[Path]:
 
 def draw(panels: list[Panel], studies: list[Study]) -> Figure:
     """One figure: a row a panel, a column a data set."""
-    figure = Figure(figsize=(3.0 * len(studies) + 0.4, 2.0 * len(panels) + 0.3), layout="constrained")
-    axes = figure.subplots(len(panels), len(studies), squeeze=False)
+    width, height = 3.0 * len(studies) + 0.4, 2.0 * len(panels) + 0.3
+    figure = Figure(figsize=(width, height))
+    # Margins in inches; a constrained layout would take twice the time.
+    margins = {"left": 0.6 / width, "right": 1 - 0.1 / width, "bottom": 0.4 / height, "top": 1 - 0.25 / height}
+    axes = figure.subplots(len(panels), len(studies), squeeze=False, gridspec_kw=margins | {"hspace": 0.35})
     for row, panel in zip(axes, panels, strict=True):
         for ax, study in zip(row, studies, strict=True):
             draw_panel(ax, panel, study)
@@ -147,13 +161,22 @@ def draw_panel(ax: Any, panel: Panel, study: Study) -> None:
         low = np.maximum(curve.low, 0.05 * curve.mean) if panel.log else curve.low
         ax.fill_between(curve.x, factor * low, factor * curve.high, color=COLOURS[key], alpha=0.15, lw=0)
     if panel.log and panel.kind != "histogram":
-        ax.set_yscale("log")
+        _logarithmic(ax, "y")
     if panel.kind == "positives" or (panel.kind == "histogram" and panel.log):
-        ax.set_xscale("log")
-    ax.minorticks_off()
+        _logarithmic(ax, "x")
     ax.set_xlabel(
         {"positives": "positives", "histogram": panel.title}.get(panel.kind, "iteration"), fontsize=7, labelpad=1
     )
+
+
+def _logarithmic(ax: Any, name: str) -> None:
+    """A logarithmic axis with plain numbers, three a decade if it is short."""
+    ax.set(**{f"{name}scale": "log"})
+    low, high = getattr(ax, f"get_{name}lim")()
+    axis = getattr(ax, f"{name}axis")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < SHORT_AXIS * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 LINES = {

@@ -18,7 +18,7 @@ from widemargin.datasets import load_debian_tags
 TEXT = [
     ("debian-tags", "debian-tags/tags_train.txt.gz", "debian-tags/tags_test.txt.gz", None, 200),
     ("rcv1v2-subsets", "rcv1v2-subsets/train.txt.gz", "rcv1v2-subsets/test.txt.gz", None, None),
-    ("yso-finna-en", "yso-finna-en/train.txt.gz", None, 80, 40),
+    ("yso-finna-en", "yso-finna-en/train.txt.gz", None, 80, 20),
 ]
 DENSE_TOLS = (1.0, 0.01)  # the paper's ε₀ for dense features, and the usual one
 
