@@ -48,9 +48,7 @@ def largest_active(study: Study, key: str, first: int = 0) -> float:
 
 def mean_of(study: Study, key: str, what: str, labels: Any = slice(None)) -> float:
     """Mean over labels of steps, seconds, the initial loss or the distance to the optimum."""
-    if what in ("initial loss", "distance"):
-        return float(study.initial[key][("initial loss", "distance").index(what)][labels].mean())
-    return float(getattr(study.squared[key], what)[labels].mean())
+    return float(study.values(what, key)[labels].mean())
 
 
 def ordered(values: dict[str, float], *, strict: bool = True) -> tuple[bool, str]:

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from reproduce_one_vs_all.curves import by_iteration, by_positives, objective_of_all
+from reproduce_one_vs_all.curves import Curve, by_iteration, by_positives, objective_of_all
 from reproduce_one_vs_all.runs import STARTS
 from reproduce_one_vs_all.studies import Study
 
@@ -55,6 +55,11 @@ class Panel:
     starts: tuple[str, ...]
     title: str
     log: bool = True
+
+    @property
+    def scale(self) -> float:
+        """Times are shown in milliseconds."""
+        return 1e3 if self.quantity == "seconds" else 1.0
 
 
 def _time(kind: str, starts: tuple[str, ...]) -> Panel:
@@ -145,28 +150,34 @@ def draw(panels: list[Panel], studies: list[Study]) -> Figure:
 
 def draw_panel(ax: Any, panel: Panel, study: Study) -> None:
     """All starts of a panel for one data set."""
-    scale = 1e3 if panel.quantity == "seconds" else 1.0
-    values = {key: scale * values_of(study, panel.quantity, key) for key in panel.starts if panel.kind not in LINES}
-    edges = _edges(values, panel.log) if panel.kind == "histogram" else None
+    edges = _edges(panel, study) if panel.kind == "histogram" else None
     for key in panel.starts:
         style = {"color": COLOURS[key], "label": STARTS[key].label, "lw": 1.2}
         if panel.kind == "histogram":
-            ax.hist(values[key], bins=edges, histtype="step", **style)
+            ax.hist(panel.scale * study.values(panel.quantity, key), bins=edges, histtype="step", **style)
             continue
-        curve = LINES[panel.kind](study, key, panel.quantity) if panel.kind in LINES else None
-        curve = by_positives(values[key], study.n_positives) if curve is None else curve
-        factor = scale if panel.kind in LINES else 1.0
-        ax.plot(curve.x, factor * curve.mean, marker="." if panel.kind == "positives" else None, **style)
+        curve = curve_of(panel, study, key)
+        ax.plot(curve.x, curve.mean, marker="." if panel.kind == "positives" else None, **style)
         # A logarithmic axis has no place for a band that reaches below zero.
         low = np.maximum(curve.low, 0.05 * curve.mean) if panel.log else curve.low
-        ax.fill_between(curve.x, factor * low, factor * curve.high, color=COLOURS[key], alpha=0.15, lw=0)
+        ax.fill_between(curve.x, low, curve.high, color=COLOURS[key], alpha=0.15, lw=0)
     if panel.log and panel.kind != "histogram":
         _logarithmic(ax, "y")
     if panel.kind == "positives" or (panel.kind == "histogram" and panel.log):
         _logarithmic(ax, "x")
-    ax.set_xlabel(
-        {"positives": "positives", "histogram": panel.title}.get(panel.kind, "iteration"), fontsize=7, labelpad=1
-    )
+    words = {"positives": "positives", "histogram": panel.title}
+    ax.set_xlabel(words.get(panel.kind, "iteration"), fontsize=7, labelpad=1)
+
+
+def curve_of(panel: Panel, study: Study, key: str) -> Curve:
+    """The line of one start."""
+    if panel.kind == "positives":
+        curve = by_positives(study.values(panel.quantity, key), study.n_positives)
+    elif panel.kind == "all":
+        curve = objective_of_all(study.squared[key])
+    else:
+        curve = by_iteration(study.squared[key], panel.quantity, study.n_rows)
+    return Curve(curve.x, *(panel.scale * part for part in curve[1:]))
 
 
 def _logarithmic(ax: Any, name: str) -> None:
@@ -179,22 +190,9 @@ def _logarithmic(ax: Any, name: str) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-LINES = {
-    "iteration": lambda study, key, quantity: by_iteration(study.squared[key], quantity, study.n_rows),
-    "all": lambda study, key, _: objective_of_all(study.squared[key]),
-}
-
-
-def values_of(study: Study, quantity: str, key: str) -> Any:
-    """A quantity of every label."""
-    if quantity in ("initial loss", "distance"):
-        return study.initial[key][("initial loss", "distance").index(quantity)]
-    return getattr(study.squared[key], quantity)
-
-
-def _edges(values: dict[str, Any], log: bool) -> Any:
+def _edges(panel: Panel, study: Study) -> Any:
     """Bins that all starts share."""
-    together = np.concatenate(list(values.values()))
-    if log:
+    together = panel.scale * np.concatenate([study.values(panel.quantity, key) for key in panel.starts])
+    if panel.log:
         return np.geomspace(together.min(), together.max(), 25)
     return np.arange(together.min() - 0.5, together.max() + 1.5)

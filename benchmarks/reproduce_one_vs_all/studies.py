@@ -14,6 +14,7 @@ COMPARED = {
     loss: ("zero", "bias-1", "bias-2", "ovap-strict", "ovap-loose", "ovap++", msi, "subspace")
     for loss, msi in zip(LOSSES, ("msi-2", "msi-3"), strict=True)
 }
+INITIAL = ("initial loss", "distance")
 AGREEMENT_LABELS = 200
 REFERENCE_LABELS = 10  # the NumPy specification takes five times as long
 TIGHT_TOL = 1e-4
@@ -32,6 +33,12 @@ class Study:
     initial: dict[str, Any] = field(default_factory=dict)
     fast: Outcome | None = None
     n_logistic: int = 0
+
+    def values(self, quantity: str, key: str) -> Any:
+        """n_iter, seconds, initial loss or distance (to the optimum, of the start) of every label."""
+        if quantity in INITIAL:
+            return self.initial[key][INITIAL.index(quantity)]
+        return getattr(self.squared[key], quantity)
 
 
 def study_text(problem: Problem, runner: Runner) -> Study:

@@ -5,7 +5,7 @@
                        primal + primal_finished never rises from one iteration to the next
     active_rows        sum of the rows with curvature
     step_size          mean line-search multiplier of the step that led here
-    cg_steps, seconds  sums over the labels, of the step that led here
+    cg_steps, seconds  sums over the labels, of the step that led here; seconds are CPU time
     gradient_ratio     the largest ‖∇L‖/‖∇L(0)‖
     …_std              standard deviation over the labels of the row
 

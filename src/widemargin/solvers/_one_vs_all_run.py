@@ -54,8 +54,8 @@ class OneVsAllResult(SolverResult):
     pruned_share : ndarray of shape (n_labels,)
         Share of ‖w‖² that pruning removed.
     seconds_by_label : ndarray of shape (n_labels,) or None
-        Wall-clock seconds of each label: its share of its block's starts, and its iterations, without the certificate;
-        None where labels are not solved one at a time.
+        CPU seconds of each label: its share of its block's starts, and its iterations, without the certificate; None
+        where labels are not solved one at a time.
 
     Examples
     --------
@@ -130,9 +130,9 @@ class Run:
         if self.dense_coef is not None and self.start.in_order:
             coef = self.dense_coef[labels[0] : labels[-1] + 1]
         block = BlockResult.zeros(len(labels), self.n_features, self.inputs.X.dtype, coef)
-        began = time.perf_counter()
+        began = time.process_time()
         self.start.fill(labels, task, block)
-        self.seconds[labels] = (time.perf_counter() - began) / len(labels)
+        self.seconds[labels] = (time.process_time() - began) / len(labels)
         records = solve_labels(self.inputs.X, task, block, self.backend)
         self.start.keep(labels, block)
         if self.dense_coef is None:
