@@ -88,7 +88,7 @@ FIGURES = {
     "figure-01": [
         _objective(_START),
         _objective(BIAS),
-        Panel("all", "primal", BIAS, "… ended labels kept"),
+        Panel("all", "primal", BIAS, "ended labels kept"),
     ],
     "figure-03": [_multiplier(BIAS)],
     "figure-04": [_active(BIAS), _time("iteration", BIAS)],
@@ -132,19 +132,21 @@ def draw_figures(studies: list[Study], folder: Path) -> list[Path]:
 
 def draw(panels: list[Panel], studies: list[Study]) -> Figure:
     """One figure: a row a panel, a column a data set."""
-    width, height = 3.0 * len(studies) + 0.4, 2.0 * len(panels) + 0.3
+    width, height = 3.0 * len(studies) + 0.6, 2.0 * len(panels) + 0.5
     figure = Figure(figsize=(width, height))
     # Margins in inches; a constrained layout would take twice the time.
-    margins = {"left": 0.6 / width, "right": 1 - 0.1 / width, "bottom": 0.4 / height, "top": 1 - 0.25 / height}
+    margins = {"left": 0.8 / width, "right": 1 - 0.1 / width, "bottom": 0.4 / height, "top": 1 - 0.45 / height}
     axes = figure.subplots(len(panels), len(studies), squeeze=False, gridspec_kw=margins | {"hspace": 0.35})
     for row, panel in zip(axes, panels, strict=True):
         for ax, study in zip(row, studies, strict=True):
             draw_panel(ax, panel, study)
         row[0].set_ylabel(panel.title if panel.kind != "histogram" else "labels")
-        if panel is panels[0] or panel.starts != panels[0].starts:
-            row[-1].legend(fontsize=6, frameon=False)
     for ax, study in zip(axes[0], studies, strict=True):
         ax.set_title(study.name, fontsize=8)
+    handles = {
+        label: handle for ax in axes[:, 0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="upper center", ncols=len(handles), fontsize=7, frameon=False)
     return figure
 
 
