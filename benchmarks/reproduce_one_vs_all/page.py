@@ -210,8 +210,8 @@ def agreement(comparisons: list[Comparison]) -> str:
 
 Relative excess of each label's final objective over the smallest that any start reached, debian-tags, labels evenly
 spaced by frequency: the largest, and the mean in brackets. Core is the compiled solver, reference its NumPy
-specification. The gradient rule alone decides here, and it is loose for frequent labels; `gap_tol`, on by default, bounds
-this excess for every label."""
+specification. The gradient rule alone decides here, and it is loose for frequent labels; `gap_tol`, on by default,
+bounds this excess for every label."""
     ]
     for loss in dict.fromkeys(one.loss for one in comparisons):
         chosen = [one for one in comparisons if one.loss == loss]
