@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.solvers._one_vs_all_history import HistoryTable
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 
 BACKENDS = ["core", "reference"]
@@ -66,6 +67,19 @@ def test_equal_objectives_have_no_deviation(data):
     first = history["iteration"] == 0
     np.testing.assert_allclose(history["primal"][first], 150e9 * history["n_labels"][first])
     np.testing.assert_array_equal(history["primal_std"][first], 0.0)
+
+
+def test_records_may_come_step_by_step_instead_of_label_by_label():
+    # label, iteration, value, gradient_ratio, active_rows, step, cg_steps, seconds; label 1 ends first
+    steps = [(0, 0, 9.0), (1, 0, 7.0), (0, 1, 5.0), (1, 1, 2.0), (0, 2, 4.0)]
+    records = np.array([(*step, 0.5, 3.0, 1.0, 2.0, 0.1) for step in steps])
+    table = HistoryTable()
+    table.add(records, np.array([4, 4]))
+    history = table.history()
+    assert history["n_labels"].tolist() == [2, 2, 1]
+    assert history["primal"].tolist() == [16.0, 7.0, 4.0]
+    assert history["primal_finished"].tolist() == [0.0, 0.0, 2.0]
+    assert history["primal_std"].tolist() == [1.0, 1.5, 0.0]
 
 
 @pytest.mark.parametrize("init", ["zero", "msi", "ovap++"])

@@ -92,7 +92,9 @@ class HistoryTable:
             self._moments[name].add(cell, column[source], new)
         np.add.at(self._n_labels, cell, 1)
         np.maximum.at(self._gradient_ratio, cell, column["gradient_ratio"])
-        last = np.flatnonzero(np.diff(column["label"], append=-1.0))
+        # The records of a label need not follow each other: solvers of many labels at once write them step by step.
+        order = np.lexsort((iteration, column["label"]))
+        last = order[np.flatnonzero(np.diff(column["label"][order], append=-1.0))]
         np.add.at(self._ended, (iteration[last], bin_[last]), column["value"][last])
 
     def _grow(self, n_iterations: int) -> None:
