@@ -12,9 +12,9 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench docs sanitize fuzz clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all docs sanitize fuzz clean
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 28
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -49,6 +49,9 @@ format: $(VENV)/.installed-dev ## put the format right
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+reproduce-one-vs-all: $(VENV)/.installed-test ## the paper's figures and tables, into docs/reproductions; needs WIDEMARGIN_DATA
+	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_one_vs_all
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated

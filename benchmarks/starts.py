@@ -46,12 +46,17 @@ def load_rows() -> tuple[str, Any, Any]:
     return "embedded Debian tags", l2_normalize_rows(data.X_train), data.y_train
 
 
-def sample_labels(Y: Any, n_labels: int) -> Any:
-    """Columns of labels evenly spaced by frequency, those without rows left out."""
+def evenly_spaced_labels(Y: Any, n_labels: int) -> Any:
+    """Numbers of labels evenly spaced by frequency, rarest first, those without rows left out."""
     n_positives = np.diff(Y.tocsc().indptr)
     order = np.argsort(n_positives, kind="stable")
     order = order[n_positives[order] > 0]
-    return Y.tocsc()[:, order[np.linspace(0, len(order) - 1, n_labels).astype(int)]]
+    return order[np.linspace(0, len(order) - 1, min(n_labels, len(order))).astype(int)]
+
+
+def sample_labels(Y: Any, n_labels: int) -> Any:
+    """Columns of labels evenly spaced by frequency."""
+    return Y.tocsc()[:, evenly_spaced_labels(Y, n_labels)]
 
 
 def run(X: Any, Y: Any, start: tuple[str, str, dict[str, Any]], loss: str, tol: float) -> tuple[OneVsAllResult, float]:

@@ -4,7 +4,7 @@
 // z_k = −g_k / (1 + t spread_k) is the descent direction, scaled a little by the Hessian's diagonal: one pass of row
 // dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features. The
 // first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. A start from
-// outside takes the place of the mean positive, so its length is found by that search. The cost does not depend on how
+// outside takes the place of the mean positive and of the first search. The cost does not depend on how
 // frequent a label is. Memory: 264 bytes a column, 194 bytes a row, and 16 bytes for every near row. A lane's numbers
 // do not depend on the labels in the other lanes.
 //
@@ -259,6 +259,10 @@ class BatchSubspace {
             Lane &state = lanes_[lane];
             std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
             if (!state.busy) continue;
+            if (state.candidate.carried && state.iteration == 0) {
+                state.theta[0] = 1;  // all of the start; its length is searched next, when it is the last step
+                continue;
+            }
             NearRows &near = args_.near[lane];
             const SearchRows rows = near.view();
             for (int64_t k = near.count; k < rows.n; ++k) {

@@ -289,8 +289,7 @@ class LabelScheduler {
     void choose_grown(int lane, const Slot &slot) {
         const bool capped = slot.round <= FREE_ROUNDS;
         const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
-        const double least = -1 - growth_band(slot.result.weights.bias);
-        best_emitted(lane, static_cast<float>(least), capped ? cap : store_.n_rows);
+        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
         add_rows(slot.label.positives);
         if (!capped) add_rows(slot.rows);
     }

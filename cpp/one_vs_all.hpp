@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "certificate.hpp"
 #include "newton_cg.hpp"
 #include "parallel_for.hpp"
+#include "thread_clock.hpp"
 
 namespace widemargin {
 
@@ -47,7 +47,7 @@ struct LabelRecord {
     int64_t label;
     IterationRecord state;
     double gradient_ratio;  // ‖∇L‖ / ‖∇L(0)‖
-    double seconds;         // since the record before, or since the label's start
+    double seconds;         // CPU time since the record before, or since the label's start
 };
 
 // How a label ended.
@@ -166,8 +166,7 @@ class OneVsAllSolver {
     // Sets: work.v, the minimiser in double precision.
     bool minimize(int64_t j, const BinaryProblem<Matrix> &problem, const Sides &sides, Work &work,
                   std::vector<LabelRecord> &records, int64_t &n_iter) const {
-        using Clock = std::chrono::steady_clock;
-        auto time = Clock::now();
+        double time = thread_seconds();
         BinaryObjective<Matrix, Loss> objective(problem, work.objective);
         const double norm_at_zero = gradient_norm_at_zero(j, problem, work.newton.gradient.data());
         const double total = sides.positive + sides.negative;
@@ -181,9 +180,9 @@ class OneVsAllSolver {
                                 dual_bound<Loss>(problem, objective.scores(), work.newton.H_search.data()));
         };
         auto record = [&](const IterationRecord &state) {
-            const auto now = Clock::now();
+            const double now = thread_seconds();
             const double ratio = norm_at_zero > 0 ? state.gradient_norm / norm_at_zero : 0.0;
-            records.push_back({j, state, ratio, std::chrono::duration<double>(now - time).count()});
+            records.push_back({j, state, ratio, now - time});
             time = now;
         };
         if (std::all_of(work.v.begin(), work.v.end(), [](double x) { return x == 0; })) {

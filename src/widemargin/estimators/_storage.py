@@ -19,7 +19,7 @@ __all__ = ["StoredLinearModel"]
 
 # How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
 PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
-HISTORY_NOT_STORED = {"seconds"}
+HISTORY_NOT_STORED = {"seconds", "seconds_std"}
 
 
 class StoredLinearModel(BaseEstimator):

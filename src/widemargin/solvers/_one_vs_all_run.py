@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import BOUND_COLUMNS, BlockResult, BlockTask
+from widemargin.reference.one_vs_all import BOUND_COLUMNS, RECORD_COLUMNS, BlockResult, BlockTask
 from widemargin.solvers._backend import select_labels, solve_labels
 from widemargin.solvers._one_vs_all_history import HistoryTable, frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs
@@ -33,6 +33,7 @@ MAX_GROWTH = 4.0  # of a block over the one before
 WORK_VECTORS_FEATURES = 8  # float64 vectors of n_features + 1 a thread, see cpp/one_vs_all.hpp
 WORK_BYTES_PER_ROW = 33  # scores, direction's scores, active rows and their curvature, labels
 SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
+LABEL, SECONDS = RECORD_COLUMNS.index("label"), RECORD_COLUMNS.index("seconds")
 # Names of the values of `BlockResult.converged`, padded so that any status fits.
 ENDINGS = np.array(
     [Status.MAX_ITER.value, Status.CONVERGED.value, Status.NOT_ATTAINED.value],
@@ -52,18 +53,22 @@ class OneVsAllResult(SolverResult):
         Bounds on each label's optimum.
     pruned_share : ndarray of shape (n_labels,)
         Share of ‖w‖² that pruning removed.
+    seconds_by_label : ndarray of shape (n_labels,) or None
+        CPU seconds of each label: its share of its block's starts, and its iterations, without the certificate; None
+        where labels are not solved one at a time.
 
     Examples
     --------
     >>> from widemargin.solvers.one_vs_all import OneVsAllResult
-    >>> list(OneVsAllResult.__dataclass_fields__)[-4:]
-    ['status_by_label', 'primal_by_label', 'dual_by_label', 'pruned_share']
+    >>> list(OneVsAllResult.__dataclass_fields__)[-5:]
+    ['status_by_label', 'primal_by_label', 'dual_by_label', 'pruned_share', 'seconds_by_label']
     """
 
     status_by_label: npt.NDArray[np.str_]
     primal_by_label: npt.NDArray[np.float64]
     dual_by_label: npt.NDArray[np.float64]
     pruned_share: npt.NDArray[np.float64]
+    seconds_by_label: npt.NDArray[np.float64] | None = None
 
 
 class Run:
@@ -75,6 +80,7 @@ class Run:
         self.bins = frequency_bin(inputs.n_positives)
         self.result = BlockResult.zeros(n_labels, 0, inputs.X.dtype)
         self.history = HistoryTable()
+        self.seconds = np.zeros(n_labels)
         self.pruned_parts: list[Any] = []
         self.dense_coef = None if task.prune > 0 else np.zeros((n_labels, self.n_features), dtype=inputs.X.dtype)
         self.solved: list[Ints] = []  # the labels of each block, in the order in which they were solved
@@ -117,14 +123,16 @@ class Run:
         return replace(self.task, n_threads=n_threads), max(1, int((limit - n_threads * thread) / label))
 
     def _solve_labels(self, labels: Ints) -> None:
-        """Solve some labels and keep what they give. Sets: result, dense_coef, history, solved, done."""
+        """Solve some labels and keep what they give. Sets: result, dense_coef, history, seconds, solved, done."""
         task = select_labels(self.task, labels)
         # Labels that follow each other are solved in the model itself; others are copied there.
         coef = None
         if self.dense_coef is not None and self.start.in_order:
             coef = self.dense_coef[labels[0] : labels[-1] + 1]
         block = BlockResult.zeros(len(labels), self.n_features, self.inputs.X.dtype, coef)
+        began = time.process_time()
         self.start.fill(labels, task, block)
+        self.seconds[labels] = (time.process_time() - began) / len(labels)
         records = self._solve_block(task, block)
         self.start.keep(labels, block)
         if self.dense_coef is None:
@@ -134,6 +142,7 @@ class Run:
         for name in ("intercept", "bounds", "n_iter", "converged"):
             getattr(self.result, name)[labels] = getattr(block, name)
         self.history.add(records, self.bins[labels])
+        np.add.at(self.seconds, labels[records[:, LABEL].astype(np.int64)], records[:, SECONDS])
         self.solved.append(labels)
         self.done += len(labels)
 
@@ -174,6 +183,7 @@ class Run:
             primal_by_label=bounds["primal"].copy(),
             dual_by_label=bounds["dual"].copy(),
             pruned_share=bounds["pruned_share"].copy(),
+            seconds_by_label=self.seconds,
         )
 
     def _missing(self) -> Ints:

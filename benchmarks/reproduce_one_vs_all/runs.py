@@ -1,0 +1,204 @@
+"""Training from every start, and what is kept of it; finished runs are found again in a folder.
+
+Rounds of all starts follow each other in turn, forwards and backwards, so that other work on the machine meets all of
+them; the round with the least CPU time counts. All times are CPU times.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from reproduce_one_vs_all.problems import Problem
+from widemargin.metrics import precision_at_k, precision_recall_f1
+from widemargin.problems.linear_scores import top_k
+from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all import solve_one_vs_all
+
+PRUNE = 0.01  # the paper's, before predictions
+OPTIMUM_TOL = 1e-5
+PLACES = (1, 3, 5)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start by its name in plots and tables, and how it is asked for."""
+
+    label: str
+    init: str
+    params: dict[str, Any]
+
+
+STARTS = {
+    "zero": Start("zero", "zero", {}),
+    "bias-0.9": Start("bias −0.9", "bias", {"lam": 0.9}),
+    "bias-1": Start("bias −1", "bias", {"lam": 1.0}),
+    "bias-2": Start("bias −2", "bias", {"lam": 2.0}),
+    "ovap-strict": Start("OvAP strict", "ovap", {"strict": True}),
+    "ovap-loose": Start("OvAP loose", "ovap", {"strict": False}),
+    "ovap++": Start("OvAP++", "ovap++", {}),
+    "msi-1": Start("MSI t = −1", "msi", {"t": -1.0}),
+    "msi-2": Start("MSI t = −2", "msi", {"t": -2.0}),
+    "msi-3": Start("MSI t = −3", "msi", {"t": -3.0}),
+    "subspace": Start("subspace (ours)", "subspace", {}),
+}
+TIMED = ("zero", "bias-2", "ovap-loose", "ovap++", "msi-2", "subspace")  # those of the tables: a second round
+LOGISTIC = ("zero", "bias-2", "ovap-loose", "msi-3", "subspace")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is kept of a run; times in CPU seconds."""
+
+    cpu_s: float  # of the whole call, certificate included
+    solve_s: float  # of starts and iterations
+    n_iter: Any  # (n_labels,)
+    primal: Any  # (n_labels,) final objectives
+    seconds: Any  # (n_labels,) of each label's start and iterations
+    history: dict[str, Any]
+    quality: list[float] | None  # P@1, P@3, P@5, macro precision and recall
+
+    def save(self, path: Path) -> None:
+        """Write to a temporary name and rename."""
+        arrays = {"n_iter": self.n_iter, "primal": self.primal, "seconds": self.seconds}
+        arrays |= {f"history_{name}": column for name, column in self.history.items()}
+        rest = {"cpu_s": self.cpu_s, "solve_s": self.solve_s, "quality": self.quality}
+        temporary = path.with_suffix(".tmp.npz")
+        np.savez(temporary, rest=np.array(json.dumps(rest)), **arrays)
+        temporary.rename(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Outcome:
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            rest = json.loads(str(file["rest"]))
+            history = {name.removeprefix("history_"): file[name] for name in file if name.startswith("history_")}
+            return cls(**rest, **{name: file[name] for name in ("n_iter", "primal", "seconds")}, history=history)
+
+
+class Runner:
+    """Runs what is asked for, unless its folder has it already."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cpu_by_file: dict[str, float] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all runs that were asked for."""
+        return sum(self.cpu_by_file.values())
+
+    def outcomes(
+        self,
+        problem: Problem,
+        starts: Iterable[str],
+        *,
+        loss: str = "squared_hinge",
+        tol: float | None = None,
+        backend: str = "core",
+        timed: Iterable[str] = (),
+    ) -> dict[str, Outcome]:
+        """The outcome of each start, and of those in `timed` the quicker one of two."""
+        tol = problem.tol if tol is None else tol
+        options = {"loss": loss, "tol": tol, "backend": backend}
+        kind = f"{problem.name}-{problem.Y.shape[1]}-{loss}-{tol:g}-{backend}"
+        found: dict[str, Outcome] = {}
+        again = set(timed)
+        for round_, keys in enumerate((list(starts), [key for key in reversed(list(starts)) if key in again])):
+            for key in keys:
+                path = self.folder / f"{kind}-{key}-{round_}.npz"
+                if not path.exists():
+                    print(path.stem, flush=True)
+                    train(problem, key, options).save(path)
+                outcome = Outcome.load(path)
+                self.cpu_by_file[path.name] = outcome.cpu_s
+                if key not in found or outcome.cpu_s < found[key].cpu_s:
+                    found[key] = outcome
+        return {key: found[key] for key in starts}
+
+    def fast(self, problem: Problem) -> Outcome:
+        """The fast solver with its defaults, which certify every label to 1e-3; the quickest of three runs."""
+        path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-fast.npz"
+        if not path.exists():
+            print(path.stem, flush=True)
+            runs = [train_fast(problem) for _ in range(3)]
+            min(runs, key=lambda run: run.cpu_s).save(path)
+        self.cpu_by_file[path.name] = 3 * Outcome.load(path).cpu_s
+        return Outcome.load(path)
+
+    def initial(self, problem: Problem, starts: Iterable[str]) -> dict[str, Any]:
+        """Loss of each start, and its distance from the optimum, intercept included: (2, n_labels) each."""
+        path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-initial.npz"
+        if not path.exists():
+            print(path.stem, flush=True)
+            cpu = time.process_time()
+            best = _weights(solve(problem, "subspace", {"tol": OPTIMUM_TOL})[0])
+            found = {}
+            for key in starts:
+                begin = solve(problem, key, {"max_iter": 0})[0]
+                found[key] = np.array([begin.primal_by_label, np.linalg.norm(_weights(begin) - best, axis=1)])
+            temporary = path.with_suffix(".tmp.npz")
+            np.savez(temporary, cpu_s=time.process_time() - cpu, **found)
+            temporary.rename(path)
+        with np.load(path, allow_pickle=False) as file:
+            self.cpu_by_file[path.name] = float(file["cpu_s"])
+            return {key: file[key] for key in starts}
+
+
+def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, float]:
+    """The published method: the gradient rule alone, one thread. The result and its CPU seconds."""
+    start = STARTS[key]
+    cpu = time.process_time()
+    result = solve_one_vs_all(
+        problem.X,
+        problem.Y,
+        init=start.init,
+        init_params=start.params,
+        gap_tol=None,
+        **({"tol": problem.tol} | options),
+    )
+    return result, time.process_time() - cpu
+
+
+def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
+    """Train from one start."""
+    result, cpu_s = solve(problem, key, options)
+    seconds = result.seconds_by_label
+    rest = {"history": dict(result.history), "quality": quality(problem, result)}
+    return Outcome(cpu_s, float(seconds.sum()), result.n_iter, result.primal_by_label, seconds, **rest)
+
+
+def train_fast(problem: Problem) -> Outcome:
+    """Train with the fast solver; its labels have no seconds of their own."""
+    cpu = time.process_time()
+    result = solve_fast_one_vs_all(problem.X, problem.Y, tol=problem.tol, prune=PRUNE)
+    cpu_s = time.process_time() - cpu
+    seconds = np.full(problem.Y.shape[1], cpu_s / problem.Y.shape[1])
+    rest = {"history": {}, "quality": quality(problem, result)}
+    return Outcome(cpu_s, cpu_s, result.n_iter, result.primal_by_label, seconds, **rest)
+
+
+def quality(problem: Problem, result: Any) -> list[float] | None:
+    """P@1/3/5, and precision and recall as means over the labels where they are defined, after pruning."""
+    if problem.X_test is None:
+        return None
+    coef = result.coef.toarray() if sp.issparse(result.coef) else result.coef
+    coef = sp.csr_array(np.where(np.abs(coef) < PRUNE, 0, coef))
+    best, _ = top_k(problem.X_test, coef, result.intercept, max(PLACES))
+    scores = problem.X_test @ coef.T
+    predicted = (scores.toarray() if sp.issparse(scores) else scores) + result.intercept > 0
+    macro = precision_recall_f1(problem.Y_test, sp.csr_array(predicted), average="macro", zero_division=np.nan)
+    return [*map(float, precision_at_k(problem.Y_test, best, PLACES)), float(macro.precision), float(macro.recall)]
+
+
+def _weights(result: Any) -> Any:
+    """Weights and intercept side by side, (n_labels, n_features + 1)."""
+    return np.column_stack([result.coef, result.intercept])

@@ -1,0 +1,107 @@
+"""The reproduction of the one-vs-all paper runs from data to page; here on a few labels of the embedded set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+N_LABELS, N_ROWS = 6, 300
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """The folder of the benchmarks on the path, as `make reproduce-one-vs-all` has it."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def table_after(page, heading):
+    """The cells of the first table under a heading, without its head."""
+    lines = page.split(heading, 1)[1].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = [line for line in lines[first:] if line.startswith("|") or not line][2:]
+    rows = rows[: rows.index("")] if "" in rows else rows
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_again(package, monkeypatch, tmp_path):
+    from reproduce_one_vs_all import paper
+    from reproduce_one_vs_all.__main__ import reproduce
+    from reproduce_one_vs_all.figures import FIGURES, draw_figures
+    from reproduce_one_vs_all.problems import embedded_problem
+    from reproduce_one_vs_all.runs import Outcome, Runner
+    from reproduce_one_vs_all.studies import study_text
+
+    problem = embedded_problem(N_LABELS, N_ROWS)
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    reproduce([problem], [], runs, out)
+    figures = {path.stem: path.read_bytes() for path in (out / "one_vs_all").glob("*.svg")}
+    assert set(figures) == set(paper.FIGURES)
+    page = (out / "one_vs_all.md").read_text()
+    assert all(f"(one_vs_all/{name}.svg)" in page for name in figures)
+
+    for heading, n_published in (("### Table 1", 10), ("### Table 2", 6), ("### Table 3", 6)):
+        rows = table_after(page, heading)
+        assert len(rows) == n_published + 1
+        numbers = [float(word) for word in re.findall(r"\d+(?:\.\d+)?", " ".join(rows[0][1:]))]
+        assert len(numbers) >= 2
+        assert min(numbers) > 0.0
+    agreement = table_after(page, "### squared_hinge")
+    assert len(agreement) == 8
+    tight = [float(row[2].split()[0]) for row in agreement]  # core, tol 1e-4
+    assert max(tight) <= 1e-4
+
+    for path in runs.glob("*-core-*.npz"):
+        check_history(Outcome.load(path), N_ROWS)
+
+    finished = {path: path.stat().st_mtime_ns for path in runs.iterdir()}
+    study = study_text(problem, Runner(runs))
+    assert {path: path.stat().st_mtime_ns for path in runs.iterdir()} == finished
+    monkeypatch.setattr("reproduce_one_vs_all.figures.FIGURES", {"figure-07": FIGURES["figure-07"]})
+    (again,) = draw_figures([study], tmp_path)
+    assert again.read_bytes() == figures["figure-07"]
+
+
+def check_history(outcome, n_rows):
+    """Columns agree with each other and with the labels; the objective with ended labels kept never rises."""
+    history = outcome.history
+    iteration, n_labels = history["iteration"], history["n_labels"]
+    running = np.bincount(iteration, n_labels)
+    np.testing.assert_array_equal(running, [(outcome.n_iter >= step).sum() for step in range(len(running))])
+    assert (history["active_rows"] <= n_rows * n_labels).all()
+    assert (history["step_size"][iteration > 0] > 0).all()
+    assert (history["step_size"] <= 1).all()
+    for bin_ in np.unique(history["frequency_bin"]):
+        total = (history["primal"] + history["primal_finished"])[history["frequency_bin"] == bin_]
+        assert (np.diff(total) <= 1e-12 * total[0]).all()
+    last = iteration.max()
+    assert history["seconds"].sum() <= 1.001 * outcome.seconds.sum()
+    assert last == outcome.n_iter.max()
+
+
+def test_curves_are_the_means_and_bands_of_the_labels(package):
+    from reproduce_one_vs_all.curves import by_iteration, by_positives, objective_of_all
+    from reproduce_one_vs_all.runs import Outcome
+
+    # Two bins: labels of objective 4 and 8 in one, 10 in the other, which ends at 2 while the first go on to 3 and 5.
+    history = {
+        "iteration": np.array([0, 0, 1, 1, 2]),
+        "frequency_bin": np.array([0, 3, 0, 3, 0]),
+        "n_labels": np.array([2, 1, 2, 1, 1]),
+        "primal": np.array([12.0, 10.0, 8.0, 2.0, 4.0]),
+        "primal_std": np.array([2.0, 0.0, 1.0, 0.0, 0.0]),
+        "primal_finished": np.array([0.0, 0.0, 0.0, 0.0, 3.0]),
+    }
+    outcome = Outcome(1.0, 1.0, np.array([1, 2, 1]), np.zeros(3), np.zeros(3), history, None)
+    curve = by_iteration(outcome, "primal", 100)
+    assert curve.x.tolist() == [0, 1]  # at the third iteration only one of three labels runs
+    np.testing.assert_allclose(curve.mean, [22 / 3, 10 / 3])
+    half = 1.96 * np.std([4.0, 8.0, 10.0]) / np.sqrt(3)
+    np.testing.assert_allclose([curve.low[0], curve.high[0]], [22 / 3 - half, 22 / 3 + half])
+    np.testing.assert_allclose(objective_of_all(outcome).mean, [22 / 3, 10 / 3, 9 / 3])
+    by_count = by_positives(np.array([1.0, 3.0, 7.0]), np.array([2, 3, 9]))
+    np.testing.assert_allclose(by_count.mean, [2.0, 7.0])
+    np.testing.assert_allclose(by_count.high, [2.9, 7.0])
