@@ -9,7 +9,7 @@ the rounding of large a. Write b = a − top, sorted downwards.
 Capped simplex: F(t) = Σ_j clip(b_j − t, 0, hi) falls with t, and t is the larger root of F(t) = r and of
 ρ F(t) = t + top; `sweep_capped_simplex` walks over the breakpoints b_j and b_j − hi, `fix_capped_simplex` is Kiwiel's
 variable fixing (Math. Program. 112, 2008). Top-k simplex: `sweep_top_k_simplex` grows s = ⟨1,x⟩ from 0; the capped
-values only lose their smallest, the free ones only gain from below. Cost O(d log d), fixing O(d) in practice; O(d) memory.
+values only lose their smallest, the free ones only gain from below. Cost O(d log d), fixing O(d) in practice.
 """
 
 from __future__ import annotations
