@@ -171,11 +171,19 @@ def test_the_values_of_the_derivation_by_hand():
     )
 
 
-def test_a_small_bound_survives_large_values():
-    a = 1e12 + np.array([0.5, 0.25, -1.0])
-    for x in (project_capped_simplex(a, 1), project_top_k_simplex(a, 1), project_capped_simplex(a, 1, method="sweep")):
-        np.testing.assert_allclose(x, [0.625, 0.375, 0.0], atol=1e-3)
-        assert x.sum() == pytest.approx(1.0, rel=1e-12)
+@pytest.mark.parametrize("offset", [0.0, 2.0**40, -(2.0**40)])
+@pytest.mark.parametrize("r", [1.0, 2.0**-9])
+def test_a_small_bound_survives_large_values(offset, r):
+    # Moving all values moves no projection of bounded sum: exact on this grid, 1e12 away and under one far value.
+    near = r * np.array([0.75, 0.5, -1.0])
+    a = np.append(2.0**42, offset + near)
+    for method in ("fixing", "sweep"):
+        x = project_capped_simplex(a, 2, r, exactly=True, method=method)
+        np.testing.assert_allclose(x, r * np.array([0.5, 0.375, 0.125, 0.0]), rtol=1e-14)
+        x = project_capped_simplex(a[1:], 1, r, exactly=True, method=method)
+        np.testing.assert_allclose(x, r * np.array([0.625, 0.375, 0.0]), rtol=1e-14)
+    if offset >= 0.0:
+        np.testing.assert_allclose(project_top_k_simplex(a, 2, r), r * np.array([0.5, 0.375, 0.125, 0.0]), rtol=1e-14)
 
 
 def test_values_that_cannot_matter_are_dropped_safely():

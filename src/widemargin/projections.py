@@ -13,7 +13,7 @@ Kiwiel's variable fixing); O(d log d) at worst. Memory: the result, and one row 
 
 from __future__ import annotations
 
-import numbers
+import operator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -152,24 +152,26 @@ def _check_rows(a: npt.ArrayLike, k: Any) -> tuple[Floats, int]:
     if values.ndim not in (1, 2):
         raise ValueError(f"a must be a row of shape (d,) or rows of shape (n_rows, d); got shape {values.shape}")
     rows = np.ascontiguousarray(np.atleast_2d(values), dtype=np.float64)
-    if not isinstance(k, numbers.Integral) or isinstance(k, bool):
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
         raise TypeError(f"k must be an integer; got {k!r}")
-    if not 1 <= k <= rows.shape[1]:
+    n_kept = operator.index(k)
+    if not 1 <= n_kept <= rows.shape[1]:
         raise ValueError(f"k must be between 1 and the {rows.shape[1]} value(s) of a row; got {k}")
     if not np.isfinite(rows).all():
         raise ValueError("a holds NaN or infinity; projections need finite values")
     if np.abs(rows).max(initial=0.0) > LARGEST:
         raise ValueError(f"a holds values beyond ±{LARGEST:g}, whose sums may overflow; scale a and r down")
-    return rows, int(k)
+    return rows, n_kept
 
 
 def _check_numbers(values: npt.ArrayLike, name: str, n_rows: int) -> Floats:
     """`values` as an array of n_rows non-negative numbers."""
-    numbers_ = np.asarray(values, dtype=np.float64)
-    if numbers_.shape not in ((), (n_rows,)):
-        raise ValueError(f"{name} must be a number or one for each of the {n_rows} row(s); got shape {numbers_.shape}")
-    if not (numbers_ >= 0.0).all():  # NaN fails here, too
-        raise ValueError(f"{name} must be at least 0; got {numbers_[~(numbers_ >= 0.0)].flat[0]}")
-    if not (numbers_ <= LARGEST).all():
-        raise ValueError(f"{name} must be at most {LARGEST:g}; got {numbers_.max()}")
-    return np.ascontiguousarray(np.broadcast_to(numbers_, (n_rows,)))
+    given = np.asarray(values, dtype=np.float64)
+    if given.shape not in ((), (n_rows,)):
+        raise ValueError(f"{name} must be a number or one for each of the {n_rows} row(s); got shape {given.shape}")
+    allowed = given >= 0.0  # not so for NaN
+    if not allowed.all():
+        raise ValueError(f"{name} must be at least 0; got {given[~allowed].flat[0]}")
+    if not (given <= LARGEST).all():
+        raise ValueError(f"{name} must be at most {LARGEST:g}; got {given.max()}")
+    return np.ascontiguousarray(np.broadcast_to(given, (n_rows,)))

@@ -27,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FEASIBILITY_TOLERANCE = 1e-12
-"""How far a constraint may be violated, relative to the cost of the example: rounding of sums of thousands of values."""
+"""How far a constraint may be violated, relative to the cost of the example: rounding of sums of many values."""
 
 
 def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
@@ -108,9 +108,9 @@ class TopKHinge:
             smoothed: Floats = np.einsum("ij,ij->i", x, z - 0.5 * self.smoothing * x)
             return smoothed
         largest = np.partition(z, z.shape[1] - self.k, axis=1)[:, -self.k :]
-        if self.variant == "beta":
-            return np.maximum(largest, 0.0).mean(axis=1)
-        return np.maximum(largest.mean(axis=1), 0.0)
+        positive = np.maximum(largest, 0.0) if self.variant == "beta" else largest
+        mean: Floats = np.maximum(positive.mean(axis=1), 0.0)
+        return mean
 
     def gradient(self, z: Floats) -> Floats:
         """∇φ(z), shape of z; without smoothing a subgradient, of equal margins the first ones counting as larger."""

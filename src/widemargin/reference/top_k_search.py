@@ -50,7 +50,8 @@ def _consistent_split(a: Floats, b: Floats, k: int, rho: float) -> Floats:
         found = np.flatnonzero(fits)
         if len(found):
             i = found[0]
-            return np.clip(a - t[i], 0.0, u[i])
+            x: Floats = np.clip(a - t[i], 0.0, u[i])
+            return x
     return np.zeros_like(a)
 
 
@@ -87,9 +88,9 @@ def search_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Floats:
     alone = _top_k_alone(a, b, k, rho)
     if alone is not None and alone.sum() <= r:
         return alone
-    top, t, u = fix_capped_simplex(a, k, r, rho=0.0, exactly=True)
-    excess = a - top - t - u
-    multiplier = t + top + float(excess[excess > 0.0].sum()) / k - rho * r  # λ of Lemma 5
+    knapsack = fix_capped_simplex(a, k, r, rho=0.0, exactly=True)
+    excess = a - knapsack.pivot - knapsack.t - knapsack.hi
+    multiplier = knapsack.pivot + knapsack.t + float(excess[excess > 0.0].sum()) / k - rho * r  # λ of Lemma 5
     if multiplier >= 0.0:
-        return np.clip(a - top - t, 0.0, u)
+        return knapsack.apply(a)
     return _consistent_split(a, b, k, rho)
