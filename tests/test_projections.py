@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from widemargin.projections import project_capped_simplex, project_top_k_cone, project_top_k_simplex
 
-TOLERANCE = 1e-10  # of the optimality conditions, relative to the largest |a| or 1
+TOLERANCE = 1e-10  # of the optimality conditions, relative to the largest |a|
 RHOS = (0.0, 0.37, 1.0, 5.0)
 SIZES = (1, 2, 3, 5, 12, 50, 400, 2000)
 SETS = {
@@ -51,7 +51,7 @@ def kkt_violation(name, a, x, k, r, rho):
 
     c is the multiplier shared by all values: x_j − a_j + c ∓ (multiplier of the bound that x_j meets) = 0.
     """
-    scale = max(1.0, np.abs(a).max())
+    scale = np.abs(a).max() or 1.0
     s, fixed_cap = x.sum(), name.startswith("capped")
     r = np.inf if name == "top-k cone" else r
     hi = r / k if fixed_cap else s / k
@@ -61,7 +61,7 @@ def kkt_violation(name, a, x, k, r, rho):
     if not fixed_cap and s <= TOLERANCE * min(scale, r):  # 0 is optimal iff no direction 1_T, |T| = k, gains
         return max(infeasible, np.sort(a)[::-1][:k].sum() / k) / scale
     slope = a - x
-    near = 1e-11 * scale
+    near = 1e-11 * min(scale, hi)
     lower = slope[x < hi - near].max(initial=-np.inf)
     upper = slope[x > near].min(initial=np.inf)
     c = upper if np.isfinite(upper) else lower

@@ -1,4 +1,4 @@
-#include <vector>
+#include <memory>
 
 #include "bind.hpp"
 #include "projections.hpp"
@@ -10,10 +10,10 @@ namespace {
 template <class F>
 void project_rows(const ConstMatrix<double> &a, const double *r, const double *rho, OutMatrix<double> &out, F find) {
     const int64_t n = a.shape(1);
-    std::vector<double> work(n);
+    const std::unique_ptr<double[]> work(new double[n]);  // not filled with zeros
     for (size_t i = 0; i < a.shape(0); ++i) {
         const double *row = a.data() + i * n;
-        apply_thresholds(row, n, find(row, n, r[i], rho[i], work.data()), out.data() + i * n);
+        apply_thresholds(row, n, find(row, n, r[i], rho[i], work.get()), out.data() + i * n);
     }
 }
 

@@ -66,12 +66,21 @@ class _Knapsack(NamedTuple):
 def _reduce(a: Floats, k: int, r: float, rho: float, exactly: bool) -> _Knapsack:
     hi, x = r / k, a - rho * r
     # k values at the cap suffice: their rounded sum need not.
-    full = exactly or np.count_nonzero(x >= hi) >= k or float(np.clip(x, 0.0, hi).sum()) >= r
+    full = exactly or int(np.count_nonzero(x >= hi)) >= k or float(np.clip(x, 0.0, hi).sum()) >= r
     pivot = float(np.sort(a)[-k]) if full else 0.0
     # For a full knapsack −hi ≤ t ≤ 0, otherwise 0 ≤ t ≤ ρr.
     low, high = (-hi, hi) if full else (0.0, rho * r + hi)
     b = a - pivot
     return _Knapsack(hi, r, rho, full, pivot, b[(b > low) & (b < high)], int(np.count_nonzero(b >= high)))
+
+
+def _finish(sack: _Knapsack, a: Floats, t: float) -> Thresholds:
+    """A Newton step for t = ρ · sum: the sums that led to t had large terms, the clipped values are small."""
+    if not sack.full:
+        x = a - t
+        free = int(np.count_nonzero((x > 0.0) & (x < sack.hi)))
+        t += (sack.rho * float(np.clip(x, 0.0, sack.hi).sum()) - t) / (1.0 + sack.rho * free)
+    return Thresholds(sack.pivot, t, sack.hi)
 
 
 def sweep_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool = False) -> Thresholds:
@@ -92,12 +101,12 @@ def sweep_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool 
     p = q = 0  # p of the free values at hi, q − p between the bounds
     while True:
         if p == q and p > 0 and sack.n_capped + p >= k:  # the sum is r on an interval of t; this is its upper end
-            return Thresholds(sack.pivot, b[p - 1] - hi, hi)
+            return _finish(sack, a, b[p - 1] - hi)
         entering = b[q] if q < len(b) else -np.inf
         leaving = b[p] - hi if p < q else -np.inf
         t = sack.balance(sack.n_capped + p, float(b[p:q].sum()), q - p)
         if t >= max(entering, leaving):
-            return Thresholds(sack.pivot, t, hi)
+            return _finish(sack, a, t)
         if entering > leaving:
             q += 1
         else:
@@ -127,13 +136,12 @@ def fix_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool = 
         x = free - t
         gain = float(np.maximum(-x, 0.0).sum()) - float(np.maximum(x - hi, 0.0).sum())
         if gain == 0.0:
-            return Thresholds(sack.pivot, t, hi)
+            return _finish(sack, a, t)
         if gain > 0.0:
             low, free = t, free[x > 0.0]
         else:
             high, capped, free = t, capped + int(np.count_nonzero(x >= hi)), free[x < hi]
-    t = high if np.isfinite(high) else max(low, sack.balance(capped, 0.0, 0))
-    return Thresholds(sack.pivot, t, hi)
+    return _finish(sack, a, high if np.isfinite(high) else max(low, sack.balance(capped, 0.0, 0)))
 
 
 def sweep_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Thresholds:
