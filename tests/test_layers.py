@@ -14,7 +14,7 @@ PACKAGE = Path(widemargin.__file__).parent
 # From the bottom up; modules of one layer may import their own package and the layers below, not their neighbours.
 LAYERS = [
     {"exceptions", "_core", "reference"},
-    {"labels"},
+    {"labels", "projections"},
     {"problems", "metrics"},
     {"solvers"},
     {"parallel", "model_io", "data"},

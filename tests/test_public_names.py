@@ -17,6 +17,7 @@ DOCUMENTED = {
     **{name: value for name, value in PUBLIC.items() if not inspect.ismodule(value)},
     **{f"metrics.{name}": getattr(metrics, name) for name in metrics.__all__},
     **{f"datasets.{name}": getattr(widemargin.datasets, name) for name in widemargin.datasets.__all__},
+    **{f"projections.{name}": getattr(widemargin.projections, name) for name in widemargin.projections.__all__},
     **{f"exceptions.{name}": getattr(exceptions, name) for name in exceptions.__all__},
 }
 

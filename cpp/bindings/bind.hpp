@@ -27,5 +27,6 @@ void bind_text(nb::module_ &module);
 void bind_dense_one_vs_all(nb::module_ &module);
 void bind_fast_one_vs_all(nb::module_ &module);
 void bind_one_vs_all(nb::module_ &module);
+void bind_projections(nb::module_ &module);
 
 }  // namespace widemargin

@@ -29,6 +29,7 @@ _PUBLIC: dict[str, str | None] = {
     "metrics": None,
     "open_store": "widemargin.data.store",
     "path": "widemargin.estimators.path",
+    "projections": None,
     "read_svmlight": "widemargin.data.svmlight",
     "read_xmc": "widemargin.data.xmc",
     "save": "widemargin.estimators.persistence",

@@ -404,3 +404,9 @@ def certify_dense(
     dual_slopes: _Float64,
     out: _Float64,
 ) -> None: ...
+
+# --- bind_projections.cpp ---
+def project_capped_simplex(
+    a: _Float64, k: int, r: _Float64, rho: _Float64, exactly: bool, by_fixing: bool, out: _Float64
+) -> None: ...
+def project_top_k_simplex(a: _Float64, k: int, r: _Float64, rho: _Float64, out: _Float64) -> None: ...
