@@ -153,7 +153,7 @@ SparseWeights sparse_weights(const RowStore &store, const float *coef, double in
 }
 
 const VectorKernels &named_kernels(const std::string &name) {
-    const VectorKernels *kernels = find_kernels(name.c_str());
+    const VectorKernels *kernels = find_kernels(name);
     if (kernels == nullptr) throw std::invalid_argument("this machine has no instruction set '" + name + "'");
     return *kernels;
 }

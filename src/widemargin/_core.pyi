@@ -5,7 +5,8 @@ import numpy as np
 import numpy.typing as npt
 
 # --- bind_cpu.cpp ---
-def detect_instruction_set() -> str: ...
+def available_instruction_sets() -> list[str]: ...
+def choose_instruction_set() -> str: ...
 
 # --- bind_top_k.cpp ---
 _Array = npt.NDArray[Any]

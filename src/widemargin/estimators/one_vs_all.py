@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from widemargin import _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
@@ -135,6 +136,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         others have no minimiser (see `loss`).
     kind_ : str
         "binary", "multiclass" or "multilabel".
+    instruction_set_ : str
+        Vector instructions in use when the model was trained ("avx512", "avx2", "neon" or "baseline"); the environment
+        variable `WIDEMARGIN_ISA` chooses others than the widest.
 
     See Also
     --------
@@ -214,6 +218,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             The fitted model.
         """
         self._check_parameters()
+        instruction_set = _core.choose_instruction_set()
         given, X = X, self._check_training_rows(X, y)
         targets = encode_targets(_without_column(y))
         check_consistent_length(X, targets.Y)
@@ -225,6 +230,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         result = self._solve(with_unit_rows(X) if self.normalize else X, targets, sample_weight)
         self._keep(result, targets)
+        self.instruction_set_ = instruction_set
         self._warn(result)
         return self
 
