@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -42,9 +43,9 @@ class BatchSubspace {
 
     // next(Candidate &): false when no label is left. done(Candidate &&): a label whose weights wait for their check.
     template <class Next, class Done>
-    void run(Next next, Done done) {
+    void run(const std::atomic<bool> &stop, Next next, Done done) {
         bool more = true;
-        for (;;) {
+        while (!stop) {
             if (more && n_free() >= REFILL_LANES) more = refill(next);
             if (n_free() == LANES) return;
             dots();

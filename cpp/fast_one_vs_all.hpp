@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -31,6 +30,7 @@ constexpr int64_t PILOT_LABELS_PER_BIN = 6;
 constexpr double FREQUENT_SHARE =
     0.04;                               // of all rows in a first working set: beyond, a batch over all rows is as cheap
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
+constexpr int64_t SORTED_LABELS = 512;  // frequent labels are sorted within so many, so that the first end first
 constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
 
 // Labels still to be solved, shared by the threads.
@@ -63,7 +63,7 @@ class FastOneVsAll {
     void begin(const LabelBlock &labels) {
         labels_ = labels;
         stored_.assign(labels.n_labels, StoredLabel{});
-        solved_.assign(labels.n_labels, 0);
+        finished_ = std::vector<std::atomic<uint8_t>>(labels.n_labels);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
         whole_ = n_frequent < FEWEST_IN_BATCH;
@@ -75,15 +75,33 @@ class FastOneVsAll {
         }
     }
 
-    // Labels first … last − 1; each range may be asked for once.
-    std::vector<StoredLabel> solve(int64_t first, int64_t last) {
+    // Labels first … last − 1, those of them that are not solved yet.
+    void solve(int64_t first, int64_t last) {
         std::vector<int64_t> labels;
         for (int64_t j = first; j < last; ++j) {
-            if (!solved_[j]) labels.push_back(j);
+            if (!finished_[j]) labels.push_back(j);
         }
         run(labels);
-        return {std::make_move_iterator(stored_.begin() + first), std::make_move_iterator(stored_.begin() + last)};
     }
+
+    // From any thread: ends `begin` and `solve` soon, without the labels in hand; they are not asked for again.
+    void stop() { stop_ = true; }
+
+    // What there is of labels first … last − 1, given away; may be called while `solve` runs. It ends before the first
+    // label that is not finished, unless `all`, and when there are `max_weights` weights.
+    std::vector<StoredLabel> take(int64_t first, int64_t last, bool all, int64_t max_weights) {
+        std::vector<StoredLabel> labels;
+        int64_t n_weights = 0;
+        for (int64_t j = first; j < last && n_weights < max_weights; ++j) {
+            if (!finished_[j] && !all) break;
+            labels.push_back(std::move(stored_[j]));
+            n_weights += static_cast<int64_t>(labels.back().cols.size());
+        }
+        return labels;
+    }
+
+    bool is_finished(int64_t j) const { return finished_[j]; }
+    const double *bounds(int64_t j) const { return stored_[j].bounds; }  // of a finished label, also when given away
 
     SchedulerCounts counts;
     const char *instruction_set() const { return shared_.kernels.name; }
@@ -97,7 +115,8 @@ class FastOneVsAll {
     FastShared shared_;
     LabelBlock labels_{};
     std::vector<StoredLabel> stored_;
-    std::vector<uint8_t> solved_;
+    std::vector<std::atomic<uint8_t>> finished_;
+    std::atomic<bool> stop_{false};
     bool whole_ = false;  // too few frequent labels for a batch
     std::mutex lock_;
 
@@ -113,7 +132,7 @@ class FastOneVsAll {
     RowStore make_store() const {
         std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
         for (double &c : cost) c *= options_.C;
-        return build_row_store(X_, cost.data());
+        return build_row_store(X_, cost.data(), options_.n_threads);
     }
 
     int64_t n_positive(int64_t j) const { return labels_.positive_indptr[j + 1] - labels_.positive_indptr[j]; }
@@ -143,10 +162,8 @@ class FastOneVsAll {
         LabelQueue frequent, rest;
         for (int64_t j : labels) {
             (is_frequent(j) ? frequent : rest).labels.push_back(j);
-            solved_[j] = 1;
         }
-        std::stable_sort(frequent.labels.begin(), frequent.labels.end(),
-                         [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        sort_by_frequency(frequent.labels);
         frequent.whole = whole_;
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
@@ -160,10 +177,19 @@ class FastOneVsAll {
         });
     }
 
+    void sort_by_frequency(std::vector<int64_t> &labels) const {
+        const int64_t n = static_cast<int64_t>(labels.size());
+        for (int64_t first = 0; first < n; first += SORTED_LABELS) {
+            std::stable_sort(labels.begin() + first, labels.begin() + std::min(n, first + SORTED_LABELS),
+                             [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        }
+    }
+
     void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
-        worker.scheduler.run([&](Candidate &c) { return take(queue, worker, c); },
-                             [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+        worker.scheduler.run(
+            stop_, [&](Candidate &c) { return next(queue, worker, c); },
+            [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
     }
 
     // Frequent labels: found in batches over all rows, then checked like all others.
@@ -177,25 +203,26 @@ class FastOneVsAll {
             return true;
         };
         auto check = [&] {
-            worker.scheduler.run(take_waiting,
+            worker.scheduler.run(stop_, take_waiting,
                                  [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
         };
         BatchSubspace batch(store_, shared_.kernels);
-        batch.run([&](Candidate &c) { return take(queue, worker, c); },
-                  [&](Candidate &&c) {
-                      if (c.stuck) {
-                          keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
-                      } else {
-                          waiting.push_back(std::move(c));
-                      }
-                      if (waiting.size() >= LANES) check();
-                  });
+        batch.run(
+            stop_, [&](Candidate &c) { return next(queue, worker, c); },
+            [&](Candidate &&c) {
+                if (c.stuck) {
+                    keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
+                } else {
+                    waiting.push_back(std::move(c));
+                }
+                if (waiting.size() >= LANES) check();
+            });
         check();
     }
 
     // The next label of a queue that needs solving; the others are finished on the way.
-    bool take(LabelQueue &queue, Worker &worker, Candidate &out) {
-        for (;;) {
+    bool next(LabelQueue &queue, Worker &worker, Candidate &out) {
+        while (!stop_) {
             const int64_t k = queue.taken++;
             if (k >= static_cast<int64_t>(queue.labels.size())) return false;
             out = Candidate{};
@@ -213,15 +240,22 @@ class FastOneVsAll {
             } else {
                 return true;
             }
+            finished_[out.index] = 1;
         }
+        return false;
     }
 
-    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
-        if (!done.accepted || !done.bounds.pruned_valid) {
+    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) {
+        if (done.accepted && done.bounds.pruned_valid) {
+            keep_accepted(done, worker, out);
+        } else {
             solve_plain(done.index, done.weights, out);
             out.n_iter += done.n_iter;
-            return;
         }
+        finished_[done.index] = 1;  // only now: another thread may take the label away
+    }
+
+    void keep_accepted(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
         worker.writer.write(done.weights, is_swapped(done.index), out);
         out.bounds[PRIMAL] = done.bounds.primal;
         out.bounds[DUAL] = std::min(done.bounds.dual, done.bounds.primal_before_pruning);

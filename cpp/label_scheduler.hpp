@@ -74,11 +74,11 @@ class LabelScheduler {
           certificate_(shared.store),
           dense_(shared.store.n_cols, 0.0f) {}
 
-    // Takes labels from `next` (false: none left) until all are finished.
+    // Takes labels from `next` (false: none left) until all are finished, or until `stop`.
     // finish(FinishedLabel) is called once for each.
     template <class Next, class Finish>
-    void run(Next next, Finish finish) {
-        for (;;) {
+    void run(const std::atomic<bool> &stop, Next next, Finish finish) {
+        while (!stop) {
             int busy = 0;
             for (int lane = 0; lane < LANES; ++lane) {
                 if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
@@ -88,7 +88,7 @@ class LabelScheduler {
             pass_.run();
             ++counts.passes;
             counts.lanes += busy;
-            for (int lane = 0; lane < LANES; ++lane) {
+            for (int lane = 0; lane < LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
                 counts.emitted += pass_.n_emitted(lane);

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "background.hpp"
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
 #include "matrix_view.hpp"
@@ -53,7 +54,11 @@ FastResult join(std::vector<StoredLabel> &&labels) {
             own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
 }
 
-// Holds the data matrix's arrays and the row store made of them.
+// Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
+constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
+
+// Holds the data matrix's arrays and the row store made of them. Labels are solved in the background: the caller waits
+// with the GIL released, a little at a time, so that Python sees to signals in between.
 template <typename T, typename I>
 class FastSolver {
   public:
@@ -66,24 +71,55 @@ class FastSolver {
           X_{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features},
           solver_(X_, row_weight.data(), options) {}
 
+    ~FastSolver() { stop(); }
+
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
         positive_rows_ = positive_rows;
         positive_indptr_ = positive_indptr;
         positive_factor_ = positive_factor;
         negative_factor_ = negative_factor;
-        nb::gil_scoped_release release;
-        solver_.begin({static_cast<int64_t>(positive_factor.shape(0)), positive_rows_.data(), positive_indptr_.data(),
-                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()});
+        const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
+                                positive_rows_.data(),
+                                positive_indptr_.data(),
+                                row_weight_.data(),
+                                positive_factor_.data(),
+                                negative_factor_.data()};
+        background_.start([this, labels] { solver_.begin(labels); });
     }
 
-    FastResult solve(int64_t first, int64_t last) {
-        std::vector<StoredLabel> labels;
-        {
-            nb::gil_scoped_release release;
-            labels = solver_.solve(first, last);
+    void start(int64_t first, int64_t last) {
+        background_.start([this, first, last] { solver_.solve(first, last); });
+    }
+    bool wait(double seconds) {
+        nb::gil_scoped_release release;
+        return background_.wait(seconds);
+    }
+    void stop() {
+        solver_.stop();
+        background_.join();
+    }
+
+    FastResult take(int64_t first, int64_t last, bool all) {
+        return join(solver_.take(first, last, all, WEIGHTS_TAKEN));
+    }
+
+    // Number of finished labels of first … last − 1, and the sums of their bounds.
+    std::tuple<int64_t, double, double> progress(int64_t first, int64_t last) const {
+        int64_t n_finished = 0;
+        double primal = 0, dual = 0;
+        for (int64_t j = first; j < last; ++j) {
+            if (!solver_.is_finished(j)) continue;
+            ++n_finished;
+            primal += solver_.bounds(j)[PRIMAL];
+            dual += solver_.bounds(j)[DUAL];
         }
-        return join(std::move(labels));
+        return {n_finished, primal, dual};
+    }
+    NumpyVector<uint8_t> is_finished(int64_t first, int64_t last) const {
+        std::vector<uint8_t> flags;
+        for (int64_t j = first; j < last; ++j) flags.push_back(solver_.is_finished(j));
+        return own(std::move(flags));
     }
     std::vector<double> counts() const {
         const SchedulerCounts &c = solver_.counts;
@@ -100,6 +136,7 @@ class FastSolver {
     ConstVector<int64_t> positive_rows_, positive_indptr_;
     CsrView<T, I> X_;
     FastOneVsAll<CsrView<T, I>> solver_;
+    Background background_;
 };
 
 template <typename T, typename I>
@@ -121,11 +158,23 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
-             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and solve the pilot labels.")
-        .def("solve", &Solver::solve, nb::arg("first"), nb::arg("last"),
-             "Solve labels first ... last - 1, each once. Returns data, indices, indptr of the pruned weights\n"
-             "(last - first, n_features), intercept, bounds (5 values a label: primal, dual, primal_at_zero,\n"
-             "primal_before_pruning, pruned_share), n_iter, converged, and plain: finished by the plain Newton solver.")
+             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and begin to solve the pilot labels; then wait.")
+        .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
+             "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
+        .def("wait", &Solver::wait, nb::arg("seconds"),
+             "Whether the work begun has ended, after at most so many seconds; its error is raised here.")
+        .def("stop", &Solver::stop, nb::call_guard<nb::gil_scoped_release>(),
+             "End the work soon and wait for its threads; labels in hand are lost, and no more are solved.")
+        .def("take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
+             "Take over the labels from `first` on, up to the first that is not finished unless `all`, and not much "
+             "more "
+             "than a million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, "
+             "bounds (5 values a label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, "
+             "converged, and plain: finished by the plain\nNewton solver.")
+        .def("progress", &Solver::progress, nb::arg("first"), nb::arg("last"),
+             "Number of finished labels among first ... last - 1, and the sums of their primal and dual bounds.")
+        .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
+             "Flags of labels first ... last - 1, uint8 of shape (last - first,).")
         .def("counts", &Solver::counts,
              "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
              "emitted, certificates.")

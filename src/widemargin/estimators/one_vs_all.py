@@ -225,10 +225,11 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         if targets.kind != "multilabel" and len(targets.classes) < 2:
             only = targets.classes.tolist()[0]
             raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
-        validate_data(self, given, skip_check_array=True)  # keeps the number and names of the features
+        validate_data(type(self)(), given, skip_check_array=True)  # refuses odd names of features before any work
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         result = self._solve(with_unit_rows(X) if self.normalize else X, targets, sample_weight)
+        validate_data(self, given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, targets)
         self.instruction_set_ = instruction_set
         self._warn(result)
