@@ -38,7 +38,8 @@ struct LabelQueue {
     std::vector<int64_t> labels;
     bool whole = false;  // see Candidate
     std::atomic<int64_t> taken{0};
-    bool empty() const { return taken >= static_cast<int64_t>(labels.size()); }
+    int64_t left() const { return static_cast<int64_t>(labels.size()) - taken; }
+    bool empty() const { return left() <= 0; }
 };
 
 template <class Matrix>
@@ -167,10 +168,13 @@ class FastOneVsAll {
         frequent.whole = whole_;
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
-        parallel_for(n_threads, n_threads, [&](int, int64_t) {
+        parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
-            if (!frequent.whole) run_batches(frequent, worker);
-            run_singles(frequent, worker);
+            // The lanes of every batch run empty at its end, so every other worker begins with the other labels, and
+            // starts a batch only if there is enough left to fill it; worker 0 leaves nothing.
+            if (number % 2 == 1) run_singles(rest, worker);
+            if (!frequent.whole && frequent.left() >= (number % 2 == 1 ? LANES : 1)) run_batches(frequent, worker);
+            if (frequent.whole) run_singles(frequent, worker);
             run_singles(rest, worker);
             const std::lock_guard<std::mutex> guard(lock_);
             counts.add(worker.scheduler.counts);
