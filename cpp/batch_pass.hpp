@@ -5,6 +5,7 @@
 // later cleared. Memory: 64 bytes a feature, and 8 bytes for every row kept. Twin: reference/fast_one_vs_all.py.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,7 +16,8 @@
 
 namespace widemargin {
 
-constexpr int64_t SCAN_ROWS = 4096;  // rows between two looks at the room left for emitted rows
+constexpr int64_t SCAN_ROWS = 4096;     // rows between two looks at the room left for emitted rows
+constexpr int64_t KEPT_ROWS = 1 << 15;  // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
@@ -35,6 +37,8 @@ class BatchPass {
     }
 
     void clear(int lane) {
+        // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
+        if (static_cast<int64_t>(emitted_[lane].size()) > KEPT_ROWS) emitted_[lane] = {};
         for (uint32_t col : written_[lane]) table_[static_cast<size_t>(col) * LANES + lane] = 0;
         written_[lane].clear();
         bias_[lane] = 0;
@@ -73,7 +77,8 @@ class BatchPass {
 
     void make_room(int lane, int64_t size) {
         if (threshold_[lane] == std::numeric_limits<float>::infinity()) size = 1;
-        if (static_cast<int64_t>(emitted_[lane].size()) < size) emitted_[lane].resize(size + size / 2);
+        if (static_cast<int64_t>(emitted_[lane].size()) >= size) return;
+        emitted_[lane].resize(std::max(size, std::min(size + size / 2, store_.n_rows)));
     }
 };
 

@@ -3,8 +3,9 @@
 // Each iteration minimises every lane's objective over span{−g, last step, w, bias} (subspace_search.hpp): one pass of
 // row dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features.
 // The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. The cost does
-// not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row.
-// A lane's numbers do not depend on the labels in the other lanes.
+// not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row
+// of a lane, which are all rows at first: 450 bytes a row. A lane's numbers do not depend on the labels in the other
+// lanes.
 #pragma once
 
 #include <algorithm>
@@ -191,7 +192,8 @@ class BatchSubspace {
         NearBuffer &buffer = near_[lane];
         const int64_t wanted = near.count + BATCH_ROWS + LANES;
         if (lanes_[lane].busy && wanted > buffer.capacity) {
-            const int64_t capacity = (wanted + wanted / 2 + LANES) / LANES * LANES;
+            const int64_t roomy = std::max(wanted, std::min(wanted + wanted / 2, store_.n_rows + LANES));
+            const int64_t capacity = (roomy + LANES) / LANES * LANES;
             AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
             if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
             buffer.data = std::move(data);

@@ -9,8 +9,8 @@ gap hold over all rows in float64; what float32 cannot reach is finished by the 
 (dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
-the model, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin; frequent labels add
-260 bytes a feature and 200 bytes a row.
+the model, 200 bytes a label, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin;
+frequent labels add 260 bytes a feature and 450 bytes a row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_TOL = 1e-6  # tighter rules are below what float32 passes can steer to; the 
 MIN_GAP_TOL = 1e-7
 DEFAULT_MAX_ITER = 1000
 WORK_BYTES_PER_FEATURE = 410  # of a thread, at most: both paths, see the module's description
-WORK_BYTES_PER_ROW = 208
+WORK_BYTES_PER_ROW = 460
 
 
 def solve_fast_one_vs_all(
@@ -180,13 +180,6 @@ def _sensible(options: dict[str, Any]) -> bool:
     return bool(np.isfinite(options["C"]) and options["C"] > 0 and options["prune"] >= 0 and options["n_threads"] >= 1)
 
 
-def _append(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
-    """Lengthen an array that owns its memory in place: the system moves its pages instead of copying them."""
-    length = len(array)
-    array.resize(length + len(values), refcheck=False)
-    array[length:] = values
-
-
 class _Run:
     """One call of the solver: the labels done so far."""
 
@@ -197,7 +190,7 @@ class _Run:
         self.C = float(options["C"])
         name = f"FastOneVsAllF{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}"
         free = options["fit_intercept"] and not options["regularize_intercept"]
-        self.solver = getattr(_core, name)(
+        self.solver: Any = getattr(_core, name)(
             data=X.data,
             indices=X.indices,
             indptr=X.indptr,
@@ -216,8 +209,8 @@ class _Run:
         self.dtype = X.dtype
         self.dense_coef = None if self.prune > 0 else np.zeros((n_labels, self.n_features), dtype=X.dtype)
         self.lengths = np.zeros(n_labels, dtype=np.int64)
-        self.weights = np.empty(0, dtype=X.dtype)
-        self.columns = np.empty(0, dtype=np.int32)
+        self.weights: Any = _core.GrowingFloat64() if X.dtype == np.float64 else _core.GrowingFloat32()
+        self.columns = _core.GrowingInt32()
         self.intercept = np.zeros(n_labels, dtype=X.dtype)
         self.bounds = np.zeros((n_labels, len(BOUND_COLUMNS)))
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
@@ -238,6 +231,7 @@ class _Run:
             finally:  # a KeyboardInterrupt, too, leaves no thread behind
                 self.solver.stop()
             self._take(self.inputs.n_labels, everything=True)
+        self.solver = None  # the copy of the rows is not needed any more
         return self._finish(unsolved)
 
     def _solve_blocks(self, callback: Callback | None, labels_per_block: int | None) -> Status:
@@ -280,8 +274,8 @@ class _Run:
             block = slice(self.done, self.done + len(intercept))
             if self.dense_coef is None:
                 self.lengths[block] = np.diff(indptr)
-                _append(self.weights, data)
-                _append(self.columns, indices)
+                self.weights.append(data.astype(self.dtype, copy=False))
+                self.columns.append(indices)
             else:
                 self.dense_coef[np.repeat(np.arange(block.start, block.stop), np.diff(indptr)), indices] = data
             self.intercept[block] = intercept
@@ -328,8 +322,8 @@ class _Run:
         coef = sp.csr_array((self.inputs.n_labels, self.n_features), dtype=self.dtype)
         index_dtype = np.int32 if self.lengths.sum() <= np.iinfo(np.int32).max else np.int64
         coef.indptr = np.append(0, np.cumsum(self.lengths)).astype(index_dtype)
-        coef.data = self.weights
-        coef.indices = self.columns.astype(index_dtype, copy=False)
+        coef.data = self.weights.take()
+        coef.indices = self.columns.take().astype(index_dtype, copy=False)
         return coef
 
     def _history(self) -> History:
