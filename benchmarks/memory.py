@@ -29,7 +29,7 @@ PRUNE = 0.01
 LIMIT_MB = 64  # a thread
 MB = 2**20
 THREADS = (1, 2)
-GENERATED = {"n_samples": 100_000, "n_features": 40_000, "n_labels": 100_000}
+GENERATED = {"n_samples": 80_000, "n_features": 40_000, "n_labels": 100_000}
 GENERATED_ROWS = {"labels_per_row": 5.0, "nnz_per_row": 10.0, "exponent": 0.5, "random_state": 0}
 
 

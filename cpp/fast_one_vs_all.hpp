@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -63,7 +64,7 @@ class FastOneVsAll {
     // bias, learnt on pilot labels, which are solved here.
     void begin(const LabelBlock &labels) {
         labels_ = labels;
-        stored_.assign(labels.n_labels, StoredLabel{});
+        stored_ = std::vector<std::unique_ptr<StoredLabel>>(labels.n_labels);
         finished_ = std::vector<std::atomic<uint8_t>>(labels.n_labels);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
@@ -71,8 +72,8 @@ class FastOneVsAll {
         const std::vector<int64_t> pilot = choose_pilot();
         run(pilot);
         for (int64_t j : pilot) {
-            if (stored_[j].plain || !stored_[j].converged) continue;
-            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j].intercept : stored_[j].intercept);
+            if (!finished_[j] || stored_[j]->plain || !stored_[j]->converged) continue;
+            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j]->intercept : stored_[j]->intercept);
         }
     }
 
@@ -95,14 +96,16 @@ class FastOneVsAll {
         int64_t n_weights = 0;
         for (int64_t j = first; j < last && n_weights < max_weights; ++j) {
             if (!finished_[j] && !all) break;
-            labels.push_back(std::move(stored_[j]));
+            labels.push_back(stored_[j] ? std::move(*stored_[j]) : StoredLabel{});
+            stored_[j].reset();
             n_weights += static_cast<int64_t>(labels.back().cols.size());
         }
         return labels;
     }
 
     bool is_finished(int64_t j) const { return finished_[j]; }
-    const double *bounds(int64_t j) const { return stored_[j].bounds; }  // of a finished label, also when given away
+    // A finished label, or null once it was given away.
+    const StoredLabel *finished_label(int64_t j) const { return stored_[j].get(); }
 
     SchedulerCounts counts;
     const char *instruction_set() const { return shared_.kernels.name; }
@@ -115,7 +118,7 @@ class FastOneVsAll {
     LabelSetup setup_;
     FastShared shared_;
     LabelBlock labels_{};
-    std::vector<StoredLabel> stored_;
+    std::vector<std::unique_ptr<StoredLabel>> stored_;  // from when a label is begun to when it is given away
     std::vector<std::atomic<uint8_t>> finished_;
     std::atomic<bool> stop_{false};
     bool whole_ = false;  // too few frequent labels for a batch
@@ -193,7 +196,7 @@ class FastOneVsAll {
         if (queue.empty()) return;
         worker.scheduler.run(
             stop_, [&](Candidate &c) { return next(queue, worker, c); },
-            [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+            [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
     // Frequent labels: found in batches over all rows, then checked like all others.
@@ -208,14 +211,14 @@ class FastOneVsAll {
         };
         auto check = [&] {
             worker.scheduler.run(stop_, take_waiting,
-                                 [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+                                 [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
         };
         BatchSubspace batch(store_, shared_.kernels);
         batch.run(
             stop_, [&](Candidate &c) { return next(queue, worker, c); },
             [&](Candidate &&c) {
                 if (c.stuck) {
-                    keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
+                    keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, *stored_[c.index]);
                 } else {
                     waiting.push_back(std::move(c));
                 }
@@ -232,7 +235,8 @@ class FastOneVsAll {
             out = Candidate{};
             out.index = queue.labels[k];
             out.whole = queue.whole;
-            StoredLabel &label = stored_[out.index];
+            stored_[out.index] = std::make_unique<StoredLabel>();
+            StoredLabel &label = *stored_[out.index];
             const LabelSides sides = setup_.prepare(labels_, out.index, worker.scratch, out.label);
             label.bounds[PRIMAL_AT_ZERO] = sides.positive + sides.negative;
             if (sides.one_sided() && out.label.has_bias && out.label.bias_penalty == 0) {

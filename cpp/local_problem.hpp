@@ -117,7 +117,8 @@ class LocalProblem {
             store_.prefetch_row(rows[i]);
         }
         start_[n_rows_] = total;
-        if (static_cast<int64_t>(entries_.size()) < total) entries_.resize(total + total / 2);
+        if (static_cast<int64_t>(entries_.size()) < total)
+            entries_.resize(std::max(total, std::min(total + total / 2, store_.nnz())));
         RowEntry *__restrict out = entries_.data();
         uint32_t *__restrict ids = local_id_.data(), *__restrict features = features_.data();
         uint32_t count = static_cast<uint32_t>(n_features_);

@@ -101,20 +101,21 @@ class FastSolver {
     }
 
     FastResult take(int64_t first, int64_t last, bool all) {
-        return join(solver_.take(first, last, all, WEIGHTS_TAKEN));
+        std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
+        for (const StoredLabel &label : labels) add_bounds(label, taken_);
+        return join(std::move(labels));
     }
 
-    // Number of finished labels of first … last − 1, and the sums of their bounds.
-    std::tuple<int64_t, double, double> progress(int64_t first, int64_t last) const {
+    // Number of finished labels before `last`, and the sums of their bounds.
+    std::tuple<int64_t, double, double> progress(int64_t last) const {
         int64_t n_finished = 0;
-        double primal = 0, dual = 0;
-        for (int64_t j = first; j < last; ++j) {
+        BoundSums sums = taken_;
+        for (int64_t j = 0; j < last; ++j) {
             if (!solver_.is_finished(j)) continue;
             ++n_finished;
-            primal += solver_.bounds(j)[PRIMAL];
-            dual += solver_.bounds(j)[DUAL];
+            if (solver_.finished_label(j) != nullptr) add_bounds(*solver_.finished_label(j), sums);
         }
-        return {n_finished, primal, dual};
+        return {n_finished, sums.primal, sums.dual};
     }
     NumpyVector<uint8_t> is_finished(int64_t first, int64_t last) const {
         std::vector<uint8_t> flags;
@@ -137,6 +138,16 @@ class FastSolver {
     CsrView<T, I> X_;
     FastOneVsAll<CsrView<T, I>> solver_;
     Background background_;
+
+    struct BoundSums {
+        double primal = 0, dual = 0;
+    };
+    BoundSums taken_;  // of the labels given away
+
+    static void add_bounds(const StoredLabel &label, BoundSums &sums) {
+        sums.primal += label.bounds[PRIMAL];
+        sums.dual += label.bounds[DUAL];
+    }
 };
 
 template <typename T, typename I>
@@ -171,8 +182,8 @@ void bind_solver(nb::module_ &module, const char *name) {
              "than a million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, "
              "bounds (5 values a label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, "
              "converged, and plain: finished by the plain\nNewton solver.")
-        .def("progress", &Solver::progress, nb::arg("first"), nb::arg("last"),
-             "Number of finished labels among first ... last - 1, and the sums of their primal and dual bounds.")
+        .def("progress", &Solver::progress, nb::arg("last"),
+             "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
              "Flags of labels first ... last - 1, uint8 of shape (last - first,).")
         .def("counts", &Solver::counts,

@@ -287,7 +287,7 @@ class _Run:
 
     def _progress(self, last: int) -> Progress:
         """Sums over the finished labels before `last`."""
-        done, primal, dual = self.solver.progress(0, last)
+        done, primal, dual = self.solver.progress(last)
         return Progress(done, self.inputs.n_labels, time.perf_counter() - self.started, primal, dual)
 
     def _finish(self, unsolved: Status) -> OneVsAllResult:
