@@ -38,7 +38,7 @@ class BatchPass {
 
     void clear(int lane) {
         // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
-        if (static_cast<int64_t>(emitted_[lane].size()) > KEPT_ROWS) emitted_[lane] = {};
+        if (static_cast<int64_t>(emitted_[lane].size()) > KEPT_ROWS) std::vector<EmittedRow>().swap(emitted_[lane]);
         for (uint32_t col : written_[lane]) table_[static_cast<size_t>(col) * LANES + lane] = 0;
         written_[lane].clear();
         bias_[lane] = 0;

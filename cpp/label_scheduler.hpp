@@ -37,7 +37,8 @@ constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows
 constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
-constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
+constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
+constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
 constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 150;       // as in batch_subspace.hpp
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
@@ -212,6 +213,7 @@ class LabelScheduler {
         }
         if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
         grow_set(lane, slot);
+        if (is_too_large(slot.rows)) return true;
         slot.complete = false;
         const double share = slot.accuracy;
         solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
@@ -220,11 +222,20 @@ class LabelScheduler {
         return false;
     }
 
+    // A local copy of most of the data would cost more memory than all labels together usually do; such a label (one in
+    // thousands, of rows without features, say) is left to the Newton method, which copies nothing.
+    bool is_too_large(const std::vector<uint32_t> &rows) const {
+        int64_t n_entries = 0;
+        for (uint32_t row : rows) n_entries += store_.length(row);
+        return n_entries > LARGE_SET_ENTRIES && n_entries > store_.nnz() / 2;
+    }
+
     void solve(Slot &slot, const LocalTarget &target) {
         bool converged = false;
         local_.build(slot.label, slot.rows, slot.result.weights);
         const int iterations = local_.solve(target, converged);
         local_.read(slot.result.weights);
+        local_.trim();
         slot.stuck = !converged;
         slot.result.n_iter += iterations;
         counts.iterations += iterations;

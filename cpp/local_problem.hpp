@@ -26,10 +26,22 @@ struct LocalTarget {
 
 constexpr uint32_t NO_ID = 0xffffffffu;
 
+constexpr int64_t KEPT_ENTRIES = 1 << 18;  // 2 MB
+
 class LocalProblem {
   public:
     LocalProblem(const RowStore &store, const VectorKernels &kernels)
         : store_(store), kernels_(kernels), local_id_(store.n_cols, NO_ID) {}
+
+    // Gives back the room of an unusually large problem; the next ones need a fraction of it.
+    void trim() {
+        if (static_cast<int64_t>(entries_.size()) <= KEPT_ENTRIES) return;
+        std::vector<RowEntry>().swap(entries_);
+        std::vector<int64_t>().swap(start_);
+        std::vector<uint32_t>().swap(active_);
+        for (AlignedFloats *array : {&s_, &sz_, &sp_, &cost_}) array->reset();
+        row_capacity_ = 0;
+    }
 
     // Copies `rows` (ascending positions) and starts from `weights`.
     void build(const LabelProblem &label, const std::vector<uint32_t> &rows, const SparseWeights &weights) {
