@@ -2,7 +2,10 @@
 // threshold are kept, so that no (rows × labels) array exists.
 //
 // Weights stand in a (features × 16) float32 table, of which only the non-zero entries of a label are written and
-// later cleared. Memory: 64 bytes a feature, and 8 bytes for every row kept. Twin: reference/fast_one_vs_all.py.
+// later cleared. The entries of rows that are kept are copied, up to COPY_LIMIT a label: what is done next with them,
+// renumbering and scoring in float64, otherwise spends most of its time waiting for rows far apart (a fifth of the
+// solver's time on yso-finna-en). Memory: 64 bytes a feature, 16 bytes for every row kept, and at most 8 COPY_LIMIT
+// bytes a label. Twin: reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +19,9 @@
 
 namespace widemargin {
 
-constexpr int64_t SCAN_ROWS = 4096;     // rows between two looks at the room left for emitted rows
-constexpr int64_t KEPT_ROWS = 1 << 15;  // room that a lane keeps from one pass to the next
+constexpr int64_t SCAN_ROWS = 512;         // rows between two looks at the room left for emitted rows
+constexpr int64_t COPY_LIMIT = 128 << 10;  // entries
+constexpr int64_t KEPT_ROWS = 32 << 10, KEPT_ENTRIES = 48 << 10;  // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
@@ -27,18 +31,22 @@ class BatchPass {
         for (int lane = 0; lane < LANES; ++lane) clear(lane);
     }
 
-    // Puts weights into a lane; rows with score + slack > threshold will be emitted.
-    void set(int lane, const std::vector<uint32_t> &cols, const float *vals, float bias, float threshold) {
+    // Puts weights into a lane; rows with score + slack > threshold will be emitted. A lane that proves nothing about
+    // the other rows does without slack.
+    void set(int lane, const std::vector<uint32_t> &cols, const float *vals, float bias, float threshold,
+             bool with_slack = true) {
         clear(lane);
         written_[lane] = cols;
         for (size_t k = 0; k < cols.size(); ++k) table_[static_cast<size_t>(cols[k]) * LANES + lane] = vals[k];
         bias_[lane] = bias;
         threshold_[lane] = threshold;
+        allowance_[lane] = with_slack ? 1.0f : 0.0f;
     }
 
     void clear(int lane) {
         // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
         if (static_cast<int64_t>(emitted_[lane].size()) > KEPT_ROWS) std::vector<EmittedRow>().swap(emitted_[lane]);
+        if (static_cast<int64_t>(copies_[lane].size()) > KEPT_ENTRIES) std::vector<RowEntry>().swap(copies_[lane]);
         for (uint32_t col : written_[lane]) table_[static_cast<size_t>(col) * LANES + lane] = 0;
         written_[lane].clear();
         bias_[lane] = 0;
@@ -46,24 +54,25 @@ class BatchPass {
     }
 
     void run() {
-        int64_t count[LANES] = {};
-        ScanArgs args{store_.entries.get(), store_.start.data(), slack_, table_.get(), {}, {}, {}};
+        ScanArgs args{store_.entries.get(), store_.start.data(), slack_, table_.get(), {}, {}, {}, {}, {}, {}, {}};
         std::copy(bias_, bias_ + LANES, args.bias);
         std::copy(threshold_, threshold_ + LANES, args.threshold);
+        std::copy(allowance_, allowance_ + LANES, args.allowance);
+        std::fill_n(n_emitted_, LANES, 0);
         for (int64_t begin = 0; begin < store_.n_rows; begin += SCAN_ROWS) {
             const int64_t end = std::min(store_.n_rows, begin + SCAN_ROWS);
-            for (int lane = 0; lane < LANES; ++lane) {
-                make_room(lane, count[lane] + SCAN_ROWS);
-                args.out[lane] = emitted_[lane].data() + count[lane];
-            }
+            for (int lane = 0; lane < LANES; ++lane)
+                make_room(lane, end - begin, store_.start[end] - store_.start[begin], args);
             kernels_.scan(args, begin, end);
-            for (int lane = 0; lane < LANES; ++lane) count[lane] = args.out[lane] - emitted_[lane].data();
+            for (int lane = 0; lane < LANES; ++lane) n_emitted_[lane] = args.out[lane] - emitted_[lane].data();
         }
-        std::copy(count, count + LANES, n_emitted_);
+        for (int lane = 0; lane < LANES; ++lane) {
+            emitted_[lane].resize(std::max<size_t>(emitted_[lane].size(), n_emitted_[lane] + 1));
+            emitted_[lane][n_emitted_[lane]].begin = args.copied[lane];
+        }
     }
 
-    const EmittedRow *emitted(int lane) const { return emitted_[lane].data(); }
-    int64_t n_emitted(int lane) const { return n_emitted_[lane]; }
+    Emission emitted(int lane) const { return {emitted_[lane].data(), n_emitted_[lane], copies_[lane].data()}; }
 
   private:
     const RowStore &store_;
@@ -72,13 +81,23 @@ class BatchPass {
     AlignedFloats table_;
     std::vector<uint32_t> written_[LANES];
     std::vector<EmittedRow> emitted_[LANES];
+    std::vector<RowEntry> copies_[LANES];
     int64_t n_emitted_[LANES] = {};
-    float bias_[LANES], threshold_[LANES];
+    float bias_[LANES], threshold_[LANES], allowance_[LANES] = {};
 
-    void make_room(int lane, int64_t size) {
-        if (threshold_[lane] == std::numeric_limits<float>::infinity()) size = 1;
-        if (static_cast<int64_t>(emitted_[lane].size()) >= size) return;
-        emitted_[lane].resize(std::max(size, std::min(size + size / 2, store_.n_rows)));
+    // Room for all of the next rows, and for their entries as long as there are fewer than COPY_LIMIT.
+    void make_room(int lane, int64_t n_rows, int64_t n_entries, ScanArgs &args) {
+        if (threshold_[lane] == std::numeric_limits<float>::infinity()) n_rows = n_entries = 0;
+        std::vector<EmittedRow> &rows = emitted_[lane];
+        const size_t wanted = n_emitted_[lane] + n_rows;
+        const size_t most = static_cast<size_t>(store_.n_rows) + 1;
+        if (rows.size() < wanted) rows.resize(std::max(wanted, std::min(wanted + wanted / 2, most)));
+        args.out[lane] = rows.data() + n_emitted_[lane];
+        std::vector<RowEntry> &copies = copies_[lane];
+        const size_t entries = std::min<size_t>(COPY_LIMIT, args.copied[lane] + n_entries) + COPY_STEP;
+        if (copies.size() < entries) copies.resize(std::min<size_t>(COPY_LIMIT + COPY_STEP, entries + entries / 2));
+        args.copies[lane] = copies.data();
+        args.room[lane] = static_cast<uint32_t>(copies.size() - COPY_STEP);
     }
 };
 

@@ -2,10 +2,10 @@
 //
 // Each iteration minimises every lane's objective over span{−g, last step, w, bias} (subspace_search.hpp): one pass of
 // row dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features.
-// The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. The cost does
-// not depend on how frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row
-// of a lane, which are all rows at first: 450 bytes a row. A lane's numbers do not depend on the labels in the other
-// lanes.
+// The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. A start from
+// outside takes the place of the mean positive, so its length is found by that search. The cost does not depend on how
+// frequent a label is. Memory: 256 bytes a column, 194 bytes a row, and 16 bytes for every near row of a lane, which
+// are all rows at first: 450 bytes a row. A lane's numbers do not depend on the labels in the other lanes.
 #pragma once
 
 #include <algorithm>
@@ -136,20 +136,24 @@ class BatchSubspace {
         state.iteration = 0;
         state.candidate.n_iter = 0;
         const double share = static_cast<double>(label.positives.size()) / static_cast<double>(store_.n_rows);
-        state.bias = label.has_bias ? static_cast<float>(2 * share - 1) : 0.0f;
+        const double bias = state.candidate.carried ? state.candidate.weights.bias : 2 * share - 1;
+        state.bias = label.has_bias ? static_cast<float>(bias) : 0.0f;
         for (uint32_t i : label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] | (1u << lane));
         args_.positive_factor[lane] = static_cast<float>(label.positive_factor);
         args_.negative_factor[lane] = static_cast<float>(label.negative_factor);
         args_.reach[lane] = WIDE_REACH;
     }
 
-    // z = mean positive; p = mean row stands already.
+    // z = mean positive, or the start from outside; p = mean row stands already.
     void set_first_direction(int lane) {
         Lane &state = lanes_[lane];
         const auto &positives = state.candidate.label.positives;
+        const SparseWeights &given = state.candidate.weights;
         const float share = positives.empty() ? 0.0f : 1.0f / static_cast<float>(positives.size());
+        for (size_t k = 0; k < given.cols.size(); ++k)
+            Z_[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
         for (uint32_t i : positives) {
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
+            for (int64_t k = store_.start[i]; k < store_.start[i + 1] && !state.candidate.carried; ++k) {
                 Z_[static_cast<size_t>(store_.entries[k].col) * LANES + lane] += share * store_.entries[k].val;
             }
         }

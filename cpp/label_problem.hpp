@@ -35,6 +35,18 @@ struct SparseWeights {
         for (float x : vals) sum += static_cast<double>(x) * x;
         return sum;
     }
+
+    // Without the weights smaller than `least`.
+    SparseWeights pruned(double least) const {
+        SparseWeights kept;
+        kept.bias = bias;
+        for (size_t k = 0; k < cols.size(); ++k) {
+            if (std::abs(static_cast<double>(vals[k])) < least) continue;
+            kept.cols.push_back(cols[k]);
+            kept.vals.push_back(vals[k]);
+        }
+        return kept;
+    }
 };
 
 // A label on its way through the solver.
@@ -43,9 +55,10 @@ struct Candidate {
     LabelProblem label;
     SparseWeights weights;
     int64_t n_iter = 0;
-    bool whole = false;   // to be solved on all rows at once
-    bool solved = false;  // `weights` were found on all rows and wait for their check
-    bool stuck = false;   // float32 steps did not get there
+    bool whole = false;    // to be solved on all rows at once
+    bool carried = false;  // `weights` are a start from outside
+    bool solved = false;   // `weights` were found on all rows and wait for their check
+    bool stuck = false;    // float32 steps did not get there
 };
 
 }  // namespace widemargin

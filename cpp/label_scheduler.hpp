@@ -2,7 +2,8 @@
 //
 //     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
 //             solved with the bias fixed at what labels of this frequency usually end with
-//     check   the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//     check   (where labels with a start of their own come in)
+//             the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
 //             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
 //             failure on together with the old set, so that the set only grows and the end is certain
 //     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
@@ -35,6 +36,7 @@ constexpr double INNER_GAP_SHARE = 0.5;
 constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
 constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
 constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
+constexpr double CHECK_BAND = 0.01;  // room for the bias to move to its optimum; the slack of the rows comes on top
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
 constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
@@ -92,7 +94,7 @@ class LabelScheduler {
             for (int lane = 0; lane < LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
-                counts.emitted += pass_.n_emitted(lane);
+                counts.emitted += pass_.emitted(lane).n;
                 if (!advance(lane, slot)) continue;
                 pass_.clear(lane);
                 slot.stage = Stage::FREE;
@@ -120,7 +122,7 @@ class LabelScheduler {
     LocalProblem local_;
     SparseCertificate certificate_;
     std::vector<float> dense_, sample_scores_;
-    std::vector<uint32_t> chosen_, merged_;
+    std::vector<RowView> chosen_, merged_;
     std::vector<float> scores_;
     Slot slots_[LANES];
 
@@ -133,10 +135,11 @@ class LabelScheduler {
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
         slot.stuck = false;
+        slot.rows.clear();
         slot.complete = candidate.whole || candidate.solved;
         slot.round = slot.complete ? FREE_ROUNDS : 0;
-        if (candidate.whole) solve_whole(slot);
-        if (!slot.complete) {
+        if (candidate.whole) solve_whole(slot, candidate.carried);
+        if (!slot.complete && !candidate.carried) {
             start_seed(lane, slot);
         } else {
             slot.stage = Stage::CHECK;
@@ -145,16 +148,13 @@ class LabelScheduler {
     }
 
     // All rows at once: for a frequent label that has no batch to share.
-    void solve_whole(Slot &slot) {
-        slot.rows.resize(store_.n_rows);
-        std::iota(slot.rows.begin(), slot.rows.end(), 0u);
-        slot.result.weights.bias =
-            slot.label.has_bias
-                ? 2.0 * static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows) - 1
-                : 0.0;
+    void solve_whole(Slot &slot, bool carried) {
+        chosen_.clear();
+        for (int64_t i = 0; i < store_.n_rows; ++i) chosen_.push_back(store_.view(static_cast<uint32_t>(i)));
+        const double share = static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows);
+        if (!carried) slot.result.weights.bias = slot.label.has_bias ? 2 * share - 1 : 0.0;
         solve(slot, {INNER_RULE_SHARE * slot.label.rule, INNER_GAP_SHARE * slot.label.gap_tol, !slot.label.has_bias,
                      LOCAL_MAX_ITER});
-        slot.rows.clear();
     }
 
     // Sum of the positives into the lane; the threshold is estimated on the sample.
@@ -175,7 +175,7 @@ class LabelScheduler {
                 x = 0;
             }
         }
-        pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold);
+        pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold, false);
         slot.stage = Stage::SEED;
     }
 
@@ -196,7 +196,7 @@ class LabelScheduler {
     bool advance(int lane, Slot &slot) {
         if (slot.stage == Stage::PRUNED) return finish_pruned(lane, slot);
         if (slot.stage == Stage::SEED) {
-            slot.rows = seed_set(lane, slot.label);
+            choose_seed(lane, slot.label);
             slot.result.weights.bias = shared_.prior(static_cast<int64_t>(slot.label.positives.size()));
             solve(slot,
                   {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
@@ -212,8 +212,8 @@ class LabelScheduler {
             return false;
         }
         if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
-        grow_set(lane, slot);
-        if (is_too_large(slot.rows)) return true;
+        choose_grown(lane, slot);
+        if (is_too_large(chosen_)) return true;
         slot.complete = false;
         const double share = slot.accuracy;
         solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
@@ -224,15 +224,16 @@ class LabelScheduler {
 
     // A local copy of most of the data would cost more memory than all labels together usually do; such a label (one in
     // thousands, of rows without features, say) is left to the Newton method, which copies nothing.
-    bool is_too_large(const std::vector<uint32_t> &rows) const {
+    bool is_too_large(const std::vector<RowView> &rows) const {
         int64_t n_entries = 0;
-        for (uint32_t row : rows) n_entries += store_.length(row);
+        for (const RowView &row : rows) n_entries += row.length;
         return n_entries > LARGE_SET_ENTRIES && n_entries > store_.nnz() / 2;
     }
 
+    // On the rows chosen_.  Sets: the slot's rows, weights, stuck.
     void solve(Slot &slot, const LocalTarget &target) {
         bool converged = false;
-        local_.build(slot.label, slot.rows, slot.result.weights);
+        local_.build(slot.label, chosen_, slot.result.weights);
         const int iterations = local_.solve(target, converged);
         local_.read(slot.result.weights);
         local_.trim();
@@ -240,61 +241,69 @@ class LabelScheduler {
         slot.result.n_iter += iterations;
         counts.iterations += iterations;
         ++counts.solves;
-        counts.set_rows += static_cast<int64_t>(slot.rows.size());
+        counts.set_rows += static_cast<int64_t>(chosen_.size());
+        slot.rows.clear();
+        if (slot.complete) return;
+        for (const RowView &view : chosen_) slot.rows.push_back(view.row);
     }
 
-    // Puts the weights into the lane for the next check.
+    // How far beyond the margin rows are taken into a set.
+    static double growth_band(double bias) { return std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias))); }
+
+    // Puts the weights into the lane for the next check; the first one never accepts.
     void await(int lane, Slot &slot) {
         const double bias = slot.result.weights.bias;
-        slot.threshold = -1 - std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias)));
-        slot.threshold = static_cast<float>(slot.threshold);
+        const bool may_accept = slot.round > 0;
+        slot.threshold = static_cast<float>(-1 - (may_accept ? CHECK_BAND : growth_band(bias)));
         pass_.set(lane, slot.result.weights.cols, slot.result.weights.vals.data(), static_cast<float>(bias),
-                  static_cast<float>(slot.threshold));
+                  static_cast<float>(slot.threshold), may_accept);
     }
 
-    // Positives, the best rows of the pass, and some evenly spaced ones.
-    std::vector<uint32_t> seed_set(int lane, const LabelProblem &label) {
+    // Positives, the best rows of the pass, and some evenly spaced ones.  Sets: chosen_.
+    void choose_seed(int lane, const LabelProblem &label) {
         const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
         best_emitted(lane, -std::numeric_limits<float>::infinity(), wanted);
         add_rows(label.positives);
         add_rows(shared_.spread);
-        return chosen_;
     }
 
-    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best. Sets: chosen_, ascending.
+    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best.  Sets: chosen_, ascending.
     void best_emitted(int lane, float least, int64_t wanted) {
-        const EmittedRow *rows = pass_.emitted(lane);
-        const int64_t n = pass_.n_emitted(lane);
-        if (n > wanted) {
+        const Emission found = pass_.emitted(lane);
+        if (found.n > wanted) {
             scores_.clear();
-            for (int64_t k = 0; k < n; ++k) scores_.push_back(rows[k].score);
+            for (int64_t k = 0; k < found.n; ++k) scores_.push_back(found.rows[k].score);
             std::nth_element(scores_.begin(), scores_.begin() + wanted, scores_.end(), std::greater<>());
             least = std::max(least, scores_[wanted]);
         }
-        chosen_.resize(n + 1);
+        chosen_.resize(found.n + 1);
         size_t count = 0;
-        for (int64_t k = 0; k < n; ++k) {
-            chosen_[count] = rows[k].row;
-            count += rows[k].score > least;
+        for (int64_t k = 0; k < found.n; ++k) {
+            chosen_[count] = found.view(k, store_);
+            count += found.rows[k].score > least;
         }
         chosen_.resize(count);
     }
 
     // Sets: chosen_, united with `rows` (ascending).
     void add_rows(const std::vector<uint32_t> &rows) {
-        merged_.resize(chosen_.size() + rows.size());
-        const auto end = std::set_union(chosen_.begin(), chosen_.end(), rows.begin(), rows.end(), merged_.begin());
-        merged_.resize(end - merged_.begin());
+        merged_.clear();
+        auto known = chosen_.begin();
+        for (uint32_t row : rows) {
+            while (known != chosen_.end() && known->row < row) merged_.push_back(*known++);
+            if (known == chosen_.end() || known->row != row) merged_.push_back(store_.view(row));
+        }
+        merged_.insert(merged_.end(), known, chosen_.end());
         chosen_.swap(merged_);
     }
 
-    void grow_set(int lane, Slot &slot) {
+    void choose_grown(int lane, const Slot &slot) {
         const bool capped = slot.round <= FREE_ROUNDS;
         const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
-        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        const double least = -1 - growth_band(slot.result.weights.bias);
+        best_emitted(lane, static_cast<float>(least), capped ? cap : store_.n_rows);
         add_rows(slot.label.positives);
         if (!capped) add_rows(slot.rows);
-        slot.rows.assign(chosen_.begin(), chosen_.end());
     }
 
     bool try_accept(int lane, Slot &slot) {
@@ -302,8 +311,7 @@ class LabelScheduler {
         const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
         if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
         ++counts.certified;
-        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE,
-                                  shared_.covers_pruning};
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, USUAL_SIZE, shared_.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
         if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
@@ -316,21 +324,22 @@ class LabelScheduler {
 
     // Gradient of the bias from active rows outside the working set.
     double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
-        const EmittedRow *rows = pass_.emitted(lane);
+        const Emission found = pass_.emitted(lane);
+        const EmittedRow *rows = found.rows;
         auto known = slot.rows.begin();
         double sum = 0;
-        for (int64_t k = 0; k < pass_.n_emitted(lane); ++k) {
+        for (int64_t k = 0; k < found.n; ++k) {
             if (rows[k].score <= -1) continue;
             while (known != slot.rows.end() && *known < rows[k].row) ++known;
             if (known != slot.rows.end() && *known == rows[k].row) continue;
-            sum += 2 * store_.weight[rows[k].row] * slot.label.negative_factor * (1 + rows[k].score);
+            sum += 2 * store_.weight_of(rows[k].row) * slot.label.negative_factor * (1 + rows[k].score);
             ++n_missing;
         }
         return sum;
     }
 
     void await_pruned(int lane, Slot &slot) {
-        SparseWeights kept = pruned(slot.result.weights);
+        const SparseWeights kept = slot.result.weights.pruned(shared_.prune);
         const double size = store_.score_size(std::sqrt(kept.squared_norm()), kept.bias);
         slot.threshold =
             static_cast<float>(-1 - 2 * FLOAT_UNIT - 2 * store_.rounding_bound(std::max(0.0, size - USUAL_SIZE)));
@@ -339,21 +348,11 @@ class LabelScheduler {
     }
 
     bool finish_pruned(int lane, Slot &slot) {
-        const EmittedRows emitted{pass_.emitted(lane), pass_.n_emitted(lane), slot.threshold, USUAL_SIZE, false};
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, USUAL_SIZE, false};
         LabelBounds &bounds = slot.result.bounds;
-        bounds.pruned_valid = certificate_.objective(slot.label, emitted, pruned(slot.result.weights), bounds.primal);
+        bounds.pruned_valid =
+            certificate_.objective(slot.label, emitted, slot.result.weights.pruned(shared_.prune), bounds.primal);
         return true;
-    }
-
-    SparseWeights pruned(const SparseWeights &weights) const {
-        SparseWeights kept;
-        kept.bias = weights.bias;
-        for (size_t k = 0; k < weights.cols.size(); ++k) {
-            if (std::abs(static_cast<double>(weights.vals[k])) < shared_.prune) continue;
-            kept.cols.push_back(weights.cols[k]);
-            kept.vals.push_back(weights.vals[k]);
-        }
-        return kept;
     }
 };
 

@@ -14,10 +14,28 @@ constexpr int LANES = 16;                  // 64 bytes; 8 and 32 lanes were slow
 constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
 constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
 
+// A row above a lane's threshold. Its entries are copied while they are in the cache, from `begin` of the lane's copy
+// to `begin` of the next row; none are there when the copy was full.
 struct EmittedRow {
     uint32_t row;
     float score;
+    float slack;  // what was added to the score
+    uint32_t begin;
 };
+
+// What a pass found for one lane; rows[n] ends the last row's copy.
+struct Emission {
+    const EmittedRow *rows;
+    int64_t n;
+    const RowEntry *copies;
+
+    RowView view(int64_t k, const RowStore &store) const {
+        const uint32_t length = rows[k + 1].begin - rows[k].begin;
+        return length == 0 ? store.view(rows[k].row) : RowView{rows[k].row, length, copies + rows[k].begin};
+    }
+};
+
+constexpr int64_t COPY_STEP = 4;  // entries copied at once
 
 // One batch pass: scores of all rows for 16 labels, of which the rows above a lane's threshold are kept.
 struct ScanArgs {
@@ -26,8 +44,12 @@ struct ScanArgs {
     const float *slack;  // (n_rows,) added to a score before the comparison
     const float *table;  // (n_cols × LANES) weights
     float bias[LANES];
-    float threshold[LANES];  // +inf: lane unused
-    EmittedRow *out[LANES];  // where the next row of a lane goes
+    float threshold[LANES];   // +inf: lane unused
+    float allowance[LANES];   // 1: with slack, 0: without
+    EmittedRow *out[LANES];   // where the next row of a lane goes
+    RowEntry *copies[LANES];  // the lane's copy, with COPY_STEP entries more than room
+    uint32_t copied[LANES];   // entries in it
+    uint32_t room[LANES];     // entries that may be in it
 };
 
 // Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i stands

@@ -35,6 +35,19 @@ constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache 
 constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
 constexpr int64_t BUILD_ROWS = 2048;                      // rows that a thread takes at a time when the store is built
 
+// A row and where its entries stand: in the store, or in a copy.
+struct RowView {
+    uint32_t row, length;
+    const RowEntry *entries;
+};
+
+// Asks for the lines of a row that will be read soon; rows of a working set may be far apart.
+inline void prefetch(const RowView &row) {
+    const RowEntry *end = row.entries + std::min<int64_t>(row.length, MAX_PREFETCHED);
+    for (const RowEntry *e = row.entries; e < end; e += LINE_ENTRIES) __builtin_prefetch(e);
+    __builtin_prefetch(end);
+}
+
 struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
@@ -49,8 +62,12 @@ struct RowStore {
     std::vector<float> l1_norm;      // (n_rows,) Σ_k |x_ik|, rounded up
     double max_norm = 0;             // largest ‖x_i‖
     int64_t max_length = 0;          // entries of the longest row
+    bool uniform = true;             // all weights are the same: no need to look them up
     int64_t nnz() const { return start[n_rows]; }
     int64_t length(int64_t i) const { return start[i + 1] - start[i]; }
+    RowView view(uint32_t i) const { return {i, static_cast<uint32_t>(length(i)), entries.get() + start[i]}; }
+    double weight_of(int64_t i) const { return weight[uniform ? 0 : i]; }
+    float cost_of(int64_t i) const { return cost[uniform ? 0 : i]; }
     // Bound on |float32 score − exact score| of row i when ‖x‖ ‖w‖ + |b| + 1 ≤ size for all rows: a sum of k products
     // has an error of at most k units of rounding (Higham, Accuracy and Stability, 3.1), rounding the data to float32
     // adds one more, comparing with a threshold another.
@@ -61,52 +78,66 @@ struct RowStore {
         return NORM_SLACK * FLOAT_UNIT * static_cast<double>(max_length + 4) * size;
     }
     double score_size(double weight_norm, double bias) const { return max_norm * weight_norm + std::abs(bias) + 1; }
-    // Asks for the lines of a row that will be read soon; rows of a working set are far apart.
-    void prefetch_row(int64_t i) const {
-        const RowEntry *end = entries.get() + std::min(start[i + 1], start[i] + MAX_PREFETCHED);
-        for (const RowEntry *e = entries.get() + start[i]; e < end; e += LINE_ENTRIES) __builtin_prefetch(e);
-        __builtin_prefetch(end);
-    }
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };
 
-// Order of `sizes`, stable, ascending or descending by value: a counting sort, as sizes are small integers.
-inline std::vector<uint32_t> order_by_size(const std::vector<int64_t> &sizes, bool descending) {
-    const int64_t largest = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
-    std::vector<int64_t> place(largest + 2, 0);  // first the number of each size, then where its next one goes
-    auto bucket = [&](int64_t size) { return descending ? largest - size : size; };
-    for (int64_t size : sizes) ++place[bucket(size) + 1];
+// `order` sorted by ascending key, stable: a counting sort, as keys are counts.
+inline void sort_by(const std::vector<int64_t> &key, std::vector<uint32_t> &order) {
+    const int64_t largest = key.empty() ? 0 : *std::max_element(key.begin(), key.end());
+    std::vector<int64_t> place(largest + 2, 0);
+    for (int64_t k : key) ++place[k + 1];
     std::partial_sum(place.begin(), place.end(), place.begin());
-    std::vector<uint32_t> order(sizes.size());
-    for (size_t k = 0; k < sizes.size(); ++k) order[place[bucket(sizes[k])]++] = static_cast<uint32_t>(k);
-    return order;
+    std::vector<uint32_t> sorted(order.size());
+    for (uint32_t i : order) sorted[place[key[i]]++] = i;
+    order.swap(sorted);
 }
 
 namespace row_store_detail {
 
+// rank: (n_cols,) new numbers of the columns, by descending frequency.
 template <typename T, typename I>
-void number_rows_and_columns(const CsrView<T, I> &X, RowStore &store, std::vector<uint32_t> &rank) {
-    std::vector<int64_t> lengths(X.n_rows), frequency(X.n_cols, 0);
-    for (int64_t i = 0; i < X.n_rows; ++i) lengths[i] = X.indptr[i + 1] - X.indptr[i];
+void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<int64_t> &rank) {
+    std::vector<int64_t> frequency(X.n_cols, 0);
     for (int64_t k = 0; k < int64_t{X.indptr[X.n_rows]}; ++k) ++frequency[X.indices[k]];
-    store.row_id = order_by_size(lengths, false);
-    store.col_id = order_by_size(frequency, true);
-    store.position.resize(X.n_rows);
+    const int64_t most = X.n_cols == 0 ? 0 : *std::max_element(frequency.begin(), frequency.end());
+    std::vector<int64_t> rareness(X.n_cols);
+    for (int64_t k = 0; k < X.n_cols; ++k) rareness[k] = most - frequency[k];
+    store.col_id.resize(X.n_cols);
+    std::iota(store.col_id.begin(), store.col_id.end(), 0u);
+    sort_by(rareness, store.col_id);
     rank.resize(X.n_cols);
-    for (int64_t i = 0; i < X.n_rows; ++i) store.position[store.row_id[i]] = static_cast<uint32_t>(i);
     for (int64_t k = 0; k < X.n_cols; ++k) {
-        rank[store.col_id[k]] = static_cast<uint32_t>(k);
+        rank[store.col_id[k]] = k;
         store.n_used += frequency[k] > 0;
     }
 }
 
+// Rows of a length stand by their rarest column: neighbours are alike, so that lines of a table are met again while
+// they are in the cache (a pass is 8 % faster on yso-finna-en).
+template <typename T, typename I>
+void number_rows(const CsrView<T, I> &X, const std::vector<int64_t> &rank, RowStore &store) {
+    std::vector<int64_t> length(X.n_rows), rarest(X.n_rows, 0);
+    for (int64_t i = 0; i < X.n_rows; ++i) {
+        length[i] = X.indptr[i + 1] - X.indptr[i];
+        for (int64_t k = X.indptr[i]; k < int64_t{X.indptr[i + 1]}; ++k) {
+            rarest[i] = std::max(rarest[i], rank[X.indices[k]]);
+        }
+    }
+    store.row_id.resize(X.n_rows);
+    std::iota(store.row_id.begin(), store.row_id.end(), 0u);
+    sort_by(rarest, store.row_id);
+    sort_by(length, store.row_id);
+    store.position.resize(X.n_rows);
+    for (int64_t i = 0; i < X.n_rows; ++i) store.position[store.row_id[i]] = static_cast<uint32_t>(i);
+}
+
 // Row `source` of X in renumbered columns, ascending; entries of the same column are added up.
 template <typename T, typename I>
-void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<uint32_t> &rank,
+void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t> &rank,
               std::vector<std::pair<uint32_t, double>> &row) {
     row.clear();
     for (int64_t k = X.indptr[source]; k < int64_t{X.indptr[source + 1]}; ++k) {
-        row.emplace_back(rank[X.indices[k]], static_cast<double>(X.data[k]));
+        row.emplace_back(static_cast<uint32_t>(rank[X.indices[k]]), static_cast<double>(X.data[k]));
     }
     std::sort(row.begin(), row.end());
     size_t kept = 0;
@@ -143,7 +174,7 @@ void for_row_ranges(int64_t n_rows, int n_threads, F body) {
 // Rows in their order, each where its entries would stand if none were merged.  Sets: start, entries.
 // Returns whether float32 rounds some value; `lengths`: (n_rows,) entries left after merging.
 template <typename T, typename I>
-bool fill_entries(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int n_threads, RowStore &store,
+bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store,
                   std::vector<uint32_t> &lengths) {
     store.start.resize(X.n_rows + 1);
     for (int64_t i = 0; i < X.n_rows; ++i) {
@@ -183,7 +214,7 @@ inline void close_gaps(const std::vector<uint32_t> &lengths, RowStore &store) {
 
 // Sets: exact.
 template <typename T, typename I>
-void fill_exact(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int n_threads, RowStore &store) {
+void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store) {
     store.exact.resize(store.nnz());
     for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
         std::vector<std::pair<uint32_t, double>> row;
@@ -194,7 +225,7 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int n
     });
 }
 
-// Sets: weight, cost, l1_norm, max_norm, max_length.
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_length.
 inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
@@ -210,7 +241,10 @@ inline void measure_rows(const double *row_weight, int n_threads, RowStore &stor
         const std::lock_guard<std::mutex> guard(lock);
         store.max_norm = std::max(store.max_norm, max_norm);
     });
-    for (int64_t i = 0; i < store.n_rows; ++i) store.max_length = std::max(store.max_length, store.length(i));
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        store.max_length = std::max(store.max_length, store.length(i));
+        store.uniform = store.uniform && row_weight[i] == row_weight[0];
+    }
 }
 
 }  // namespace row_store_detail
@@ -221,8 +255,9 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, int n
     RowStore store;
     store.n_rows = X.n_rows;
     store.n_cols = X.n_cols;
-    std::vector<uint32_t> rank;
-    row_store_detail::number_rows_and_columns(X, store, rank);
+    std::vector<int64_t> rank;
+    row_store_detail::number_columns(X, store, rank);
+    row_store_detail::number_rows(X, rank, store);
     std::vector<uint32_t> lengths(X.n_rows);
     const bool rounded = row_store_detail::fill_entries(X, rank, n_threads, store, lengths);
     row_store_detail::close_gaps(lengths, store);

@@ -31,12 +31,11 @@ struct LabelBounds {
     }
 };
 
-// What the rows that are not in `rows` have in common: score + slack_i ≤ threshold in float32 for all of them, where
+// What the rows that are not in `found` have in common: score + slack_i ≤ threshold in float32 for all of them, where
 // slack_i is at least the rounding bound for scores of `size`, and for scores of pruned weights also at least
 // prune ‖x_i‖₁ if `covers_pruning`.
 struct EmittedRows {
-    const EmittedRow *rows;
-    int64_t n;
+    Emission found;
     double threshold;
     double size;
     bool covers_pruning;
@@ -66,7 +65,7 @@ class SparseCertificate {
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         double allowed = std::min(room, USUAL_SHIFT);
         for (;;) {
-            score_rows(label, emitted, prune, -1 - allowed, weights.bias);
+            score_rows(label, emitted, -1 - allowed, weights.bias);
             shift_ = free_bias ? static_cast<float>(weights.bias + optimal_shift()) - weights.bias : 0.0;
             if (shift_ <= allowed || allowed == room) break;
             allowed = room;
@@ -85,7 +84,7 @@ class SparseCertificate {
     bool objective(const LabelProblem &label, const EmittedRows &emitted, const SparseWeights &weights, double &value) {
         scatter(weights, 0);
         size_ = store_.score_size(std::sqrt(norm_), weights.bias);
-        score_rows(label, emitted, 0, -1, weights.bias);
+        score_rows(label, emitted, -1, weights.bias);
         shift_ = 0;
         value = 0.5 * norm_ + 0.5 * label.bias_penalty * weights.bias * weights.bias + losses(&Scored::s);
         clear(weights);
@@ -97,11 +96,11 @@ class SparseCertificate {
         float all, kept;  // a weight, and the same if it is not pruned
     };
     struct Scored {
-        uint32_t row;
+        RowView view;
         double y, cost, s, kept;  // kept: the score of the pruned weights
     };
     struct ActiveRow {
-        uint32_t row;
+        RowView view;
         double signed_alpha;
     };
     const RowStore &store_;
@@ -110,7 +109,7 @@ class SparseCertificate {
     std::vector<uint8_t> seen_;
     std::vector<uint32_t> touched_;  // (n_cols + 1,), of which n_touched_ columns are used
     size_t n_touched_ = 0;
-    std::vector<uint32_t> chosen_;
+    std::vector<RowView> chosen_;
     std::vector<Scored> scored_;
     std::vector<ActiveRow> active_;
     double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
@@ -136,35 +135,39 @@ class SparseCertificate {
         n_touched_ = 0;
     }
 
-    void score_row(uint32_t row, double y, double factor, double bias) {
-        const RowEntry *entries = store_.entries.get();
-        const double *exact = store_.exact.empty() ? nullptr : store_.exact.data();
+    // The exact values of a row when float32 rounds them, else null.
+    const double *exact_values(const RowView &row) const {
+        return store_.exact.empty() ? nullptr : store_.exact.data() + store_.start[row.row];
+    }
+
+    void score_row(const RowView &row, double y, double factor, double bias) {
+        const double *exact = exact_values(row);
         double s[2] = {0, 0}, kept[2] = {0, 0};  // two chains of additions each
-        for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-            const Pair w = w_[entries[k].col];
-            const double x = exact == nullptr ? static_cast<double>(entries[k].val) : exact[k];
+        for (uint32_t k = 0; k < row.length; ++k) {
+            const Pair w = w_[row.entries[k].col];
+            const double x = exact == nullptr ? static_cast<double>(row.entries[k].val) : exact[k];
             s[k & 1] += x * w.all;
             kept[k & 1] += x * w.kept;
         }
-        scored_.push_back({row, y, store_.weight[row] * factor, s[0] + s[1] + bias, kept[0] + kept[1] + bias});
+        scored_.push_back({row, y, store_.weight_of(row.row) * factor, s[0] + s[1] + bias, kept[0] + kept[1] + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
-    void score_rows(const LabelProblem &label, const EmittedRows &emitted, double prune, double least, double bias) {
-        const double dropped = std::sqrt(dropped_) * store_.max_norm;
-        chosen_ = label.positives;
+    void score_rows(const LabelProblem &label, const EmittedRows &emitted, double least, double bias) {
+        const double extra = store_.rounding_bound(std::max(0.0, size_ - emitted.size));
+        chosen_.clear();
+        for (uint32_t row : label.positives) chosen_.push_back(store_.view(row));
         const uint32_t *positive = label.positives.data(), *last = positive + label.positives.size();
-        for (int64_t k = 0; k < emitted.n; ++k) {
-            const EmittedRow &e = emitted.rows[k];
-            const double drop = std::min(dropped, prune * store_.l1_norm[e.row]);
-            if (e.score + drop + store_.rounding_bound(e.row, size_) < least) continue;
+        for (int64_t k = 0; k < emitted.found.n; ++k) {
+            const EmittedRow &e = emitted.found.rows[k];
+            if (e.score + e.slack + extra < least) continue;
             while (positive != last && *positive < e.row) ++positive;
-            if (positive == last || *positive != e.row) chosen_.push_back(e.row);
+            if (positive == last || *positive != e.row) chosen_.push_back(emitted.found.view(k, store_));
         }
         scored_.clear();
         if (scored_.capacity() > KEPT_SCORED) std::vector<Scored>().swap(scored_);
         for (size_t k = 0; k < chosen_.size(); ++k) {
-            if (k + ROWS_AHEAD < chosen_.size()) store_.prefetch_row(chosen_[k + ROWS_AHEAD]);
+            if (k + ROWS_AHEAD < chosen_.size()) prefetch(chosen_[k + ROWS_AHEAD]);
             const bool is_positive = k < label.positives.size();
             score_row(chosen_[k], is_positive ? 1 : -1, is_positive ? label.positive_factor : label.negative_factor,
                       bias);
@@ -242,8 +245,8 @@ class SparseCertificate {
             const double a = alpha(row) * shrink[row.y > 0];
             if (!(a > 0)) continue;
             conjugates += a - a * a / (4 * row.cost);
-            active_.push_back({row.row, row.y * a});
-            n_entries += store_.length(row.row);
+            active_.push_back({row.view, row.y * a});
+            n_entries += row.view.length;
         }
         if (n_entries >= store_.n_used) {
             scatter_active<false>();
@@ -261,18 +264,18 @@ class SparseCertificate {
     template <bool KEEP_LIST>
     void scatter_active() {
         size_t count = 0;
-        const RowEntry *entries = store_.entries.get();
         for (size_t at = 0; at < active_.size(); ++at) {
-            if (at + ROWS_AHEAD < active_.size()) store_.prefetch_row(active_[at + ROWS_AHEAD].row);
-            const ActiveRow row = active_[at];
-            for (int64_t k = store_.start[row.row]; k < store_.start[row.row + 1]; ++k) {
-                const uint32_t col = entries[k].col;
+            const ActiveRow &row = active_[at];
+            const double *exact = exact_values(row.view);
+            for (uint32_t k = 0; k < row.view.length; ++k) {
+                const uint32_t col = row.view.entries[k].col;
                 if (KEEP_LIST) {
                     touched_[count] = col;
                     count += seen_[col] == 0;
                     seen_[col] = 1;
                 }
-                u_[col] += row.signed_alpha * store_.value(k);
+                u_[col] +=
+                    row.signed_alpha * (exact == nullptr ? static_cast<double>(row.view.entries[k].val) : exact[k]);
             }
         }
         n_touched_ = count;

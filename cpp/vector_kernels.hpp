@@ -56,12 +56,27 @@ WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const fl
     }
 }
 
-// Emits (i, score) to every lane whose score + slack_i exceeds its threshold.
+// Appends row i to a lane's list, and its entries to the lane's copy if there is room. Rows come by ascending length,
+// so that after the first that does not fit none does.
+WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, float score) {
+    const RowEntry *entries = args.entries + args.start[i];
+    const uint32_t length = static_cast<uint32_t>(args.start[i + 1] - args.start[i]), begin = args.copied[lane];
+    *args.out[lane]++ = {static_cast<uint32_t>(i), score, args.slack[i], begin};
+    if (length > args.room[lane] - begin) return;
+    RowEntry *copy = args.copies[lane] + begin;
+    for (int ahead = 4; ahead < 6; ++ahead) __builtin_prefetch(copy + ahead * LINE_ENTRIES, 1);
+    __builtin_prefetch(args.out[lane] + LINE_ENTRIES, 1);
+    for (uint32_t k = 0; k < length; k += COPY_STEP) std::memcpy(copy + k, entries + k, COPY_STEP * sizeof(RowEntry));
+    args.copied[lane] = begin + length;
+}
+
+// Emits every row to the lanes whose threshold its score, with the lane's allowance of slack, exceeds.
 static void scan(ScanArgs &args, int64_t begin, int64_t end) {
-    V bias[PARTS], threshold[PARTS];
+    V bias[PARTS], threshold[PARTS], allowance[PARTS];
     for (int part = 0; part < PARTS; ++part) {
         std::memcpy(&bias[part], args.bias + part * WIDTH, sizeof(V));
         std::memcpy(&threshold[part], args.threshold + part * WIDTH, sizeof(V));
+        std::memcpy(&allowance[part], args.allowance + part * WIDTH, sizeof(V));
     }
     for (int64_t i = begin; i < end; ++i) {
         V line[PARTS];
@@ -70,14 +85,14 @@ static void scan(ScanArgs &args, int64_t begin, int64_t end) {
         const V slack = splat(args.slack[i]);
         uint32_t bits = 0;
         for (int part = 0; part < PARTS; ++part) {
-            bits |= greater_bits(line[part] + slack, threshold[part]) << (part * WIDTH);
+            bits |= greater_bits(line[part] + slack * allowance[part], threshold[part]) << (part * WIDTH);
         }
         if (bits == 0) continue;
         alignas(LINE_BYTES) float scores[LANES];
         for (int part = 0; part < PARTS; ++part) store(scores + part * WIDTH, line[part]);
         for (; bits != 0; bits &= bits - 1) {
             const int lane = __builtin_ctz(bits);
-            *args.out[lane]++ = {static_cast<uint32_t>(i), scores[lane]};
+            emit(args, lane, i, scores[lane]);
         }
     }
 }
@@ -144,17 +159,28 @@ static void direction_products(int64_t n, const float *z, const float *p, const 
     }
 }
 
+WIDEMARGIN_INLINE float rest_of_row(const RowEntry *e, const RowEntry *end, const float *v, float sum) {
+    for (; e < end; ++e) sum += e->val * v[e->col];
+    return sum;
+}
+
+// Four rows at a time, as far as the shortest goes: one loop, four chains of additions. Rows come by ascending length,
+// so that the rest is mostly empty. Every row is summed in the order of its entries.
 static void row_dots(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out) {
-    for (int64_t i = 0; i < n; ++i) {
-        float even = 0, odd = 0;
-        int64_t k = start[i];
-        for (; k + 2 <= start[i + 1]; k += 2) {
-            even += entries[k].val * v[entries[k].col];
-            odd += entries[k + 1].val * v[entries[k + 1].col];
+    constexpr int GROUP = 4;
+    int64_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        const RowEntry *row[GROUP];
+        for (int j = 0; j < GROUP; ++j) row[j] = entries + start[i + j];
+        const int64_t common = start[i + 1] - start[i];
+        float sum[GROUP] = {};
+        for (int64_t k = 0; k < common; ++k) {
+            for (int j = 0; j < GROUP; ++j) sum[j] += row[j][k].val * v[row[j][k].col];
         }
-        if (k < start[i + 1]) even += entries[k].val * v[entries[k].col];
-        out[i] = even + odd;
+        for (int j = 0; j < GROUP; ++j)
+            out[i + j] = rest_of_row(row[j] + common, entries + start[i + j + 1], v, sum[j]);
     }
+    for (; i < n; ++i) out[i] = rest_of_row(entries + start[i], entries + start[i + 1], v, 0.0f);
 }
 
 // all ones in the lanes of this part whose bit is set

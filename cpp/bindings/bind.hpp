@@ -23,6 +23,7 @@ using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 void bind_cpu(nb::module_ &module);
 void bind_top_k(nb::module_ &module);
 void bind_text(nb::module_ &module);
+void bind_dense_one_vs_all(nb::module_ &module);
 void bind_fast_one_vs_all(nb::module_ &module);
 void bind_growing_arrays(nb::module_ &module);
 void bind_one_vs_all(nb::module_ &module);

@@ -7,148 +7,15 @@
 #include <tuple>
 #include <vector>
 
-#include "background.hpp"
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
+#include "fast_solver.hpp"
 #include "matrix_view.hpp"
+#include "stored_objective.hpp"
 
 namespace widemargin {
 
 namespace {
-
-template <typename T>
-using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-// An array that owns `values`.
-template <typename T>
-NumpyVector<T> own(std::vector<T> &&values) {
-    auto *kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
-}
-
-using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
-                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
-
-// Joins the pieces of the labels, giving each back as soon as it is copied.
-FastResult join(std::vector<StoredLabel> &&labels) {
-    const size_t n = labels.size();
-    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
-    std::vector<float> intercept(n);
-    std::vector<double> bounds(n * N_BOUNDS);
-    std::vector<uint8_t> converged(n), plain(n);
-    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
-    std::vector<float> data(indptr[n]);
-    std::vector<int32_t> indices(indptr[n]);
-    for (size_t j = 0; j < n; ++j) {
-        StoredLabel label = std::move(labels[j]);
-        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
-        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
-        std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
-        intercept[j] = label.intercept;
-        n_iter[j] = label.n_iter;
-        converged[j] = label.converged;
-        plain[j] = label.plain;
-    }
-    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
-            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
-}
-
-// Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
-constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
-
-// Holds the data matrix's arrays and the row store made of them. Labels are solved in the background: the caller waits
-// with the GIL released, a little at a time, so that Python sees to signals in between.
-template <typename T, typename I>
-class FastSolver {
-  public:
-    FastSolver(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-               ConstVector<double> row_weight, const OneVsAllOptions &options)
-        : data_(data),
-          indices_(indices),
-          indptr_(indptr),
-          row_weight_(row_weight),
-          X_{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features},
-          solver_(X_, row_weight.data(), options) {}
-
-    ~FastSolver() { stop(); }
-
-    void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
-               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
-        positive_rows_ = positive_rows;
-        positive_indptr_ = positive_indptr;
-        positive_factor_ = positive_factor;
-        negative_factor_ = negative_factor;
-        const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
-                                positive_rows_.data(),
-                                positive_indptr_.data(),
-                                row_weight_.data(),
-                                positive_factor_.data(),
-                                negative_factor_.data()};
-        background_.start([this, labels] { solver_.begin(labels); });
-    }
-
-    void start(int64_t first, int64_t last) {
-        background_.start([this, first, last] { solver_.solve(first, last); });
-    }
-    bool wait(double seconds) {
-        nb::gil_scoped_release release;
-        return background_.wait(seconds);
-    }
-    void stop() {
-        solver_.stop();
-        background_.join();
-    }
-
-    FastResult take(int64_t first, int64_t last, bool all) {
-        std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
-        for (const StoredLabel &label : labels) add_bounds(label, taken_);
-        return join(std::move(labels));
-    }
-
-    // Number of finished labels before `last`, and the sums of their bounds.
-    std::tuple<int64_t, double, double> progress(int64_t last) const {
-        int64_t n_finished = 0;
-        BoundSums sums = taken_;
-        for (int64_t j = 0; j < last; ++j) {
-            if (!solver_.is_finished(j)) continue;
-            ++n_finished;
-            if (solver_.finished_label(j) != nullptr) add_bounds(*solver_.finished_label(j), sums);
-        }
-        return {n_finished, sums.primal, sums.dual};
-    }
-    NumpyVector<uint8_t> is_finished(int64_t first, int64_t last) const {
-        std::vector<uint8_t> flags;
-        for (int64_t j = first; j < last; ++j) flags.push_back(solver_.is_finished(j));
-        return own(std::move(flags));
-    }
-    std::vector<double> counts() const {
-        const SchedulerCounts &c = solver_.counts;
-        std::vector<double> all{double(c.passes),   double(c.lanes),   double(c.iterations), double(c.solves),
-                                double(c.set_rows), double(c.emitted), double(c.certified)};
-        return all;
-    }
-    const char *instruction_set() const { return solver_.instruction_set(); }
-
-  private:
-    ConstVector<T> data_;
-    ConstVector<I> indices_, indptr_;
-    ConstVector<double> row_weight_, positive_factor_, negative_factor_;
-    ConstVector<int64_t> positive_rows_, positive_indptr_;
-    CsrView<T, I> X_;
-    FastOneVsAll<CsrView<T, I>> solver_;
-    Background background_;
-
-    struct BoundSums {
-        double primal = 0, dual = 0;
-    };
-    BoundSums taken_;  // of the labels given away
-
-    static void add_bounds(const StoredLabel &label, BoundSums &sums) {
-        sums.primal += label.bounds[PRIMAL];
-        sums.dual += label.bounds[DUAL];
-    }
-};
 
 template <typename T, typename I>
 void bind_solver(nb::module_ &module, const char *name) {
@@ -170,6 +37,12 @@ void bind_solver(nb::module_ &module, const char *name) {
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
              "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and begin to solve the pilot labels; then wait.")
+        .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+             "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
+             "labels whose\nweights are all zero start as usual.")
         .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
              "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
         .def("wait", &Solver::wait, nb::arg("seconds"),
@@ -190,6 +63,46 @@ void bind_solver(nb::module_ &module, const char *name) {
              "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
              "emitted, certificates.")
         .def("instruction_set", &Solver::instruction_set, "Name of the instruction set in use.");
+}
+
+template <typename T, typename I>
+NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr,
+                                            int64_t n_features, ConstVector<double> row_weight,
+                                            ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                                            ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                                            double C, double bias_value, double bias_penalty, int n_threads,
+                                            ConstVector<float> coef_data, ConstVector<int32_t> coef_indices,
+                                            ConstVector<int64_t> coef_indptr, ConstVector<float> intercept,
+                                            const std::vector<double> &thresholds) {
+    const CsrView<T, I> X{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1,
+                          n_features};
+    const OneVsAllOptions options{C, bias_value, bias_penalty, 1.0, 1.0, 0.0, 0, n_threads, false};
+    const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
+                            positive_rows.data(),
+                            positive_indptr.data(),
+                            row_weight.data(),
+                            positive_factor.data(),
+                            negative_factor.data()};
+    const WeightsView weights{coef_data.data(), coef_indices.data(), coef_indptr.data(), intercept.data()};
+    std::vector<double> out(labels.n_labels * thresholds.size());
+    {
+        nb::gil_scoped_release release;
+        pruned_objectives(X, row_weight.data(), options, labels, weights, thresholds, out.data());
+    }
+    return own(std::move(out));
+}
+
+template <typename T, typename I>
+void bind_objectives(nb::module_ &module) {
+    module.def("pruned_objectives", &bound_pruned_objectives<T, I>, nb::kw_only(), nb::arg("data").noconvert(),
+               nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               nb::arg("row_weight").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+               nb::arg("negative_factor").noconvert(), nb::arg("C"), nb::arg("bias_value"), nb::arg("bias_penalty"),
+               nb::arg("n_threads"), nb::arg("coef_data").noconvert(), nb::arg("coef_indices").noconvert(),
+               nb::arg("coef_indptr").noconvert(), nb::arg("intercept").noconvert(), nb::arg("thresholds"),
+               "Squared-hinge objectives of stored weights (CSR, (n_labels, n_features)) without those below each "
+               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
 }
 
 // The kernels one by one, for tests against their NumPy twins; float32 data with 32-bit indices.
@@ -218,6 +131,15 @@ const VectorKernels &named_kernels(const std::string &name) {
     return *kernels;
 }
 
+std::tuple<NumpyVector<uint32_t>, NumpyVector<uint32_t>> store_order(ConstVector<float> data,
+                                                                     ConstVector<int32_t> indices,
+                                                                     ConstVector<int32_t> indptr, int64_t n_features) {
+    const TestMatrix X = test_matrix(data, indices, indptr, n_features);
+    const std::vector<double> ones(X.n_rows, 1.0);
+    RowStore store = build_row_store(X, ones.data());
+    return {own(std::move(store.row_id)), own(std::move(store.col_id))};
+}
+
 using EmittedLists = std::tuple<NumpyVector<int64_t>, NumpyVector<int64_t>, NumpyVector<float>>;
 
 EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
@@ -238,9 +160,10 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     std::vector<int64_t> ends{0}, rows;
     std::vector<float> scores;
     for (int lane = 0; lane < n_lanes; ++lane) {
-        for (int64_t k = 0; k < pass.n_emitted(lane); ++k) {
-            rows.push_back(store.row_id[pass.emitted(lane)[k].row]);
-            scores.push_back(pass.emitted(lane)[k].score);
+        const Emission found = pass.emitted(lane);
+        for (int64_t k = 0; k < found.n; ++k) {
+            rows.push_back(store.row_id[found.rows[k].row]);
+            scores.push_back(found.rows[k].score);
         }
         ends.push_back(static_cast<int64_t>(rows.size()));
     }
@@ -272,9 +195,9 @@ std::tuple<NumpyVector<float>, double, int, bool> solve_local(ConstVector<float>
                                                               double gradient_norm, const std::string &isa) {
     const OneVsAllOptions options{1.0, 1.0, bias_penalty, 0.01, 1e-3, 0.0, 100, 1};
     const TestLabel test(test_matrix(data, indices, indptr, n_features), positives, row_weight, options);
-    std::vector<uint32_t> chosen;
-    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.position[rows.data()[k]]);
-    std::sort(chosen.begin(), chosen.end());
+    std::vector<RowView> chosen;
+    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.view(test.store.position[rows.data()[k]]));
+    std::sort(chosen.begin(), chosen.end(), [](const RowView &a, const RowView &b) { return a.row < b.row; });
     SparseWeights weights;
     weights.bias = intercept;
     LocalProblem local(test.store, named_kernels(isa));
@@ -302,13 +225,23 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     const float limit = static_cast<float>(threshold);
     pass.set(0, weights.cols, weights.vals.data(), static_cast<float>(intercept), limit);
     pass.run();
-    const EmittedRows emitted{pass.emitted(0), pass.n_emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
-    const LabelBounds b = SparseCertificate(test.store).evaluate(test.label, emitted, prune, weights);
+    const EmittedRows emitted{pass.emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
+    SparseCertificate certificate(test.store);
+    LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
+    if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
+        const SparseWeights kept = weights.pruned(prune);
+        pass.set(0, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), limit);
+        pass.run();
+        certificate.objective(test.label, {pass.emitted(0), limit, USUAL_SIZE, false}, kept, b.primal);
+    }
     return {weights.bias,   b.primal,        b.dual,  b.primal_before_pruning,
             b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
 }
 
 void bind_kernels(nb::module_ &module) {
+    module.def("store_order", &store_order, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               "Rows and columns in the order of the row store, each an array of their numbers.");
     module.def(
         "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
@@ -337,6 +270,10 @@ void bind_fast_one_vs_all(nb::module_ &module) {
     bind_solver<float, int64_t>(module, "FastOneVsAllF32I64");
     bind_solver<double, int32_t>(module, "FastOneVsAllF64I32");
     bind_solver<double, int64_t>(module, "FastOneVsAllF64I64");
+    bind_objectives<float, int32_t>(module);
+    bind_objectives<float, int64_t>(module);
+    bind_objectives<double, int32_t>(module);
+    bind_objectives<double, int64_t>(module);
     bind_kernels(module);
 }
 

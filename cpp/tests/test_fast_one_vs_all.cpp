@@ -82,9 +82,37 @@ void check_labels(const Data &d, double prune, int n_threads) {
     }
 }
 
+// Every row of a pass can be read, whether its copy had room or not.
+void check_copies(int64_t n_rows) {
+    const Data d = make_data(n_rows, 50, {});
+    const std::vector<double> weight(n_rows, 1.0);
+    const std::vector<float> slack(n_rows, 0.0f);
+    const RowStore store = build_row_store(d.view(), weight.data());
+    BatchPass pass(store, choose_kernels(), slack.data());
+    for (int lane = 0; lane < LANES; ++lane) pass.set(lane, {}, nullptr, 0.0f, lane % 2 == 0 ? -1.0f : 1.0f);
+    for (int repetition = 0; repetition < 2; ++repetition) {
+        pass.run();
+        for (int lane = 0; lane < LANES; ++lane) {
+            const Emission found = pass.emitted(lane);
+            CHECK(found.n == (lane % 2 == 0 ? n_rows : 0));
+            CHECK(static_cast<int64_t>(found.rows[found.n].begin) <= COPY_LIMIT);
+            for (int64_t k = 0; k < found.n; ++k) {
+                const RowView got = found.view(k, store), expected = store.view(static_cast<uint32_t>(k));
+                CHECK(got.row == k && got.length == expected.length);
+                for (uint32_t e = 0; e < got.length; ++e) {
+                    CHECK(got.entries[e].col == expected.entries[e].col);
+                    CHECK(got.entries[e].val == expected.entries[e].val);
+                }
+            }
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
+    check_copies(3000);                  // 16,000 entries
+    check_copies(COPY_LIMIT / 5 + 999);  // a few more than have room
     const Data rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
     const Data frequent = make_data(700, 90, {0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.05, 0.02});
     const Data lone = make_data(2500, 200, {0.3, 0.001, 0.002});

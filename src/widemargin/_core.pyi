@@ -103,6 +103,17 @@ class _FastOneVsAll:
         positive_factor: npt.NDArray[np.float64],
         negative_factor: npt.NDArray[np.float64],
     ) -> None: ...
+    def begin_from(
+        self,
+        positive_rows: npt.NDArray[np.int64],
+        positive_indptr: npt.NDArray[np.int64],
+        positive_factor: npt.NDArray[np.float64],
+        negative_factor: npt.NDArray[np.float64],
+        data: npt.NDArray[np.float32],
+        indices: npt.NDArray[np.int32],
+        indptr: npt.NDArray[np.int64],
+        intercept: npt.NDArray[np.float32],
+    ) -> None: ...
     def start(self, first: int, last: int) -> None: ...
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...
@@ -117,6 +128,27 @@ class FastOneVsAllF32I64(_FastOneVsAll): ...
 class FastOneVsAllF64I32(_FastOneVsAll): ...
 class FastOneVsAllF64I64(_FastOneVsAll): ...
 
+def pruned_objectives(
+    *,
+    data: npt.NDArray[Any],
+    indices: npt.NDArray[Any],
+    indptr: npt.NDArray[Any],
+    n_features: int,
+    row_weight: npt.NDArray[np.float64],
+    positive_rows: npt.NDArray[np.int64],
+    positive_indptr: npt.NDArray[np.int64],
+    positive_factor: npt.NDArray[np.float64],
+    negative_factor: npt.NDArray[np.float64],
+    C: float,
+    bias_value: float,
+    bias_penalty: float,
+    n_threads: int,
+    coef_data: npt.NDArray[np.float32],
+    coef_indices: npt.NDArray[np.int32],
+    coef_indptr: npt.NDArray[np.int64],
+    intercept: npt.NDArray[np.float32],
+    thresholds: list[float],
+) -> npt.NDArray[np.float64]: ...
 def scan_rows(
     data: npt.NDArray[np.float32],
     indices: npt.NDArray[np.int32],
@@ -127,6 +159,12 @@ def scan_rows(
     slack: npt.NDArray[np.float32],
     isa: str,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
+def store_order(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    n_features: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
 def solve_local(
     data: npt.NDArray[np.float32],
     indices: npt.NDArray[np.int32],
@@ -273,4 +311,30 @@ def fill_starts_dense(
     scores: npt.NDArray[np.float64],
     coef: npt.NDArray[Any],
     intercept: npt.NDArray[Any],
+) -> None: ...
+
+# --- bind_dense_one_vs_all.cpp ---
+def dense_steps(
+    loss: str,
+    use_bias: bool,
+    bias_penalty: float,
+    scores: npt.NDArray[np.float32],
+    direction_scores: npt.NDArray[np.float32],
+    step_scores: npt.NDArray[np.float32],
+    cost: npt.NDArray[np.float32],
+    inputs: _Float64,
+    slopes: npt.NDArray[np.float32],
+    out: _Float64,
+) -> None: ...
+def certify_dense(
+    loss: str,
+    bias_value: float,
+    bias_penalty: float,
+    single: bool,
+    scores: _Float64,
+    cost: _Float64,
+    intercept: _Float64,
+    slopes: _Float64,
+    dual_slopes: _Float64,
+    out: _Float64,
 ) -> None: ...

@@ -36,10 +36,18 @@ def problem_of(X, positives, weight, bias_value=1.0, bias_penalty=0.0):
 
 
 def test_store_order_is_by_length_and_by_frequency():
-    X = sp.csr_array(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0]], dtype=np.float32))
+    X = sp.csr_array(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 0]], dtype=np.float32))
     rows, columns = store_order(X)
-    assert rows.tolist() == [1, 2, 3, 0]
+    assert rows.tolist() == [1, 4, 2, 3, 0]  # of the rows with one entry, that of the more frequent column first
     assert columns.tolist() == [1, 2, 0, 3]
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 90))
+def test_the_row_store_has_that_order(seed, n_rows):
+    X = random_rows(np.random.default_rng(seed), n_rows)
+    for got, expected in zip(_core.store_order(*arrays(X), 20), store_order(X), strict=True):
+        assert got.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("isa", ISAS)

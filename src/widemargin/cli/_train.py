@@ -14,7 +14,7 @@ from widemargin.estimators.persistence import save
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
-__all__ = ["run", "train_model"]
+__all__ = ["add_names", "check_labelled", "run", "train_model"]
 
 METHODS = {"one-vs-all": OneVsAllClassifier}
 
@@ -45,22 +45,32 @@ def run(
 
 def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
-    if dataset.Y is None:
-        raise DataFormatError(
-            "the data have no labels", path=str(dataset.path), remedy="train needs rows with their labels"
-        )
+    check_labelled(dataset, "train")
     wall, cpu = time.perf_counter(), time.process_time()
     with progress_bar("Training") as callback:
         model = METHODS[method](**parameters, callback=callback).fit(dataset.X, dataset.Y)
     model.callback = None
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    add_names(model, dataset)
+    return model, seconds
+
+
+def check_labelled(dataset: Dataset, command: str) -> None:
+    """An error unless the rows have labels."""
+    if dataset.Y is None:
+        raise DataFormatError(
+            "the data have no labels", path=str(dataset.path), remedy=f"{command} needs rows with their labels"
+        )
+
+
+def add_names(model: Any, dataset: Dataset) -> None:
+    """What a model keeps of the file it was trained on: names of labels and features, number of the first feature."""
     if dataset.label_names is not None and model.kind_ == "multilabel":
         model.set_label_names(dataset.label_names)
     if dataset.index_base:
         model.index_base_ = dict(dataset.index_base)
     if dataset.feature_names is not None:
         model.set_feature_names(dataset.feature_names)
-    return model, seconds
 
 
 def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[str, Any]:

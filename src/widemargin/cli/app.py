@@ -173,6 +173,39 @@ def train(
     )
 
 
+@app.command(epilog="Example: widemargin path train.txt.gz --test test.txt.gz --C 0.25,1,4 --prune 0.01,0.03")
+@report_failures
+def path(
+    data: Data,
+    test: Annotated[Path, typer.Option("--test", metavar="DATA", help="Held-out rows, for the scores.")],
+    C: Annotated[
+        str, typer.Option("--C", "-C", help="Weights of the loss, separated by commas.")
+    ] = "0.0625,0.125,0.25,0.5,1,2,4,8,16",
+    prune: Annotated[
+        str, typer.Option(help="Thresholds below which weights are dropped, separated by commas.")
+    ] = "0.01",
+    k: Annotated[str, typer.Option("--k", "-k", help="Depths of the ranking; the first decides.")] = "1,3,5",
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the best model.")] = None,
+    tol: Annotated[float, typer.Option(help="Tolerance of the gradient rule.")] = 0.01,
+    normalize: Annotated[bool, typer.Option(help="Scale rows to unit length, in training and prediction.")] = True,
+    labels: Labels = None,
+    features: Features = None,
+    jobs: Jobs = 1,
+    index_base: Base = IndexBase.auto,
+    json: Json = False,
+) -> None:
+    """Train at several C and thresholds, each from the one before, and compare the models on held-out rows.
+
+    Precision at k for lists of labels, top-k accuracy for one label a row; with every certificate and model size.
+    """
+    from widemargin.cli import _path
+
+    parameters = {"tol": tol, "normalize": normalize, "n_jobs": jobs}
+    sweep = {"values": _path.parse_numbers("--C", C), "prune": _path.parse_numbers("--prune", prune)}
+    names = {"labels": labels, "features": features}
+    _path.run(data, test, out, parameters, sweep, k, names, zero_based=index_base.zero_based, as_json=json)
+
+
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")
 @report_failures
 def predict(

@@ -8,7 +8,10 @@ the data, the (pruned) weights, and a work area of at most `memory_limit_mb`.
 
 from __future__ import annotations
 
+import copy
 import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,8 +43,10 @@ from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.problems.losses import get_loss
-from widemargin.solvers.fast_one_vs_all import is_fast_problem, solve_fast_one_vs_all
+from widemargin.solvers.dense_one_vs_all import is_dense_problem, solve_dense_one_vs_all
+from widemargin.solvers.fast_one_vs_all import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
+from widemargin.solvers.prune_sweep import prune_sweep
 from widemargin.solvers.result import Callback, Status
 from widemargin.solvers.starts import start_parameters
 
@@ -60,6 +65,16 @@ ADVICE = {
 }
 
 
+@dataclass(frozen=True)
+class TrainingData:
+    """What a fit needs and no parameter but `normalize` changes, so that several fits can share it."""
+
+    given: Any  # X as it came, for its feature names
+    X: Any
+    targets: EncodedTargets
+    sample_weight: npt.NDArray[np.float64] | None
+
+
 class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     """Large-margin linear classifier with one independent problem a label, and a certificate for each.
 
@@ -72,9 +87,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
         Where training starts; all lead to the same optimum. "auto" leaves it to the solver: sparse data with the
-        squared hinge loss are trained by the fast solver, many labels at a time; other data by Newton from "subspace",
-        the optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton
-        from there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
+        squared hinge loss, and dense data, are trained many labels at a time; other data by Newton from "subspace", the
+        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
+        there: zero weights, an intercept of −lam, mean-separating, the solution for a label without positives
         (`ovap`), and the solution of a similar label (`ovap++`).
     init_params : dict or None, default=None
         Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
@@ -137,8 +152,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
-        Vector instructions in use when the model was trained ("avx512", "avx2", "neon" or "baseline"); the environment
-        variable `WIDEMARGIN_ISA` chooses others than the widest.
+        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
 
     See Also
     --------
@@ -218,21 +232,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             The fitted model.
         """
         self._check_parameters()
-        instruction_set = _core.choose_instruction_set()
-        given, X = X, self._check_training_rows(X, y)
-        targets = encode_targets(_without_column(y))
-        check_consistent_length(X, targets.Y)
-        if targets.kind != "multilabel" and len(targets.classes) < 2:
-            only = targets.classes.tolist()[0]
-            raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
-        validate_data(type(self)(), given, skip_check_array=True)  # refuses odd names of features before any work
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        result = self._solve(with_unit_rows(X) if self.normalize else X, targets, sample_weight)
-        validate_data(self, given, skip_check_array=True)  # keeps the number and names of the features
-        self._keep(result, targets)
-        self.instruction_set_ = instruction_set
-        self._warn(result)
+        self._fit_checked(self._check_training_data(X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -259,39 +259,80 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         get_loss(self.loss)
         start_parameters(self.init, self.init_params, self.loss)
 
-    def _check_training_rows(self, X: Any, y: Any) -> Any:
-        """Rows as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
+    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        """Arrays as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
         if y is None:
             validate_data(self, X, y=None)  # scikit-learn's own message; other targets are checked by encode_targets
-        return check_array(
+        rows = check_array(
             X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", estimator=self, input_name="X"
         )
+        targets = encode_targets(_without_column(y))
+        check_consistent_length(rows, targets.Y)
+        if targets.kind != "multilabel" and len(targets.classes) < 2:
+            only = targets.classes.tolist()[0]
+            raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        return TrainingData(X, with_unit_rows(rows) if self.normalize else rows, targets, sample_weight)
 
-    def _solve(self, X: Any, targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | None) -> OneVsAllResult:
-        small = (X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES
-        initial = self._initial_weights(X, targets)
-        positive_weight, negative_weight = class_factors(self.class_weight, targets, sample_weight)
-        options: dict[str, Any] = {
+    def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
+        """Train on checked data, from weights that go before those of the previous fit."""
+        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
+        instruction_set = _core.choose_instruction_set()
+        result = self._solve(data, self._initial_weights(data.X, data.targets) if initial is None else initial)
+        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
+        self._keep(result, data.targets)
+        self.instruction_set_ = instruction_set
+        self._warn(result)
+        return result
+
+    def _problem(self, data: TrainingData) -> dict[str, Any]:
+        """What is minimised, and with how much of the machine; the words of the solvers."""
+        positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
+        return {
             "C": self.C,
-            "sample_weight": sample_weight,
+            "loss": self.loss,
+            "sample_weight": data.sample_weight,
             "positive_weight": positive_weight,
             "negative_weight": negative_weight,
             "fit_intercept": self.fit_intercept,
             "regularize_intercept": self.regularize_intercept,
+            "n_threads": self._n_threads(),
+            "memory_limit_mb": self.memory_limit_mb,
+        }
+
+    def _solve(self, data: TrainingData, initial: tuple[Any, Any] | None) -> OneVsAllResult:
+        X, Y = data.X, data.targets.Y
+        small = (X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES
+        options = self._problem(data) | {
             "tol": self.tol,
             "gap_tol": self.gap_tol,
             "prune": self.prune,
             "max_iter": self.max_iter,
-            "n_threads": self._n_threads(),
-            "memory_limit_mb": self.memory_limit_mb,
             "callback": printing_callback(self.verbose, self.callback, unit="labels"),
+            "initial": initial,
         }
         limits = (self.tol, self.gap_tol, self.max_iter, self.memory_limit_mb)
-        newton = small or initial is not None or self.init != "auto"
+        newton = small or self.init != "auto"
         if not newton and is_fast_problem(X, self.loss, *limits):
-            return solve_fast_one_vs_all(X, targets.Y, **options)
-        start: dict[str, Any] = {"init": self.init, "init_params": self.init_params, "initial": initial}
-        return solve_one_vs_all(X, targets.Y, loss=self.loss, polish=small, **start, **options)
+            return solve_fast_one_vs_all(X, Y, **options)
+        limited = self.max_iter != DEFAULT_MAX_ITER
+        if not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, self.memory_limit_mb):
+            return solve_dense_one_vs_all(X, Y, **options)
+        return solve_one_vs_all(X, Y, polish=small, init=self.init, init_params=self.init_params, **options)
+
+    def _pruned_models(
+        self, data: TrainingData, result: OneVsAllResult, thresholds: Sequence[float]
+    ) -> Iterator[OneVsAllClassifier]:
+        """This fitted model with its weights pruned at each threshold, and certified anew."""
+        sweep = prune_sweep(data.X, data.targets.Y, result, thresholds, **self._problem(data))
+        for threshold, pruned in zip(thresholds, sweep, strict=True):
+            model = copy.copy(self)
+            model.prune = threshold
+            model.coef_, model.certificate_ = pruned.coef, pruned.certificate
+            model._freeze_weights()
+            model._warn_of_pruning(pruned)
+            yield model
 
     def _initial_weights(self, X: Any, targets: EncodedTargets) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""
@@ -327,21 +368,23 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         self.status_ = result.status
 
     def _warn(self, result: OneVsAllResult) -> None:
-        certificate = result.certificate
         if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
+                f"{result.certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
+        self._warn_of_pruning(result)
+
+    def _warn_of_pruning(self, result: OneVsAllResult) -> None:
         n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
         if n_hollow:
             warnings.warn(
                 f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
                 f"{len(result.pruned_share):,} labels; choose a smaller value",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
 
 

@@ -8,8 +8,9 @@ threads, and for `scores`, `top_k` and `label_scores`.
 
 Sparse weights are held by feature (one more copy of the non-zeros, built once), so that a row costs as much as the
 weights it meets: labels that share no feature with it score their intercept, and the best of those are known
-beforehand. Dense weights go through a blocked product. Nothing of size rows × labels is ever made but by `scores`; the
-work arrays are bounded by `memory_limit_mb`, beside at most 1 MB a thread.
+beforehand. Dense weights go through a blocked product; for the k best of dense rows a BLAS product first leaves a few
+candidates, by a proven bound on its rounding, and these are scored in the order above. Nothing of size rows × labels is
+ever made but by `scores`; the work arrays are bounded by `memory_limit_mb`, beside at most 1 MB a thread.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from widemargin import _core
+from widemargin.problems._candidates import CandidateFilter
 
 __all__ = ["LinearScorer", "top_k"]
 
@@ -74,6 +77,7 @@ class LinearScorer:
         self._intercept = _check_intercept(intercept, self.n_labels)
         if coef.dtype not in _FLOATS:
             coef = coef.astype(np.float64)
+        self._filter: CandidateFilter | None = None
         if sp.issparse(coef):
             by_feature = _by_feature(coef)
             blocks = np.arange(self.n_labels) // labels_per_block
@@ -82,7 +86,9 @@ class LinearScorer:
                 by_feature.data, by_feature.indices, by_feature.indptr, self._intercept, order, labels_per_block
             )
         else:
-            self._weights = _core.Weights(np.ascontiguousarray(coef), self._intercept)
+            coef = np.ascontiguousarray(coef)
+            self._weights = _core.Weights(coef, self._intercept)
+            self._filter = CandidateFilter(coef, self._intercept)
 
     def top_k(
         self, X: Any, k: int, *, n_threads: int = 1, memory_limit_mb: float = 256.0
@@ -112,9 +118,32 @@ class LinearScorer:
         X, work_bytes = self._check(X, n_threads, memory_limit_mb)
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         scores = np.empty((X.shape[0], k), dtype=np.float64)
+        if self._filter is not None and _is_native(X) and not sp.issparse(X) and self._filter.pays(X.shape[0], k):
+            with threadpool_limits(limits=n_threads, user_api="blas"):
+                self._filtered_top_k(self._filter, X, n_threads, work_bytes, indices, scores)
+            return indices, scores
         for first, last, rows in _batches(X, work_bytes):
             self._weights.top_k(rows, n_threads, work_bytes, indices[first:last], scores[first:last])
         return indices, scores
+
+    def _filtered_top_k(
+        self, filter: CandidateFilter, X: Any, n_threads: int, work_bytes: int, indices: IntArray, scores: FloatArray
+    ) -> None:
+        """The k best of dense rows: exact scores of the candidates that a matrix product leaves."""
+        step, k = filter.rows_per_block(work_bytes), indices.shape[1]
+        for first in range(0, X.shape[0], step):
+            part, rows = slice(first, first + step), _rows(X[first : first + step])
+            found = filter.find(X[part], k)
+            if found is None:
+                self._weights.top_k(rows, n_threads, work_bytes, indices[part], scores[part])
+                continue
+            labels, indptr = found
+            exact = np.empty(len(labels))
+            self._weights.label_scores(rows, labels, indptr, n_threads, work_bytes, exact)
+            row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            order = np.lexsort((labels, -exact, row))
+            best = order[(indptr[:-1, None] + np.arange(k)).ravel()]
+            indices[part], scores[part] = labels[best].reshape(-1, k), exact[best].reshape(-1, k)
 
     def scores(
         self, X: Any, out: FloatArray | None = None, *, n_threads: int = 1, memory_limit_mb: float = 256.0

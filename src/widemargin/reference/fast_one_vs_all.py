@@ -1,6 +1,6 @@
 """The separable parts of the fast one-vs-all solver, as plain NumPy: what its kernels must give.
 
-    row store     rows by length, columns by descending frequency, both stable
+    row store     rows by length and then by their rarest column, columns by descending frequency, both stable
     batch pass    for each label the rows with  w·x_i + b + slack_i > threshold
     local problem min over (w, b) of the objective on a set of rows
     certificate   after an exact bias step: P of the weights and of the pruned weights, D, and ‖∇f‖ over all rows
@@ -29,7 +29,7 @@ MAX_ITER = 1000
 
 
 def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the order of the rows by length, and of the columns by descending frequency.
+    """Return the order of the rows by length and rarest column, and of the columns by descending frequency.
 
     Parameters
     ----------
@@ -50,8 +50,12 @@ def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     ([1, 0], [1, 0, 2])
     """
     frequency = np.bincount(X.indices, minlength=X.shape[1])
-    rows = np.argsort(np.diff(X.indptr), kind="stable").astype(np.int64)
     columns = np.argsort(-frequency, kind="stable").astype(np.int64)
+    rank = np.argsort(columns)
+    rarest = [
+        max(rank[X.indices[start:end]], default=0) for start, end in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    ]
+    rows = np.lexsort((rarest, np.diff(X.indptr))).astype(np.int64)
     return rows, columns
 
 

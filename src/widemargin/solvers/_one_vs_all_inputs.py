@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["OneVsAllInputs", "as_rows", "prepare_inputs"]
+__all__ = ["OneVsAllInputs", "as_rows", "checked_initial", "prepare_inputs"]
 
 FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -112,3 +112,17 @@ def prepare_inputs(
         weights_of(positive_weight, Y.shape[1], "positive_weight"),
         weights_of(negative_weight, Y.shape[1], "negative_weight"),
     )
+
+
+def checked_initial(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> tuple[Any, npt.NDArray[Any]] | None:
+    """Weights to start from, CSR or dense, and intercepts, of the right shapes and finite; None stays None."""
+    if initial is None:
+        return None
+    coef = sp.csr_array(initial[0]) if sp.issparse(initial[0]) else np.asarray(initial[0])
+    intercept = np.asarray(initial[1])
+    expected = (inputs.n_labels, inputs.X.shape[1])
+    if coef.shape != expected or intercept.shape != expected[:1]:
+        raise ValueError(f"initial must have shapes {expected} and {expected[:1]}, got {coef.shape}, {intercept.shape}")
+    if not (np.isfinite(coef.data if sp.issparse(coef) else coef).all() and np.isfinite(intercept).all()):
+        raise ValueError("initial has weights that are NaN or infinite; start from finite ones, or from none")
+    return coef, intercept

@@ -125,7 +125,7 @@ class Run:
             coef = self.dense_coef[labels[0] : labels[-1] + 1]
         block = BlockResult.zeros(len(labels), self.n_features, self.inputs.X.dtype, coef)
         self.start.fill(labels, task, block)
-        records = solve_labels(self.inputs.X, task, block, self.backend)
+        records = self._solve_block(task, block)
         self.start.keep(labels, block)
         if self.dense_coef is None:
             self.pruned_parts.append(sp.csr_array(block.coef))
@@ -136,6 +136,10 @@ class Run:
         self.history.add(records, self.bins[labels])
         self.solved.append(labels)
         self.done += len(labels)
+
+    def _solve_block(self, task: BlockTask, block: BlockResult) -> npt.NDArray[np.float64]:
+        """Solve the labels of a task into `block`; returns the records. What another algorithm replaces."""
+        return solve_labels(self.inputs.X, task, block, self.backend)
 
     def _progress(self, elapsed_s: float) -> Progress:
         """Sums over the finished labels."""

@@ -6,11 +6,12 @@ The same problems, the same stopping rule and the same result as `solve_one_vs_a
 hinge. Rare labels are solved on working sets that passes over all rows, 16 labels at a time, propose and check;
 frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only when rule and certified
 gap hold over all rows in float64; what float32 cannot reach is finished by the truncated Newton solver. Other problems
-(dense X, another loss, a given start, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`.
+(dense X, another loss, an iteration limit, tolerances near rounding) go to `solve_one_vs_all`. Labels with a given
+start skip the first proposal: a pass with their old weights finds the rows near the margin.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
-the model, 200 bytes a label, and a work area a thread of about 150 bytes a feature and 8 bytes a row near a margin;
-frequent labels add 260 bytes a feature and 450 bytes a row.
+the model, 200 bytes a label, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and
+at most 16 MB for copies of such rows; frequent labels add 260 bytes a feature and 450 bytes a row.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._one_vs_all_history import frequency_bin
-from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs, prepare_inputs
+from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs, checked_initial, prepare_inputs
 from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Callback, History, Progress, Status
@@ -99,7 +100,8 @@ def solve_fast_one_vs_all(
     time_limit_s : float, optional
         Labels that are not finished after this many seconds are left out.
     initial : tuple of (coef, intercept), optional
-        Where to start; given, it asks for the Newton solver.
+        Where to start, shapes (n_labels, n_features), CSR or dense, and (n_labels,): the solution for another C, or
+        of an earlier fit. Labels whose weights are all zero start as without it.
     labels_per_block : int, optional
         Size of a block, to stop after a given number of labels; by default all are one. The result does not depend on
         it, but threads wait for each other at the end of a block.
@@ -132,7 +134,7 @@ def solve_fast_one_vs_all(
         "n_threads": n_threads,
     }
     fast = is_fast_problem(X, loss, tol, gap_tol, max_iter, memory_limit_mb)
-    if not fast or initial is not None or not _sensible(options):
+    if not fast or not _sensible(options):
         rest: dict[str, Any] = {"callback": callback, "time_limit_s": time_limit_s, "initial": initial, "loss": loss}
         weights = {"positive_weight": positive_weight, "negative_weight": negative_weight}
         rest |= weights | {"labels_per_block": labels_per_block, "memory_limit_mb": memory_limit_mb}
@@ -141,7 +143,8 @@ def solve_fast_one_vs_all(
     n_rows, n_features = inputs.X.shape
     thread_bytes = WORK_BYTES_PER_FEATURE * n_features + WORK_BYTES_PER_ROW * n_rows
     options["n_threads"] = max(1, min(n_threads, int(memory_limit_mb * 2**20 / max(1, thread_bytes))))
-    return _Run(inputs, options).solve(callback, time_limit_s, labels_per_block)
+    run = _Run(inputs, options, _start_arrays(initial, inputs))
+    return run.solve(callback, time_limit_s, labels_per_block)
 
 
 def is_fast_problem(
@@ -180,11 +183,28 @@ def _sensible(options: dict[str, Any]) -> bool:
     return bool(np.isfinite(options["C"]) and options["C"] > 0 and options["prune"] >= 0 and options["n_threads"] >= 1)
 
 
+def _start_arrays(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> dict[str, Any] | None:
+    """The start as the core takes it; None where there is none."""
+    checked = checked_initial(initial, inputs)
+    return None if checked is None else weight_arrays(*checked)
+
+
+def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Weights of shape (n_labels, n_features), CSR or dense, as the core takes them: CSR in float32."""
+    coef = sp.csr_array(coef)
+    return {
+        "data": coef.data.astype(np.float32, copy=False),
+        "indices": coef.indices.astype(np.int32, copy=False),
+        "indptr": coef.indptr.astype(np.int64, copy=False),
+        "intercept": intercept.astype(np.float32, copy=False),
+    }
+
+
 class _Run:
     """One call of the solver: the labels done so far."""
 
-    def __init__(self, inputs: OneVsAllInputs, options: dict[str, Any]) -> None:
-        X = inputs.X
+    def __init__(self, inputs: OneVsAllInputs, options: dict[str, Any], start: dict[str, Any] | None) -> None:
+        X, self.start = inputs.X, start
         self.started = time.perf_counter()
         self.inputs, self.n_features, self.prune = inputs, X.shape[1], float(options["prune"])
         self.C = float(options["C"])
@@ -237,7 +257,11 @@ class _Run:
     def _solve_blocks(self, callback: Callback | None, labels_per_block: int | None) -> Status:
         """Block after block, by default all labels in one; the status of the labels that are not reached."""
         inputs, n_labels = self.inputs, self.inputs.n_labels
-        self.solver.begin(inputs.positive_rows, inputs.positive_indptr, inputs.positive_factor, inputs.negative_factor)
+        labels = (inputs.positive_rows, inputs.positive_indptr, inputs.positive_factor, inputs.negative_factor)
+        if self.start is None:
+            self.solver.begin(*labels)
+        else:
+            self.solver.begin_from(*labels, **self.start)
         status, last = self._watch(0, None), 0
         while status is Status.CONVERGED and last < n_labels:
             first, last = last, min(n_labels, last + (labels_per_block or n_labels))

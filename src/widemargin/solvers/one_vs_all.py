@@ -19,11 +19,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from widemargin.problems.losses import get_loss
 from widemargin.reference.one_vs_all import BlockTask
-from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs, prepare_inputs
+from widemargin.solvers._one_vs_all_inputs import checked_initial, prepare_inputs
 from widemargin.solvers._one_vs_all_run import OneVsAllResult, Run
 from widemargin.solvers.result import Callback
 from widemargin.solvers.starts import GivenStart, Start, make_start, start_parameters
@@ -143,8 +142,11 @@ def solve_one_vs_all(
         n_threads=int(n_threads),
         polish=bool(polish),
     )
-    start = _given_start(initial, inputs)
-    if start is None:
+    given = checked_initial(initial, inputs)
+    start: Start
+    if given is not None:
+        start = GivenStart(*given)
+    else:
         start = make_start(init, parameters, inputs.X, task, backend, labels_per_block)
     return Run(inputs, task, start, backend).solve(callback, time_limit_s, labels_per_block, memory_limit_mb)
 
@@ -164,17 +166,3 @@ def _check_counts(max_iter: int, n_threads: int, labels_per_block: int | None) -
     for name, (count, least) in counts.items():
         if count is not None and count < least:
             raise ValueError(f"{name} must be at least {least}, got {count}")
-
-
-def _given_start(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> Start | None:
-    """The start's weights, CSR or dense, and intercepts, of the right shapes."""
-    if initial is None:
-        return None
-    coef = sp.csr_array(initial[0]) if sp.issparse(initial[0]) else np.asarray(initial[0])
-    intercept = np.asarray(initial[1])
-    expected = (inputs.n_labels, inputs.X.shape[1])
-    if coef.shape != expected or intercept.shape != expected[:1]:
-        raise ValueError(f"initial must have shapes {expected} and {expected[:1]}, got {coef.shape}, {intercept.shape}")
-    if not (np.isfinite(coef.data if sp.issparse(coef) else coef).all() and np.isfinite(intercept).all()):
-        raise ValueError("initial has weights that are NaN or infinite; start from finite ones, or from none")
-    return GivenStart(coef, intercept)

@@ -1,0 +1,128 @@
+"""`widemargin path`: models along C and pruning thresholds, compared on held-out rows; the best may be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from widemargin import metrics
+from widemargin.cli._console import print_json, short_warnings, size_text
+from widemargin.cli._evaluate import depths_within, parse_depths, top_k_accuracies
+from widemargin.cli._train import add_names, check_labelled
+from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
+from widemargin.data.load import Dataset, load_data
+from widemargin.data.text import ZeroBased
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.path import PathResult, path
+from widemargin.estimators.persistence import save
+from widemargin.labels.encoding import encode_targets
+from widemargin.model_io import check_writable
+
+__all__ = ["parse_numbers", "run"]
+
+Scorer = Callable[[Any, Any, Any], float]
+
+
+def run(
+    data: Path,
+    test: Path,
+    out: Path | None,
+    parameters: dict[str, Any],
+    sweep: dict[str, Any],
+    depths: str,
+    names: dict[str, Path | None],
+    *,
+    zero_based: ZeroBased,
+    as_json: bool,
+) -> None:
+    """Read, train, compare, save and report."""
+    if out is not None:
+        check_writable(out)
+    ks = parse_depths(depths)
+    with short_warnings():
+        dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
+        check_labelled(dataset, "path")
+        future = labels_to_come(dataset)
+        held_out = load_for_model(future, test, zero_based)
+        check_labelled(held_out, "path")
+        scoring = scorers(future, held_out, depths_within(ks, len(future.classes_), given=True))
+        rows = {"X_test": held_out.X, "y_test": held_out.Y, "scoring": scoring}
+        result = path(OneVsAllClassifier(**parameters), dataset.X, dataset.Y, **sweep, **rows)
+    if out is not None:
+        add_names(result.best_model, dataset)
+        save(result.best_model, out)
+    if as_json:
+        best = {"best": result.best} | ({} if out is None else {"model": str(out)})
+        print_json({"rows": int(held_out.X.shape[0]), "path": result.to_dict(), **best})
+    else:
+        print_path(result, f"{data} on {held_out.X.shape[0]:,} rows of {test}")
+
+
+def parse_numbers(option: str, text: str) -> list[float]:
+    """The numbers of an option such as `--C 0.25,1,4`."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} takes numbers separated by commas, such as 0.25,1,4; got {text!r}") from None
+
+
+def labels_to_come(dataset: Dataset) -> Any:
+    """What the models will know of their labels and features, for matching the held-out file before there is one."""
+    targets = encode_targets(dataset.Y)
+    named = dataset.label_names is not None and targets.kind == "multilabel"
+    classes = np.array(dataset.label_names, dtype=object) if named else targets.classes
+    return SimpleNamespace(
+        kind_=targets.kind,
+        classes_=classes,
+        n_features_in_=dataset.X.shape[1],
+        index_base_=dict(dataset.index_base or {}),
+    )
+
+
+def scorers(future: Any, held_out: Dataset, ks: list[int]) -> dict[str, Scorer]:
+    """Scores by name; those of a model at several depths come from one prediction."""
+    multilabel = future.kind_ == "multilabel"
+    truth = truth_in_model_columns(future, held_out) if multilabel else classes_of_rows(future, held_out)
+    found: list[float] = []
+
+    def at_depth(place: int, model: Any, X: Any, y: Any) -> float:
+        if place == 0:  # the first score of a model finds them all
+            if multilabel:
+                found[:] = metrics.precision_at_k(truth, model.predict_topk(X, max(ks)), ks)
+            else:
+                found[:] = top_k_accuracies(model, X, truth, ks)
+        return found[place]
+
+    name = "precision" if multilabel else "top_k_accuracy"
+    return {f"{name}@{k}": partial(at_depth, place) for place, k in enumerate(ks)}
+
+
+def print_path(result: PathResult, title: str) -> None:
+    """The table for people; the best row is marked."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    columns = ["C", "prune", *result.score_names, "certified gap", "CPU s", "weights", "size"]
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for index in range(len(result)):
+        row = result.row(index)
+        scores = [f"{row[name]:.4f}" for name in result.score_names]
+        size = [f"{row['n_weights']:,}", size_text(row["model_bytes"])]
+        cells = [
+            f"{row['C']:g}",
+            f"{row['prune']:g}",
+            *scores,
+            f"{row['relative_gap']:.1e}",
+            f"{row['cpu_s']:.2f}",
+            *size,
+        ]
+        table.add_row(*cells, style="bold" if index == result.best_index else None)
+    Console().print(table)
+    best = result.best
+    Console().print(f"best: C = {best['C']:g}, prune = {best['prune']:g}")

@@ -1,0 +1,291 @@
+"""Models along a path of parameter values, each started from the one before, and a sweep of pruning thresholds.
+
+    for C₁ < C₂ < …:   w(C_i) = argmin ½‖w‖² + C_i Σ loss,  from w(C_{i−1}),  stored at thresholds t₁ < t₂ < …
+
+Every solution obeys the same stopping rule and carries the same certificate as a fit of its own; only the start
+differs. Rows are checked and normalised and labels encoded once, a pipeline's transformers are fitted once, and the
+thresholds share one fit. Memory: the data, two models at a time, and those that are kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from widemargin.estimators._path_fits import open_session
+from widemargin.estimators._path_result import PathResult, describe_model
+from widemargin.estimators._path_scoring import Scoring
+from widemargin.labels.encoding import encode_targets
+from widemargin.solvers.result import History
+
+__all__ = ["PathResult", "path"]
+
+KEEP = ("best", "all", "none")
+
+
+def path(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    values: Sequence[float],
+    param: str = "C",
+    sample_weight: Any = None,
+    X_test: Any = None,
+    y_test: Any = None,
+    cv: Any = None,
+    scoring: Any = None,
+    prune: Sequence[float] | None = None,
+    keep: str | None = None,
+    n_jobs: int | None = None,
+) -> PathResult:
+    """Fit an estimator at several values of a parameter, sharing work, and score the models.
+
+    Parameters
+    ----------
+    estimator : estimator, or Pipeline that ends in one
+        It is cloned, not changed. The transformers of a pipeline are fitted once.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Training rows.
+    y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+        Targets.
+    values : sequence of float
+        Values of the parameter, all different, in any order; the fits go from the smallest to the largest.
+    param : str, default="C"
+        Name of the parameter; of a pipeline's last step.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the training rows. Scores are not weighted.
+    X_test, y_test : rows and targets, default=None
+        Held-out rows for the scores.
+    cv : int, splitter or iterable, default=None
+        Cross-validation for the scores instead, as in scikit-learn; a whole path for each fold, and one on all rows.
+    scoring : str, callable, list or dict, default=None
+        The model's own `score` if None; a name of scikit-learn's; "precision@k", "recall@k" or "ndcg@k" with a number
+        for k; a function of model, X and y; or several. The first one decides. Larger is better.
+    prune : sequence of float, default=None
+        Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
+        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified anew.
+    keep : {"best", "all", "none"}, default=None
+        Which models stay in memory; None: the best if there are scores, otherwise all.
+    n_jobs : int or None, default=None
+        Threads of each fit; None leaves it to the estimator.
+
+    Returns
+    -------
+    PathResult
+        One row for each value and threshold, both ascending.
+
+    See Also
+    --------
+    sklearn.model_selection.GridSearchCV : fits that share nothing, over any grid.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier, path
+    >>> from widemargin.datasets import load_debian_tags
+    >>> data = load_debian_tags()
+    >>> result = path(
+    ...     OneVsAllClassifier(normalize=True), data.X_train, data.y_train[:, :20], values=[0.1, 1.0],
+    ...     prune=[0.01, 0.02], X_test=data.X_test, y_test=data.y_test[:, :20], scoring=["precision@1", "precision@5"],
+    ... )
+    >>> result.table["C"].tolist(), result.table["prune"].tolist()
+    ([0.1, 0.1, 1.0, 1.0], [0.01, 0.02, 0.01, 0.02])
+    >>> result.best_model.C == result.best["C"], result.best["relative_gap"] < 0.01
+    (True, True)
+    """
+    pipeline, last = _split_pipeline(estimator)
+    values, thresholds = _check_path(last, param, values), _check_prune(last, param, prune)
+    if n_jobs is not None:
+        last = _with_jobs(last, n_jobs)
+    scoring = _check_scoring(scoring, X_test, y_test, cv)
+    keep = _check_keep(keep, scoring)
+    test = None if X_test is None else (X_test, y_test)
+    task = _Path(pipeline, last, param, values, thresholds, scoring)
+    folds = [] if cv is None else [task.fold_scores(*fold) for fold in _folds(cv, X, y, sample_weight)]
+    table, models = task.run(X, y, sample_weight, test, folds, keep)
+    return PathResult(param, History(table), models, tuple(scoring.names) if scoring else ())
+
+
+class _Path:
+    """The values and thresholds to go through, and how models are scored."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline | None,
+        estimator: Any,
+        param: str,
+        values: list[Any],
+        thresholds: list[float] | None,
+        scoring: Scoring | None,
+    ) -> None:
+        self.pipeline, self.estimator, self.param = pipeline, estimator, param
+        self.values, self.thresholds, self.scoring = values, thresholds, scoring
+
+    def models(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, float]]:
+        """Value, model and CPU seconds, row by row."""
+        session = open_session(self.estimator, self.param, X, y, sample_weight)
+        for value in self.values:
+            steps = session.models(self.param, value, self.thresholds)
+            began = time.process_time()
+            for model in steps:
+                yield value, model, time.process_time() - began
+                began = time.process_time()
+
+    def fold_scores(self, train: tuple[Any, Any, Any], test: tuple[Any, Any]) -> list[dict[str, float]]:
+        """Scores of every row on held-out rows."""
+        fitted, X = self._transform(train[0], train[1])
+        X_test = test[0] if fitted is None else fitted.transform(test[0])
+        assert self.scoring is not None
+        return [self.scoring(model, X_test, test[1]) for _, model, _ in self.models(X, train[1], train[2])]
+
+    def run(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        test: tuple[Any, Any] | None,
+        folds: list[list[dict[str, float]]],
+        keep: str,
+    ) -> tuple[dict[str, Any], dict[int, Any]]:
+        """The columns, and the models that are kept by row."""
+        fitted, X = self._transform(X, y)
+        if test is not None and fitted is not None:
+            test = (fitted.transform(test[0]), test[1])
+        rows: list[dict[str, Any]] = []
+        models: dict[int, Any] = {}
+        for value, model, cpu_s in self.models(X, y, sample_weight):
+            scores = self._scores(model, test, [fold[len(rows)] for fold in folds])
+            pruned = {"prune": float(model.prune)} if hasattr(model, "prune") else {}
+            facts = describe_model(model)
+            rows.append({self.param: value, **pruned, **scores, "cpu_s": cpu_s, **facts})
+            if keep == "all":
+                models[len(rows) - 1] = model
+            elif keep == "best" and self._is_best(rows):
+                models = {len(rows) - 1: model}
+        table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return table, {row: self._whole(fitted, model) for row, model in models.items()}
+
+    def _scores(self, model: Any, test: tuple[Any, Any] | None, folds: list[dict[str, float]]) -> dict[str, float]:
+        """Scores on the test rows, or their mean and standard deviation over the folds."""
+        if self.scoring is None:
+            return {}
+        if test is not None:
+            return self.scoring(model, *test)
+        means = {name: float(np.mean([fold[name] for fold in folds])) for name in self.scoring.names}
+        return means | {f"{name}_std": float(np.std([fold[name] for fold in folds])) for name in self.scoring.names}
+
+    def _is_best(self, rows: list[dict[str, Any]]) -> bool:
+        """Whether the last row is the best so far, by the rule of `PathResult.best_index`."""
+        assert self.scoring is not None
+        table = {name: np.array([row[name] for row in rows]) for name in (self.param, self.scoring.names[0])}
+        return PathResult(self.param, History(table), {}, (self.scoring.names[0],)).best_index == len(rows) - 1
+
+    def _transform(self, X: Any, y: Any) -> tuple[Pipeline | None, Any]:
+        """Fitted transformers, and the rows as the estimator sees them."""
+        if self.pipeline is None:
+            return None, X
+        fitted = clone(self.pipeline[:-1])
+        return fitted, fitted.fit_transform(X, y)
+
+    def _whole(self, fitted: Pipeline | None, model: Any) -> Any:
+        """The pipeline that ends in the model."""
+        return (
+            model
+            if fitted is None or self.pipeline is None
+            else Pipeline([*fitted.steps, (self.pipeline.steps[-1][0], model)])
+        )
+
+
+def _split_pipeline(estimator: Any) -> tuple[Pipeline | None, Any]:
+    """The pipeline if there is anything before its last step, and that step; other estimators are a last step."""
+    if not isinstance(estimator, Pipeline):
+        return None, estimator
+    last = estimator.steps[-1][1]
+    if not hasattr(last, "fit") or not hasattr(last, "predict"):
+        raise ValueError("the pipeline does not end in a classifier; a path needs one there")
+    return (estimator if len(estimator.steps) > 1 else None), last
+
+
+def _check_path(estimator: Any, param: str, values: Any) -> list[Any]:
+    """The values, ascending; the estimator's own checks are made for each before anything is fitted."""
+    name, known = type(estimator).__name__, sorted(estimator.get_params(deep=True))
+    if param not in known:
+        raise ValueError(f"{name} has no parameter {param!r}; it has {', '.join(known)}")
+    if param == "prune":
+        raise ValueError("thresholds share one fit: give them as prune=[…], and values of another parameter")
+    checked = [value.item() if isinstance(value, np.generic) else value for value in np.ravel(values).tolist()]
+    numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in checked)
+    if not checked or not numbers or not np.isfinite(np.array(checked, dtype=float)).all():
+        raise ValueError(f"values of {param} must be finite numbers, at least one; got {values!r}")
+    if len(set(checked)) != len(checked):
+        raise ValueError(f"values of {param} must be different from each other; got {values!r}")
+    if hasattr(estimator, "_check_parameters"):
+        for value in checked:
+            clone(estimator).set_params(**{param: value})._check_parameters()
+    return sorted(checked)
+
+
+def _check_prune(estimator: Any, param: str, prune: Any) -> list[float] | None:
+    """The thresholds, ascending, or None when there is no sweep."""
+    if prune is None:
+        return None
+    if "prune" not in estimator.get_params(deep=False):
+        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave prune out")
+    try:
+        thresholds = sorted({float(threshold) for threshold in np.ravel(prune)})
+    except (TypeError, ValueError):
+        thresholds = []
+    if not thresholds or not np.isfinite(thresholds).all() or thresholds[0] < 0:
+        raise ValueError(f"prune must be finite numbers, 0 or above, at least one; got {prune!r}")
+    return thresholds
+
+
+def _with_jobs(estimator: Any, n_jobs: int) -> Any:
+    """A clone with that many threads."""
+    if "n_jobs" not in estimator.get_params(deep=False):
+        raise ValueError(f"{type(estimator).__name__} has no parameter 'n_jobs'; leave n_jobs out")
+    return clone(estimator).set_params(n_jobs=n_jobs)
+
+
+def _check_scoring(scoring: Any, X_test: Any, y_test: Any, cv: Any) -> Scoring | None:
+    """How models are scored; None when there are no rows for it."""
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test belong together; give both or none")
+    if X_test is not None and cv is not None:
+        raise ValueError("scores come from X_test and y_test or from cv; give one of them")
+    if X_test is None and cv is None:
+        if scoring is not None:
+            raise ValueError("scoring needs rows to score; give X_test and y_test, or cv")
+        return None
+    return Scoring(scoring)
+
+
+def _check_keep(keep: str | None, scoring: Scoring | None) -> str:
+    """Which models are kept."""
+    if keep is None:
+        return "all" if scoring is None else "best"
+    if keep not in KEEP:
+        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))} or None, got {keep!r}")
+    if keep == "best" and scoring is None:
+        raise ValueError("keep='best' needs scores; give X_test and y_test, or cv")
+    return keep
+
+
+def _folds(cv: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[tuple[Any, Any, Any], tuple[Any, Any]]]:
+    """Training rows, targets and weights, and held-out rows and targets, of each fold."""
+    kind = encode_targets(y).kind
+    # Stratified for one label a row, as scikit-learn does it; label sets have no strata.
+    splitter = check_cv(cv, None if kind == "multilabel" else y, classifier=kind != "multilabel")
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    for train, test in splitter.split(np.zeros(n_rows), None if kind == "multilabel" else y):
+        weights = None if sample_weight is None else np.asarray(sample_weight)[train]
+        part = (_safe_indexing(X, train), _safe_indexing(y, train), weights)
+        yield part, (_safe_indexing(X, test), _safe_indexing(y, test))
