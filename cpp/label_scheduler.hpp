@@ -213,7 +213,11 @@ class LabelScheduler {
         }
         if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
         choose_grown(lane, slot);
-        if (is_too_large(chosen_)) return true;
+        if (is_too_large(chosen_)) {
+            std::vector<RowView>().swap(chosen_);
+            std::vector<RowView>().swap(merged_);
+            return true;
+        }
         slot.complete = false;
         const double share = slot.accuracy;
         solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,

@@ -11,7 +11,7 @@ start skip the first proposal: a pass with their old weights finds the rows near
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 the model, 200 bytes a label, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and
-at most 16 MB for copies of such rows; frequent labels add 260 bytes a feature and 450 bytes a row.
+at most 6 MB for copies of such rows; frequent labels add 260 bytes a feature and 450 bytes a row.
 """
 
 from __future__ import annotations
