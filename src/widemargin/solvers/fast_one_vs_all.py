@@ -35,7 +35,7 @@ from widemargin.solvers.result import Callback, History, Progress, Status
 __all__ = ["is_fast_problem", "solve_fast_one_vs_all"]
 
 POLL_S = 0.1  # how long Python is not asked for signals and the clock
-REPORT_S = 0.5  # between two calls of the callback
+REPORT_S = 0.5  # between two calls of the callback, and between two cleanings of the heaps
 MIN_TOL = 1e-6  # tighter rules are below what float32 passes can steer to; the Newton solver works in float64
 MIN_GAP_TOL = 1e-7
 DEFAULT_MAX_ITER = 1000
@@ -280,8 +280,9 @@ class _Run:
             now = time.perf_counter()
             if now >= self.deadline:
                 return Status.TIME_LIMIT
-            if callback is not None and now >= next_report:
-                if callback(self._progress(last)):
+            if now >= next_report:
+                _core.release_free_memory()
+                if callback is not None and callback(self._progress(last)):
                     return Status.STOPPED
                 next_report = now + REPORT_S
         self._take(last)
