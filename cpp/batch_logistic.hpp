@@ -54,12 +54,14 @@ class BatchLogistic {
         std::stable_sort(order.begin(), order.end(),
                          [&](int64_t a, int64_t b) { return n_rare(labels, a) > n_rare(labels, b); });
         std::atomic<int64_t> taken{0};
+        const std::atomic<bool> never{false};  // stopped between blocks of labels
         const int64_t useful = (labels.n_labels + LANES - 1) / LANES;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
         parallel_for(n_threads, n_threads, [&](int, int64_t) {
             Worker worker(store_, kernels_);
-            worker.batch.run([&](Candidate &c) { return next(labels, order, taken, worker, c, out); },
-                             [&](Candidate &&c) { finish(labels, worker, c, out); });
+            worker.batch.run(
+                never, [&](Candidate &c) { return next(labels, order, taken, worker, c, out); },
+                [&](Candidate &&c) { finish(labels, worker, c, out); });
         });
     }
 

@@ -8,9 +8,11 @@
 // bytes a label. Twin: reference/fast_one_vs_all.py.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "label_problem.hpp"
@@ -18,15 +20,20 @@
 
 namespace widemargin {
 
-constexpr int64_t SCAN_ROWS = 512;         // rows between two looks at the room left for emitted rows
-constexpr size_t COLUMNS_AHEAD = 16;       // how far ahead lines of the table are asked for
-constexpr int64_t COPY_LIMIT = 128 << 10;  // entries
+constexpr int64_t SCAN_ROWS = 512;        // rows between two looks at the room left for emitted rows
+constexpr size_t COLUMNS_AHEAD = 16;      // how far ahead lines of the table are asked for
+constexpr int64_t COPY_LIMIT = 48 << 10;  // entries; twice what a label of yso-finna-en has, and 6 MB for all lanes
+constexpr size_t KEPT_ROWS = 8 << 10;     // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
     // slack: (n_rows,) added to every score before it is compared.
     BatchPass(const RowStore &store, const VectorKernels &kernels, const float *slack)
-        : store_(store), kernels_(kernels), slack_(slack), table_(aligned_floats(store.n_cols * LANES)) {
+        : store_(store),
+          kernels_(kernels),
+          slack_(slack),
+          table_(aligned_floats(store.n_cols * LANES)),
+          copies_(new RowEntry[LANES * (COPY_LIMIT + COPY_STEP)]) {
         for (int lane = 0; lane < LANES; ++lane) clear(lane);
     }
 
@@ -46,6 +53,8 @@ class BatchPass {
     }
 
     void clear(int lane) {
+        // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
+        if (emitted_[lane].size() != KEPT_ROWS) std::vector<EmittedRow>(KEPT_ROWS).swap(emitted_[lane]);
         const std::vector<uint32_t> &cols = written_[lane];
         for (size_t k = 0; k < cols.size(); ++k) {
             ask_for(cols, k + COLUMNS_AHEAD);
@@ -64,8 +73,7 @@ class BatchPass {
         std::fill_n(n_emitted_, LANES, 0);
         for (int64_t begin = 0; begin < store_.n_rows; begin += SCAN_ROWS) {
             const int64_t end = std::min(store_.n_rows, begin + SCAN_ROWS);
-            for (int lane = 0; lane < LANES; ++lane)
-                make_room(lane, end - begin, store_.start[end] - store_.start[begin], args);
+            for (int lane = 0; lane < LANES; ++lane) make_room(lane, end - begin, args);
             kernels_.scan(args, begin, end);
             for (int lane = 0; lane < LANES; ++lane) n_emitted_[lane] = args.out[lane] - emitted_[lane].data();
         }
@@ -75,7 +83,9 @@ class BatchPass {
         }
     }
 
-    Emission emitted(int lane) const { return {emitted_[lane].data(), n_emitted_[lane], copies_[lane].data()}; }
+    Emission emitted(int lane) const {
+        return {emitted_[lane].data(), n_emitted_[lane], copies_.get() + lane * (COPY_LIMIT + COPY_STEP)};
+    }
 
   private:
     const RowStore &store_;
@@ -84,7 +94,7 @@ class BatchPass {
     AlignedFloats table_;
     std::vector<uint32_t> written_[LANES];
     std::vector<EmittedRow> emitted_[LANES];
-    std::vector<RowEntry> copies_[LANES];
+    std::unique_ptr<RowEntry[]> copies_;  // LANES times room for COPY_LIMIT + COPY_STEP; pages not used cost nothing
     int64_t n_emitted_[LANES] = {};
     float bias_[LANES], threshold_[LANES], allowance_[LANES] = {};
 
@@ -92,18 +102,16 @@ class BatchPass {
         if (k < cols.size()) __builtin_prefetch(table_.get() + static_cast<size_t>(cols[k]) * LANES, 1);
     }
 
-    // Room for all of the next rows, and for their entries as long as there are fewer than COPY_LIMIT.
-    void make_room(int lane, int64_t n_rows, int64_t n_entries, ScanArgs &args) {
-        if (threshold_[lane] == std::numeric_limits<float>::infinity()) n_rows = n_entries = 0;
+    // Room for all of the next rows; of their entries there are copies up to COPY_LIMIT.
+    void make_room(int lane, int64_t n_rows, ScanArgs &args) {
+        if (threshold_[lane] == std::numeric_limits<float>::infinity()) n_rows = 0;
         std::vector<EmittedRow> &rows = emitted_[lane];
         const size_t wanted = n_emitted_[lane] + n_rows;
-        if (rows.size() < wanted) rows.resize(wanted + wanted / 2);
+        const size_t most = static_cast<size_t>(store_.n_rows) + 1;
+        if (rows.size() < wanted) rows.resize(std::max(wanted, std::min(wanted + wanted / 2, most)));
         args.out[lane] = rows.data() + n_emitted_[lane];
-        std::vector<RowEntry> &copies = copies_[lane];
-        const size_t entries = std::min<size_t>(COPY_LIMIT, args.copied[lane] + n_entries) + COPY_STEP;
-        if (copies.size() < entries) copies.resize(std::min<size_t>(COPY_LIMIT + COPY_STEP, entries + entries / 2));
-        args.copies[lane] = copies.data();
-        args.room[lane] = static_cast<uint32_t>(copies.size() - COPY_STEP);
+        args.copies[lane] = copies_.get() + lane * (COPY_LIMIT + COPY_STEP);
+        args.room[lane] = COPY_LIMIT;
     }
 };
 

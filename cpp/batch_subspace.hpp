@@ -4,9 +4,9 @@
 // z_k = −g_k / (1 + t spread_k) is the descent direction, scaled a little by the Hessian's diagonal: one pass of row
 // dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features. The
 // first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. A start from
-// outside takes the place of the mean positive and of the first search. The cost does not depend on how
-// frequent a label is. Memory: 264 bytes a column, 194 bytes a row, and 16 bytes for every near row. A lane's numbers
-// do not depend on the labels in the other lanes.
+// outside takes the place of the mean positive and of the first search. The cost does not depend on how frequent a
+// label is. Memory: 264 bytes a column, 194 bytes a row, and 16 bytes for every near row of a lane, which may be all
+// rows: 450 bytes a row. A lane's numbers do not depend on the labels in the other lanes.
 //
 // The gradients g of the last two iterates are nearly orthogonal, as the older one was searched along. So between the
 // two iterates lies a point with the gradient norm ‖g‖‖g'‖ / √(‖g‖² + ‖g'‖²), and its certified gap ½‖g‖² is smaller
@@ -21,6 +21,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -65,9 +66,9 @@ class BatchSubspace {
 
     // next(Candidate &): false when no label is left. done(Candidate &&): a label whose weights wait for their check.
     template <class Next, class Done>
-    void run(Next next, Done done) {
+    void run(const std::atomic<bool> &stop, Next next, Done done) {
         bool more = true;
-        for (;;) {
+        while (!stop) {
             if (more && n_free() >= REFILL_LANES) more = refill(next);
             if (n_free() == LANES) return;
             dots();
@@ -233,7 +234,8 @@ class BatchSubspace {
         NearBuffer &buffer = near_[lane];
         const int64_t wanted = near.count + BATCH_ROWS + LANES;
         if (((args_.searched >> lane) & 1) && wanted > buffer.capacity) {
-            const int64_t capacity = (wanted + wanted / 2 + LANES) / LANES * LANES;
+            const int64_t roomy = std::max(wanted, std::min(wanted + wanted / 2, store_.n_rows + LANES));
+            const int64_t capacity = (roomy + LANES) / LANES * LANES;
             AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
             if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
             buffer.data = std::move(data);

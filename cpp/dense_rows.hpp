@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "binary_objective.hpp"
 #include "cpu.hpp"
@@ -251,16 +251,12 @@ WIDEMARGIN_ROW_KERNELS(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,
 #undef WIDEMARGIN_LAMBDA
 #undef WIDEMARGIN_INLINE
 
-// What WIDEMARGIN_ISA names if this machine has it, else the widest.
 template <template <int> class Loss>
 RowKernels choose_row_kernels() {
 #if defined(__x86_64__)
-    const char *widest = detect_instruction_set(), *pinned = std::getenv("WIDEMARGIN_ISA");
-    const char *name = pinned != nullptr && *pinned != '\0' ? pinned : widest;
-    const bool has_avx512 = std::strcmp(widest, "avx512") == 0;
-    const bool has_avx2 = has_avx512 || std::strcmp(widest, "avx2") == 0;
-    if (std::strcmp(name, "avx512") == 0 && has_avx512) return row_kernels_avx512<Loss>();
-    if (std::strcmp(name, "baseline") != 0 && has_avx2) return row_kernels_avx2<Loss>();
+    const std::string name = choose_instruction_set();
+    if (name == "avx512") return row_kernels_avx512<Loss>();
+    if (name == "avx2") return row_kernels_avx2<Loss>();
 #endif
     return row_kernels_baseline<Loss>();
 }

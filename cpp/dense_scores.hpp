@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "cpu.hpp"
@@ -89,7 +89,7 @@ WIDEMARGIN_PANEL_KERNELS(avx512, __attribute__((target("avx512f"))), 8, 4)
 
 inline PanelKernels choose_panel_kernels() {
 #if defined(__x86_64__)
-    const std::string_view instruction_set = detect_instruction_set();
+    const std::string instruction_set = choose_instruction_set();
     if (instruction_set == "avx512") return {dense_rows_avx512, sparse_row_avx512};
     if (instruction_set == "avx2") return {dense_rows_avx2, sparse_row_avx2};
 #endif

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -35,6 +35,7 @@ constexpr double FREQUENT_SHARE =
 // 20 % less time than 0.04 at C = 1 and 8, and as much at C = 1/8.
 constexpr double CARRIED_FREQUENT_SHARE = 0.08;
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
+constexpr int64_t SORTED_LABELS = 512;  // frequent labels are sorted within so many, so that the first end first
 constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
 
 // Labels still to be solved, shared by the threads.
@@ -42,7 +43,8 @@ struct LabelQueue {
     std::vector<int64_t> labels;
     bool whole = false;  // see Candidate
     std::atomic<int64_t> taken{0};
-    bool empty() const { return taken >= static_cast<int64_t>(labels.size()); }
+    int64_t left() const { return static_cast<int64_t>(labels.size()) - taken; }
+    bool empty() const { return left() <= 0; }
 };
 
 template <class Matrix>
@@ -67,28 +69,48 @@ class FastOneVsAll {
     void begin(const LabelBlock &labels, const WeightsView &start = {}) {
         labels_ = labels;
         start_ = GivenStart(store_, start);
-        stored_.assign(labels.n_labels, StoredLabel{});
-        solved_.assign(labels.n_labels, 0);
+        stored_ = std::vector<std::unique_ptr<StoredLabel>>(labels.n_labels);
+        finished_ = std::vector<std::atomic<uint8_t>>(labels.n_labels);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
         whole_ = n_frequent < FEWEST_IN_BATCH;
         const std::vector<int64_t> pilot = start_.given() ? std::vector<int64_t>{} : choose_pilot();
         run(pilot);
         for (int64_t j : pilot) {
-            if (stored_[j].plain || !stored_[j].converged) continue;
-            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j].intercept : stored_[j].intercept);
+            if (!finished_[j] || stored_[j]->plain || !stored_[j]->converged) continue;
+            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j]->intercept : stored_[j]->intercept);
         }
     }
 
-    // Labels first … last − 1; each range may be asked for once.
-    std::vector<StoredLabel> solve(int64_t first, int64_t last) {
+    // Labels first … last − 1, those of them that are not solved yet.
+    void solve(int64_t first, int64_t last) {
         std::vector<int64_t> labels;
         for (int64_t j = first; j < last; ++j) {
-            if (!solved_[j]) labels.push_back(j);
+            if (!finished_[j]) labels.push_back(j);
         }
         run(labels);
-        return {std::make_move_iterator(stored_.begin() + first), std::make_move_iterator(stored_.begin() + last)};
     }
+
+    // From any thread: ends `begin` and `solve` soon, without the labels in hand; they are not asked for again.
+    void stop() { stop_ = true; }
+
+    // What there is of labels first … last − 1, given away; may be called while `solve` runs. It ends before the first
+    // label that is not finished, unless `all`, and when there are `max_weights` weights.
+    std::vector<StoredLabel> take(int64_t first, int64_t last, bool all, int64_t max_weights) {
+        std::vector<StoredLabel> labels;
+        int64_t n_weights = 0;
+        for (int64_t j = first; j < last && n_weights < max_weights; ++j) {
+            if (!finished_[j] && !all) break;
+            labels.push_back(stored_[j] ? std::move(*stored_[j]) : StoredLabel{});
+            stored_[j].reset();
+            n_weights += static_cast<int64_t>(labels.back().cols.size());
+        }
+        return labels;
+    }
+
+    bool is_finished(int64_t j) const { return finished_[j]; }
+    // A finished label, or null once it was given away.
+    const StoredLabel *finished_label(int64_t j) const { return stored_[j].get(); }
 
     SchedulerCounts counts;
     const char *instruction_set() const { return shared_.kernels.name; }
@@ -102,8 +124,9 @@ class FastOneVsAll {
     FastShared shared_;
     LabelBlock labels_{};
     GivenStart start_;
-    std::vector<StoredLabel> stored_;
-    std::vector<uint8_t> solved_;
+    std::vector<std::unique_ptr<StoredLabel>> stored_;  // from when a label is begun to when it is given away
+    std::vector<std::atomic<uint8_t>> finished_;
+    std::atomic<bool> stop_{false};
     bool whole_ = false;  // too few frequent labels for a batch
     std::mutex lock_;
 
@@ -119,7 +142,7 @@ class FastOneVsAll {
     RowStore make_store() const {
         std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
         for (double &c : cost) c *= options_.C;
-        return build_row_store(X_, cost.data());
+        return build_row_store(X_, cost.data(), options_.n_threads);
     }
 
     int64_t n_positive(int64_t j) const { return labels_.positive_indptr[j + 1] - labels_.positive_indptr[j]; }
@@ -150,27 +173,37 @@ class FastOneVsAll {
         LabelQueue frequent, rest;
         for (int64_t j : labels) {
             (is_frequent(j) ? frequent : rest).labels.push_back(j);
-            solved_[j] = 1;
         }
-        std::stable_sort(frequent.labels.begin(), frequent.labels.end(),
-                         [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        sort_by_frequency(frequent.labels);
         frequent.whole = whole_;
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
-        parallel_for(n_threads, n_threads, [&](int, int64_t) {
+        parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
-            if (!frequent.whole) run_batches(frequent, worker);
-            run_singles(frequent, worker);
+            // The lanes of every batch run empty at its end, so every other worker begins with the other labels, and
+            // starts a batch only if there is enough left to fill it; worker 0 leaves nothing.
+            if (number % 2 == 1) run_singles(rest, worker);
+            if (!frequent.whole && frequent.left() >= (number % 2 == 1 ? LANES : 1)) run_batches(frequent, worker);
+            if (frequent.whole) run_singles(frequent, worker);
             run_singles(rest, worker);
             const std::lock_guard<std::mutex> guard(lock_);
             counts.add(worker.scheduler.counts);
         });
     }
 
+    void sort_by_frequency(std::vector<int64_t> &labels) const {
+        const int64_t n = static_cast<int64_t>(labels.size());
+        for (int64_t first = 0; first < n; first += SORTED_LABELS) {
+            std::stable_sort(labels.begin() + first, labels.begin() + std::min(n, first + SORTED_LABELS),
+                             [&](int64_t a, int64_t b) { return n_rare(a) > n_rare(b); });
+        }
+    }
+
     void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
-        worker.scheduler.run([&](Candidate &c) { return take(queue, worker, c); },
-                             [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+        worker.scheduler.run(
+            stop_, [&](Candidate &c) { return next(queue, worker, c); },
+            [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
     // Frequent labels: found in batches over all rows, then checked like all others.
@@ -184,31 +217,33 @@ class FastOneVsAll {
             return true;
         };
         auto check = [&] {
-            worker.scheduler.run(take_waiting,
-                                 [&](const FinishedLabel &done) { keep(done, worker, stored_[done.index]); });
+            worker.scheduler.run(stop_, take_waiting,
+                                 [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
         };
         BatchSubspace batch(store_, shared_.kernels);
-        batch.run([&](Candidate &c) { return take(queue, worker, c); },
-                  [&](Candidate &&c) {
-                      if (c.stuck) {
-                          keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, stored_[c.index]);
-                      } else {
-                          waiting.push_back(std::move(c));
-                      }
-                      if (waiting.size() >= LANES) check();
-                  });
+        batch.run(
+            stop_, [&](Candidate &c) { return next(queue, worker, c); },
+            [&](Candidate &&c) {
+                if (c.stuck) {
+                    keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, *stored_[c.index]);
+                } else {
+                    waiting.push_back(std::move(c));
+                }
+                if (waiting.size() >= LANES) check();
+            });
         check();
     }
 
     // The next label of a queue that needs solving; the others are finished on the way.
-    bool take(LabelQueue &queue, Worker &worker, Candidate &out) {
-        for (;;) {
+    bool next(LabelQueue &queue, Worker &worker, Candidate &out) {
+        while (!stop_) {
             const int64_t k = queue.taken++;
             if (k >= static_cast<int64_t>(queue.labels.size())) return false;
             out = Candidate{};
             out.index = queue.labels[k];
             out.whole = queue.whole;
-            StoredLabel &label = stored_[out.index];
+            stored_[out.index] = std::make_unique<StoredLabel>();
+            StoredLabel &label = *stored_[out.index];
             const LabelSides sides = setup_.prepare(labels_, out.index, worker.scratch, out.label);
             label.bounds[PRIMAL_AT_ZERO] = sides.positive + sides.negative;
             if (sides.one_sided() && out.label.has_bias && out.label.bias_penalty == 0) {
@@ -223,15 +258,22 @@ class FastOneVsAll {
                 out.carried = !out.weights.cols.empty();
                 return true;
             }
+            finished_[out.index] = 1;
         }
+        return false;
     }
 
-    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
-        if (!done.accepted || !done.bounds.pruned_valid) {
+    void keep(const FinishedLabel &done, Worker &worker, StoredLabel &out) {
+        if (done.accepted && done.bounds.pruned_valid) {
+            keep_accepted(done, worker, out);
+        } else {
             solve_plain(done.index, done.weights, out);
             out.n_iter += done.n_iter;
-            return;
         }
+        finished_[done.index] = 1;  // only now: another thread may take the label away
+    }
+
+    void keep_accepted(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
         worker.writer.write(done.weights, is_swapped(done.index), out);
         out.bounds[PRIMAL] = done.bounds.primal;
         out.bounds[DUAL] = std::min(done.bounds.dual, done.bounds.primal_before_pruning);

@@ -2,14 +2,14 @@
 //
 // vector_kernels.hpp is included several times, each time inside a region whose functions are compiled for one
 // instruction set (what __attribute__((target(...))) does for a single function) and in a namespace of its own.
-// The environment variable WIDEMARGIN_ISA pins the choice: avx512, avx2 or baseline.
+// The environment variable WIDEMARGIN_ISA pins the choice, see cpu.hpp.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "cpu.hpp"
 #include "lanes.hpp"
@@ -59,23 +59,18 @@
 
 namespace widemargin {
 
-// The kernels for a named set, or null when this machine or build has none.
-inline const VectorKernels *find_kernels(const char *name) {
-    if (std::strcmp(name, "baseline") == 0 || std::strcmp(name, "neon") == 0) return &baseline::kernels();
+// The kernels for a named set, or null when this machine or build has none; "neon" is what the compiler makes of the
+// baseline on ARM.
+inline const VectorKernels *find_kernels(const std::string &name) {
+    const std::vector<std::string> names = available_instruction_sets();
+    if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
 #ifdef WIDEMARGIN_X86
-    const char *widest = detect_instruction_set();
-    const bool has_avx512 = std::strcmp(widest, "avx512") == 0;
-    if (std::strcmp(name, "avx512") == 0 && has_avx512) return &avx512::kernels();
-    if (std::strcmp(name, "avx2") == 0 && (has_avx512 || std::strcmp(widest, "avx2") == 0)) return &avx2::kernels();
+    if (name == "avx512") return &avx512::kernels();
+    if (name == "avx2") return &avx2::kernels();
 #endif
-    return nullptr;
+    return &baseline::kernels();
 }
 
-// What WIDEMARGIN_ISA names if this machine has it, else the widest.
-inline const VectorKernels &choose_kernels() {
-    const char *pinned = std::getenv("WIDEMARGIN_ISA");
-    const VectorKernels *found = pinned != nullptr && *pinned != '\0' ? find_kernels(pinned) : nullptr;
-    return found != nullptr ? *found : *find_kernels(detect_instruction_set());
-}
+inline const VectorKernels &choose_kernels() { return *find_kernels(choose_instruction_set()); }
 
 }  // namespace widemargin

@@ -39,7 +39,8 @@ constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
 constexpr double CHECK_BAND = 0.01;  // room for the bias to move to its optimum; the slack of the rows comes on top
 constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
-constexpr int FREE_ROUNDS = 2;  // rounds before the old working set is kept
+constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
+constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
 constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 150;       // as in batch_subspace.hpp
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
@@ -76,11 +77,11 @@ class LabelScheduler {
           certificate_(shared.store),
           dense_(shared.store.n_cols, 0.0f) {}
 
-    // Takes labels from `next` (false: none left) until all are finished.
+    // Takes labels from `next` (false: none left) until all are finished, or until `stop`.
     // finish(FinishedLabel) is called once for each.
     template <class Next, class Finish>
-    void run(Next next, Finish finish) {
-        for (;;) {
+    void run(const std::atomic<bool> &stop, Next next, Finish finish) {
+        while (!stop) {
             int busy = 0;
             for (int lane = 0; lane < LANES; ++lane) {
                 if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
@@ -90,7 +91,7 @@ class LabelScheduler {
             pass_.run();
             ++counts.passes;
             counts.lanes += busy;
-            for (int lane = 0; lane < LANES; ++lane) {
+            for (int lane = 0; lane < LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
                 counts.emitted += pass_.emitted(lane).n;
@@ -212,6 +213,11 @@ class LabelScheduler {
         }
         if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
         choose_grown(lane, slot);
+        if (is_too_large(chosen_)) {
+            std::vector<RowView>().swap(chosen_);
+            std::vector<RowView>().swap(merged_);
+            return true;
+        }
         slot.complete = false;
         const double share = slot.accuracy;
         solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
@@ -220,12 +226,21 @@ class LabelScheduler {
         return false;
     }
 
+    // A local copy of most of the data would cost more memory than all labels together usually do; such a label (one in
+    // thousands, of rows without features, say) is left to the Newton method, which copies nothing.
+    bool is_too_large(const std::vector<RowView> &rows) const {
+        int64_t n_entries = 0;
+        for (const RowView &row : rows) n_entries += row.length;
+        return n_entries > LARGE_SET_ENTRIES && n_entries > store_.nnz() / 2;
+    }
+
     // On the rows chosen_.  Sets: the slot's rows, weights, stuck.
     void solve(Slot &slot, const LocalTarget &target) {
         bool converged = false;
         local_.build(slot.label, chosen_, slot.result.weights);
         const int iterations = local_.solve(target, converged);
         local_.read(slot.result.weights);
+        local_.trim();
         slot.stuck = !converged;
         slot.result.n_iter += iterations;
         counts.iterations += iterations;

@@ -31,10 +31,22 @@ struct LocalTarget {
 
 constexpr uint32_t NO_ID = 0xffffffffu;
 
+constexpr int64_t KEPT_LOCAL_ENTRIES = 1 << 18;  // 2 MB
+
 class LocalProblem {
   public:
     LocalProblem(const RowStore &store, const VectorKernels &kernels)
         : store_(store), kernels_(kernels), local_id_(store.n_cols, NO_ID) {}
+
+    // Gives back the room of an unusually large problem; the next ones need a fraction of it.
+    void trim() {
+        if (static_cast<int64_t>(entries_.size()) <= KEPT_LOCAL_ENTRIES) return;
+        std::vector<RowEntry>().swap(entries_);
+        std::vector<int64_t>().swap(start_);
+        std::vector<uint32_t>().swap(active_);
+        for (AlignedFloats *array : {&s_, &sz_, &sp_, &cost_}) array->reset();
+        row_capacity_ = 0;
+    }
 
     // Copies `rows` (by ascending position) and starts from `weights`.
     void build(const LabelProblem &label, const std::vector<RowView> &rows, const SparseWeights &weights) {
@@ -121,7 +133,8 @@ class LocalProblem {
             total += rows[i].length;
         }
         start_[n_rows_] = total;
-        if (static_cast<int64_t>(entries_.size()) < total) entries_.resize(total + total / 2);
+        if (static_cast<int64_t>(entries_.size()) < total)
+            entries_.resize(std::max(total, std::min(total + total / 2, store_.nnz())));
         RowEntry *__restrict out = entries_.data();
         uint32_t *__restrict ids = local_id_.data(), *__restrict features = features_.data();
         uint32_t count = static_cast<uint32_t>(n_features_);

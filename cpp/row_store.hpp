@@ -7,14 +7,17 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "aligned_array.hpp"
 #include "matrix_view.hpp"
+#include "parallel_for.hpp"
 
 namespace widemargin {
 
@@ -30,6 +33,7 @@ constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of 
 
 constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
 constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
+constexpr int64_t BUILD_ROWS = 2048;                      // rows that a thread takes at a time when the store is built
 
 // A row and where its entries stand: in the store, or in a copy.
 struct RowView {
@@ -148,56 +152,117 @@ void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t>
 }
 
 // Norms of row i, and what they mean for the error of its scores.
-inline void measure_row(int64_t i, RowStore &store) {
+inline void measure_row(int64_t i, RowStore &store, double &max_norm) {
     double sum = 0, squares = 0;
     for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
         const double x = std::abs(store.value(k));
         sum += x;
         squares += x * x;
     }
-    const double norm = std::sqrt(squares) * NORM_SLACK;
     store.l1_norm[i] = static_cast<float>(sum * NORM_SLACK);
-    store.max_norm = std::max(store.max_norm, norm);
-    store.max_length = std::max(store.max_length, store.length(i));
+    max_norm = std::max(max_norm, std::sqrt(squares) * NORM_SLACK);
+}
+
+// Calls body(first, last) for ranges of rows on several threads.
+template <class F>
+void for_row_ranges(int64_t n_rows, int n_threads, F body) {
+    const int64_t n_ranges = (n_rows + BUILD_ROWS - 1) / BUILD_ROWS;
+    parallel_for(n_ranges, n_threads,
+                 [&](int, int64_t r) { body(r * BUILD_ROWS, std::min(n_rows, (r + 1) * BUILD_ROWS)); });
+}
+
+// Rows in their order, each where its entries would stand if none were merged.  Sets: start, entries.
+// Returns whether float32 rounds some value; `lengths`: (n_rows,) entries left after merging.
+template <typename T, typename I>
+bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store,
+                  std::vector<uint32_t> &lengths) {
+    store.start.resize(X.n_rows + 1);
+    for (int64_t i = 0; i < X.n_rows; ++i) {
+        store.start[i + 1] = store.start[i] + X.indptr[store.row_id[i] + 1] - X.indptr[store.row_id[i]];
+    }
+    store.entries = aligned_array<RowEntry>(store.nnz() + PREFETCH_ENTRIES);
+    std::atomic<bool> rounded{false};
+    for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
+        std::vector<std::pair<uint32_t, double>> row;
+        bool any = false;
+        for (int64_t i = first; i < last; ++i) {
+            read_row(X, store.row_id[i], rank, row);
+            lengths[i] = static_cast<uint32_t>(row.size());
+            RowEntry *entry = store.entries.get() + store.start[i];
+            for (const auto &[col, value] : row) {
+                any |= static_cast<double>(static_cast<float>(value)) != value;
+                *entry++ = {col, static_cast<float>(value)};
+            }
+        }
+        if (any) rounded = true;
+    });
+    return rounded;
+}
+
+// Closes the gaps that merged entries left.
+inline void close_gaps(const std::vector<uint32_t> &lengths, RowStore &store) {
+    int64_t filled = 0;
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        const RowEntry *source = store.entries.get() + store.start[i];
+        store.start[i] = filled;
+        if (source != store.entries.get() + filled) std::copy_n(source, lengths[i], store.entries.get() + filled);
+        filled += lengths[i];
+    }
+    std::fill(store.entries.get() + filled, store.entries.get() + store.nnz(), RowEntry{});
+    store.start[store.n_rows] = filled;
+}
+
+// Sets: exact.
+template <typename T, typename I>
+void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store) {
+    store.exact.resize(store.nnz());
+    for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
+        std::vector<std::pair<uint32_t, double>> row;
+        for (int64_t i = first; i < last; ++i) {
+            read_row(X, store.row_id[i], rank, row);
+            for (size_t k = 0; k < row.size(); ++k) store.exact[store.start[i] + k] = row[k].second;
+        }
+    });
+}
+
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_length.
+inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
+    store.weight.resize(store.n_rows);
+    store.cost.resize(store.n_rows);
+    store.l1_norm.resize(store.n_rows);
+    std::mutex lock;
+    for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
+        double max_norm = 0;
+        for (int64_t i = first; i < last; ++i) {
+            store.weight[i] = row_weight[store.row_id[i]];
+            store.cost[i] = static_cast<float>(store.weight[i]);
+            measure_row(i, store, max_norm);
+        }
+        const std::lock_guard<std::mutex> guard(lock);
+        store.max_norm = std::max(store.max_norm, max_norm);
+    });
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        store.max_length = std::max(store.max_length, store.length(i));
+        store.uniform = store.uniform && row_weight[i] == row_weight[0];
+    }
 }
 
 }  // namespace row_store_detail
 
-// row_weight: (n_rows,) in the order of X, already multiplied by C.
+// row_weight: (n_rows,) in the order of X, already multiplied by C. The result does not depend on the threads.
 template <typename T, typename I>
-RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight) {
+RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, int n_threads = 1) {
     RowStore store;
     store.n_rows = X.n_rows;
     store.n_cols = X.n_cols;
     std::vector<int64_t> rank;
     row_store_detail::number_columns(X, store, rank);
     row_store_detail::number_rows(X, rank, store);
-    const int64_t nnz = X.indptr[X.n_rows];
-    store.start.resize(X.n_rows + 1);
-    store.entries = aligned_array<RowEntry>(nnz + PREFETCH_ENTRIES);
-    store.weight.resize(X.n_rows);
-    store.cost.resize(X.n_rows);
-    store.l1_norm.resize(X.n_rows);
-    int64_t filled = 0;
-    std::vector<std::pair<uint32_t, double>> row;
-    std::vector<double> exact(nnz);
-    for (int64_t i = 0; i < X.n_rows; ++i) {
-        const int64_t source = store.row_id[i];
-        store.start[i] = filled;
-        store.weight[i] = row_weight[source];
-        store.cost[i] = static_cast<float>(row_weight[source]);
-        store.uniform = store.uniform && row_weight[source] == row_weight[0];
-        row_store_detail::read_row(X, source, rank, row);
-        for (const auto &[col, value] : row) {
-            store.entries[filled] = {col, static_cast<float>(value)};
-            exact[filled++] = value;
-        }
-    }
-    store.start[X.n_rows] = filled;
-    bool rounded = false;
-    for (int64_t k = 0; k < filled; ++k) rounded |= static_cast<double>(store.entries[k].val) != exact[k];
-    if (rounded) store.exact = std::move(exact);
-    for (int64_t i = 0; i < X.n_rows; ++i) row_store_detail::measure_row(i, store);
+    std::vector<uint32_t> lengths(X.n_rows);
+    const bool rounded = row_store_detail::fill_entries(X, rank, n_threads, store, lengths);
+    row_store_detail::close_gaps(lengths, store);
+    if (rounded) row_store_detail::fill_exact(X, rank, n_threads, store);
+    row_store_detail::measure_rows(row_weight, n_threads, store);
     return store;
 }
 

@@ -12,6 +12,7 @@
 
 #include "row_blocks.hpp"
 #include "rows.hpp"
+#include "score_estimates.hpp"
 #include "top_k.hpp"
 
 namespace widemargin {
@@ -66,7 +67,8 @@ class SparseWeights final : public LinearWeights {
           labels(labels),
           indptr(indptr),
           by_intercept(by_intercept),
-          labels_per_block(labels_per_block) {}
+          labels_per_block(labels_per_block),
+          estimates(data, labels, indptr, intercept, labels_per_block, n_labels, n_features) {}
 
     void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels, double *out_scores) const override;
     void scores(const RowSource &rows, WorkPlan plan, double *out) const override;
@@ -76,6 +78,7 @@ class SparseWeights final : public LinearWeights {
     const I *labels, *indptr;
     const int32_t *by_intercept;
     const int64_t labels_per_block;
+    const EstimateIndex<T> estimates;
 };
 
 template <typename T, typename I>
@@ -118,6 +121,8 @@ class SparseTopK {
   public:
     // A row that meets more weights than this share of a label block is faster by a scan of all sums.
     static constexpr int64_t SCAN_SHARE = 2;
+    // For more places the exact scores of the candidates cost more than estimates save.
+    static constexpr int64_t MOST_ESTIMATED = 32;
 
     SparseTopK(const SparseWeights<T, I> &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
         : w_(weights), rows_(rows), k_(k), labels_(labels), scores_(scores), heaps_(std::min(k, weights.n_labels)) {
@@ -125,6 +130,7 @@ class SparseTopK {
         sums_.resize(width);
         stamps_.assign(width, 0);
         touched_.resize(width + 1);
+        estimates_.resize(width);
     }
 
     void operator()(int64_t first, int64_t last) {
@@ -145,10 +151,37 @@ class SparseTopK {
   private:
     void score_block(int64_t row, int64_t base, int64_t width) {
         const int64_t met = find_segments(row, base + width);
-        if (met * SCAN_SHARE > width)
-            score_by_scan(row, base, width);
-        else
+        if (met * SCAN_SHARE <= width) {
             score_touched(row, base, width);
+            return;
+        }
+        const int64_t start = buffer_.starts[row], n = buffer_.starts[row + 1] - start;
+        const double bound =
+            w_.estimates.error_bound(buffer_.features.data() + start, buffer_.values.data() + start, n);
+        if (k_ <= MOST_ESTIMATED && bound < std::numeric_limits<double>::infinity()) {
+            score_candidates(row, base, width, bound);
+        } else {
+            score_by_scan(row, base, width);
+        }
+    }
+
+    // Estimates for all labels of the block; scores for those that can be among the k best.
+    void score_candidates(int64_t row, int64_t base, int64_t width, double bound) {
+        std::copy_n(w_.estimates.intercept.data() + base, width, estimates_.data());
+        const uint16_t *labels = w_.estimates.local_labels.data();
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
+            const float x = static_cast<float>(buffer_.values[j]);
+            for (int64_t p = cursors_[j]; p < ends_[j]; ++p)
+                estimates_[labels[p]] += x * static_cast<float>(w_.data[p]);
+            cursors_[j] = ends_[j];
+        }
+        const double in_block = kth_largest(estimates_.data(), width, k_, best_) - 2 * bound;
+        const double least = std::max(in_block, heaps_.threshold(row) - bound);
+        // Rounded down, so that the comparison in float32 lets nothing slip.
+        const float limit = std::nextafter(static_cast<float>(least), -std::numeric_limits<float>::infinity());
+        visit_at_least(
+            estimates_.data(), width, [&] { return limit; },
+            [&](int64_t l) { heaps_.offer(row, {w_.score(buffer_, row, base + l), base + l}); });
     }
 
     // Sets ends_: where the weights of each of the row's features leave this label block; returns how many there are.
@@ -219,6 +252,7 @@ class SparseTopK {
     std::vector<double> sums_;
     std::vector<uint32_t> stamps_;
     std::vector<int32_t> touched_;
+    std::vector<float> estimates_, best_;
     uint32_t stamp_ = 0;
 };
 

@@ -45,6 +45,7 @@ constexpr double USUAL_SHIFT =
     0.004;  // rows further from the margin than this are scored only when the bias moves more
 constexpr double SHIFT_ACCURACY = 1e-12;  // of the exact intercept, which is rounded to float32 afterwards
 constexpr int MAX_SHIFT_STEPS = 60;
+constexpr size_t KEPT_SCORED = 1 << 15;  // room for scored rows that is kept from label to label
 
 class SparseCertificate {
   public:
@@ -173,6 +174,7 @@ class SparseCertificate {
             if (positive == last || *positive != e.row) chosen_.push_back(emitted.found.view(k, store_));
         }
         scored_.clear();
+        if (scored_.capacity() > KEPT_SCORED) std::vector<Scored>().swap(scored_);
         for (size_t k = 0; k < chosen_.size(); ++k) {
             if (k + ROWS_AHEAD < chosen_.size()) prefetch(chosen_[k + ROWS_AHEAD]);
             const bool is_positive = k < label.positives.size();

@@ -239,8 +239,10 @@ int run_batch(const CsrView<float, int32_t> &X, const LabelBlock &labels, const 
     std::vector<double> scratch(X.n_cols, 0.0);
     int64_t taken = 0;
     int n_stuck = 0;
+    const std::atomic<bool> never{false};
     BatchSubspace<Loss>(store, kernels)
         .run(
+            never,
             [&](Candidate &c) {
                 if (taken == labels.n_labels) return false;
                 c = Candidate{};

@@ -1,11 +1,18 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "bind.hpp"
 #include "cpu.hpp"
 
 namespace widemargin {
 
 void bind_cpu(nb::module_ &module) {
-    module.def("detect_instruction_set", &detect_instruction_set,
-               "Name of the widest vector instruction set of this machine: avx512, avx2, neon or baseline.");
+    module.def(
+        "available_instruction_sets", &available_instruction_sets,
+        "Names of this machine's vector instruction sets, of avx512, avx2, neon and baseline; the widest first.");
+    module.def("choose_instruction_set", &choose_instruction_set,
+               "Name of the set in use: the one that the environment variable WIDEMARGIN_ISA names, else the widest.\n"
+               "ValueError when this machine does not have the one named.");
 }
 
 }  // namespace widemargin

@@ -9,114 +9,13 @@
 
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
+#include "fast_solver.hpp"
 #include "matrix_view.hpp"
 #include "stored_objective.hpp"
 
 namespace widemargin {
 
 namespace {
-
-template <typename T>
-using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-// An array that owns `values`.
-template <typename T>
-NumpyVector<T> own(std::vector<T> &&values) {
-    auto *kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
-}
-
-using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
-                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
-
-// Joins the pieces of the labels, giving each back as soon as it is copied.
-FastResult join(std::vector<StoredLabel> &&labels) {
-    const size_t n = labels.size();
-    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
-    std::vector<float> intercept(n);
-    std::vector<double> bounds(n * N_BOUNDS);
-    std::vector<uint8_t> converged(n), plain(n);
-    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
-    std::vector<float> data(indptr[n]);
-    std::vector<int32_t> indices(indptr[n]);
-    for (size_t j = 0; j < n; ++j) {
-        StoredLabel label = std::move(labels[j]);
-        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
-        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
-        std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
-        intercept[j] = label.intercept;
-        n_iter[j] = label.n_iter;
-        converged[j] = label.converged;
-        plain[j] = label.plain;
-    }
-    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
-            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
-}
-
-// Holds the data matrix's arrays and the row store made of them.
-template <typename T, typename I>
-class FastSolver {
-  public:
-    FastSolver(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-               ConstVector<double> row_weight, const OneVsAllOptions &options)
-        : data_(data),
-          indices_(indices),
-          indptr_(indptr),
-          row_weight_(row_weight),
-          X_{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features},
-          solver_(X_, row_weight.data(), options) {}
-
-    void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
-               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
-        positive_rows_ = positive_rows;
-        positive_indptr_ = positive_indptr;
-        positive_factor_ = positive_factor;
-        negative_factor_ = negative_factor;
-        nb::gil_scoped_release release;
-        solver_.begin({static_cast<int64_t>(positive_factor.shape(0)), positive_rows_.data(), positive_indptr_.data(),
-                       row_weight_.data(), positive_factor_.data(), negative_factor_.data()},
-                      start_);
-    }
-
-    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
-                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
-                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
-        start_data_ = data;
-        start_indices_ = indices;
-        start_indptr_ = indptr;
-        start_intercept_ = intercept;
-        start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
-        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
-    }
-
-    FastResult solve(int64_t first, int64_t last) {
-        std::vector<StoredLabel> labels;
-        {
-            nb::gil_scoped_release release;
-            labels = solver_.solve(first, last);
-        }
-        return join(std::move(labels));
-    }
-    std::vector<double> counts() const {
-        const SchedulerCounts &c = solver_.counts;
-        std::vector<double> all{double(c.passes),   double(c.lanes),   double(c.iterations), double(c.solves),
-                                double(c.set_rows), double(c.emitted), double(c.certified)};
-        return all;
-    }
-    const char *instruction_set() const { return solver_.instruction_set(); }
-
-  private:
-    ConstVector<T> data_;
-    ConstVector<I> indices_, indptr_;
-    ConstVector<double> row_weight_, positive_factor_, negative_factor_;
-    ConstVector<int64_t> positive_rows_, positive_indptr_, start_indptr_;
-    ConstVector<float> start_data_, start_intercept_;
-    ConstVector<int32_t> start_indices_;
-    WeightsView start_;
-    CsrView<T, I> X_;
-    FastOneVsAll<CsrView<T, I>> solver_;
-};
 
 template <typename T, typename I>
 void bind_solver(nb::module_ &module, const char *name) {
@@ -137,17 +36,29 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
-             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and solve the pilot labels.")
+             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and begin to solve the pilot labels; then wait.")
         .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
              nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
              nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
              nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
              "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
              "labels whose\nweights are all zero start as usual.")
-        .def("solve", &Solver::solve, nb::arg("first"), nb::arg("last"),
-             "Solve labels first ... last - 1, each once. Returns data, indices, indptr of the pruned weights\n"
-             "(last - first, n_features), intercept, bounds (5 values a label: primal, dual, primal_at_zero,\n"
-             "primal_before_pruning, pruned_share), n_iter, converged, and plain: finished by the plain Newton solver.")
+        .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
+             "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
+        .def("wait", &Solver::wait, nb::arg("seconds"),
+             "Whether the work begun has ended, after at most so many seconds; its error is raised here.")
+        .def("stop", &Solver::stop, nb::call_guard<nb::gil_scoped_release>(),
+             "End the work soon and wait for its threads; labels in hand are lost, and no more are solved.")
+        .def("take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
+             "Take over the labels from `first` on, up to the first that is not finished unless `all`, and not much "
+             "more "
+             "than a million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, "
+             "bounds (5 values a label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, "
+             "converged, and plain: finished by the plain\nNewton solver.")
+        .def("progress", &Solver::progress, nb::arg("last"),
+             "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
+        .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
+             "Flags of labels first ... last - 1, uint8 of shape (last - first,).")
         .def("counts", &Solver::counts,
              "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
              "emitted, certificates.")
@@ -215,7 +126,7 @@ SparseWeights sparse_weights(const RowStore &store, const float *coef, double in
 }
 
 const VectorKernels &named_kernels(const std::string &name) {
-    const VectorKernels *kernels = find_kernels(name.c_str());
+    const VectorKernels *kernels = find_kernels(name);
     if (kernels == nullptr) throw std::invalid_argument("this machine has no instruction set '" + name + "'");
     return *kernels;
 }

@@ -69,7 +69,9 @@ void check_labels(const Data &d, double prune, int n_threads) {
     const CsrView<float, int32_t> X = d.view();
     FastOneVsAll<CsrView<float, int32_t>> solver(X, weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads});
     solver.begin({n_labels, d.positive_rows.data(), d.positive_indptr.data(), weight.data(), ones.data(), ones.data()});
-    const std::vector<StoredLabel> labels = solver.solve(0, n_labels);
+    solver.solve(0, n_labels);
+    const std::vector<StoredLabel> labels = solver.take(0, n_labels, false, int64_t{1} << 40);
+    CHECK(static_cast<int64_t>(labels.size()) == n_labels);
     for (int64_t j = 0; j < n_labels; ++j) {
         const StoredLabel &label = labels[j];
         CHECK(label.converged);

@@ -93,7 +93,8 @@ std::vector<StoredLabel> solve(const Data &d, double C, int n_threads, const Wei
     const LabelBlock labels = d.labels();
     FastOneVsAll<Matrix> solver(X, d.weight.data(), {C, 1.0, 0.0, 0.01, 1e-3, 0.0, 100, n_threads, false});
     solver.begin(labels, start);
-    return solver.solve(0, labels.n_labels);
+    solver.solve(0, labels.n_labels);
+    return solver.take(0, labels.n_labels, false, int64_t{1} << 40);
 }
 
 void check_warm_start(const Data &d, double C, int n_threads, const std::vector<StoredLabel> &before) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,6 +90,16 @@ def test_equal_models_are_equal_bytes_whatever_the_number_of_threads(tmp_path):
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "two").iterdir())
     assert all((tmp_path / "one" / f).read_bytes() == (tmp_path / "two" / f).read_bytes() for f in files)
+
+
+def test_the_instruction_set_of_training_is_recorded_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")
+    model = OneVsAllClassifier().fit(X, TARGETS["binary int"])
+    monkeypatch.delenv("WIDEMARGIN_ISA")
+    save(model, tmp_path / "first")
+    save(load(tmp_path / "first"), tmp_path / "again")
+    for name in ("first", "again"):
+        assert json.loads((tmp_path / name / "model.json").read_text())["instruction_set"] == "baseline"
 
 
 def test_other_estimators_and_unfitted_models_are_refused(tmp_path):

@@ -24,7 +24,7 @@ from widemargin.reference.losses import Logistic, SquaredHinge
 from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from widemargin.reference.vector_exp import exp_negative, log1p_unit
 
-ISAS = ["baseline", _core.detect_instruction_set()]
+ISAS = _core.available_instruction_sets()
 LANES = 16
 LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
 UPPER = np.triu_indices(4)

@@ -40,7 +40,7 @@ def run_step(arrays, loss, bias_penalty=0.0, use_bias=True):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n", [1, 7, 16, 17, 1000, 1111])
-@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
 def test_a_step_moves_scores_and_fills_slopes(loss, n, isa, monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_ISA", isa)
     arrays, twin = make_step(np.random.default_rng(n), loss, n)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin import OneVsAllClassifier, _core
 from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Status
@@ -120,7 +121,19 @@ def test_models_do_not_depend_on_threads_or_blocks(data, n_threads, labels_per_b
     assert one.dual_by_label.tobytes() == many.dual_by_label.tobytes()
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+@pytest.mark.parametrize(
+    "name", ["avx1024", "AVX2", "neon" if "neon" not in _core.available_instruction_sets() else "avx2"]
+)
+def test_an_instruction_set_that_is_not_there_is_refused_by_name(data, name, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", name)
+    sets = ", ".join(_core.available_instruction_sets())
+    with pytest.raises(ValueError, match=f"WIDEMARGIN_ISA is '{name}', which .* it has {sets}"):
+        solve_fast_one_vs_all(*data)
+    with pytest.raises(ValueError, match="WIDEMARGIN_ISA"):
+        OneVsAllClassifier().fit(data[0], data[1])
+
+
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
 def test_every_instruction_set_gives_a_certified_model(data, isa, monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_ISA", isa)
     X, Y = data

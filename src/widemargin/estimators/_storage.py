@@ -57,6 +57,7 @@ class StoredLinearModel(BaseEstimator):
             certificate=self.certificate_.to_dict(),
             history={name: column for name, column in self.history_.items() if name not in HISTORY_NOT_STORED},
             attributes=attributes,
+            instruction_set=self.instruction_set_,
         )
 
     @classmethod
@@ -82,6 +83,7 @@ class StoredLinearModel(BaseEstimator):
         self.status_ = Status(attributes["status"])
         self.certificate_ = Certificate.from_dict(dict(state.certificate or {}))
         self.history_ = History(state.history)
+        self.instruction_set_ = state.instruction_set
         self.classes_ = _classes(state.labels, attributes["classes_dtype"], len(self.label_counts_))
         if state.feature_names is not None:
             attribute = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"

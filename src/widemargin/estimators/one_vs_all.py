@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from widemargin import _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
@@ -150,6 +151,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         others have no minimiser (see `loss`).
     kind_ : str
         "binary", "multiclass" or "multilabel".
+    instruction_set_ : str
+        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
 
     See Also
     --------
@@ -274,9 +277,12 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
 
     def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
         """Train on checked data, from weights that go before those of the previous fit."""
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
+        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
+        instruction_set = _core.choose_instruction_set()
         result = self._solve(data, self._initial_weights(data.X, data.targets) if initial is None else initial)
+        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, data.targets)
+        self.instruction_set_ = instruction_set
         self._warn(result)
         return result
 
@@ -362,11 +368,10 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         self.status_ = result.status
 
     def _warn(self, result: OneVsAllResult) -> None:
-        certificate = result.certificate
         if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
             warnings.warn(
                 f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
+                f"{result.certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=4,
             )

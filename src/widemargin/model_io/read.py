@@ -201,6 +201,7 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
         certificate=_decoded(where, manifest["certificate"]),
         history=history,
         attributes=_decoded(where, manifest["attributes"]),
+        instruction_set=manifest["instruction_set"],
     )
 
 

@@ -61,6 +61,8 @@ class ModelState:
         Columns of the history; may hold values that are not finite.
     attributes : mapping of str to JSON values
         Small fitted attributes.
+    instruction_set : str, optional
+        Name of the vector instructions that trained the model; by default those in use when it is written.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class ModelState:
     certificate: Mapping[str, Any] | None = None
     history: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    instruction_set: str | None = None
 
 
 def encode_value(value: Any, name: str) -> Any:

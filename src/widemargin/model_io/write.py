@@ -119,7 +119,7 @@ def _plain_parts(state: ModelState) -> dict[str, Any]:
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
             "package_version": __version__,
-            "instruction_set": _core.detect_instruction_set(),
+            "instruction_set": state.instruction_set or _core.choose_instruction_set(),
             "kind": state.kind,
             "params": {
                 name: encode_value(value, f"parameter {name!r}") for name, value in sorted(state.params.items())

@@ -11,8 +11,8 @@ weights finds the rows near the margin. Other problems (dense X, an iteration li
 start with the logistic loss) go to `solve_one_vs_all`.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
-the model, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and at most 16 MB for
-copies of such rows; frequent labels add 260 bytes a feature and 200 bytes a row.
+the model, 200 bytes a label, and a work area a thread of about 150 bytes a feature, 16 bytes a row near a margin and
+at most 6 MB for copies of such rows; frequent labels add 260 bytes a feature and 450 bytes a row.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ from widemargin.solvers.result import Callback, History, Progress, Status
 
 __all__ = ["is_fast_problem", "solve_fast_one_vs_all"]
 
-FIRST_BLOCK = 128  # labels, before anything is known of the time a label takes
-BLOCK_S = 2.0  # a block should take about as long: the lanes of a batch run empty at its end
-MAX_GROWTH = 8.0  # of a block over the one before
+POLL_S = 0.1  # how long Python is not asked for signals and the clock
+REPORT_S = 0.5  # between two calls of the callback, and between two cleanings of the heaps
 MIN_TOL = 1e-6  # tighter rules are below what float32 passes can steer to; the Newton solver works in float64
 MIN_GAP_TOL = 1e-7
 DEFAULT_MAX_ITER = 1000
 FAST_LOSSES = ("squared_hinge", "logistic")
 WORK_BYTES_PER_FEATURE = 410  # of a thread, at most: both paths, see the module's description
-WORK_BYTES_PER_ROW = 208
+WORK_BYTES_PER_ROW = 460
 
 
 def solve_fast_one_vs_all(
@@ -99,14 +98,16 @@ def solve_fast_one_vs_all(
     n_threads : int
         Threads of the core; the result does not depend on them.
     callback : callable, optional
-        Called with a `Progress` after each block; a true answer stops.
+        Called with a `Progress` about twice a second and at the end, or after each block when `labels_per_block` is
+        given; a true answer stops within a moment.
     time_limit_s : float, optional
-        No block begins after this many seconds.
+        Labels that are not finished after this many seconds are left out.
     initial : tuple of (coef, intercept), optional
         Where to start, shapes (n_labels, n_features), CSR or dense, and (n_labels,): the solution for another C, or
         of an earlier fit. Labels whose weights are all zero start as without it.
     labels_per_block : int, optional
-        Size of a block; by default about two seconds of work. The result does not depend on it.
+        Size of a block, to stop after a given number of labels; by default all are one. The result does not depend on
+        it, but threads wait for each other at the end of a block.
     memory_limit_mb : float
         Bound on the copy of the rows, and on the threads' work areas: fewer threads are used where it asks for that,
         and the Newton solver, which copies nothing, where the rows do not fit.
@@ -225,23 +226,17 @@ def _block_task(inputs: OneVsAllInputs, options: dict[str, Any], loss: str) -> B
     )
 
 
-def _append(array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
-    """Lengthen an array that owns its memory in place: the system moves its pages instead of copying them."""
-    length = len(array)
-    array.resize(length + len(values), refcheck=False)
-    array[length:] = values
-
-
 class _Run:
-    """One call of the solver: the blocks done so far."""
+    """One call of the solver: the labels done so far."""
 
     def __init__(self, inputs: OneVsAllInputs, options: dict[str, Any], start: dict[str, Any] | None) -> None:
         X, self.start = inputs.X, start
+        self.started = time.perf_counter()
         self.inputs, self.n_features, self.prune = inputs, X.shape[1], float(options["prune"])
         self.C = float(options["C"])
         name = f"FastOneVsAllF{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}"
         free = options["fit_intercept"] and not options["regularize_intercept"]
-        self.solver = getattr(_core, name)(
+        self.solver: Any = getattr(_core, name)(
             data=X.data,
             indices=X.indices,
             indptr=X.indptr,
@@ -260,69 +255,101 @@ class _Run:
         self.dtype = X.dtype
         self.dense_coef = None if self.prune > 0 else np.zeros((n_labels, self.n_features), dtype=X.dtype)
         self.lengths = np.zeros(n_labels, dtype=np.int64)
-        self.weights = np.empty(0, dtype=X.dtype)
-        self.columns = np.empty(0, dtype=np.int32)
+        self.weights: Any = _core.GrowingFloat64() if X.dtype == np.float64 else _core.GrowingFloat32()
+        self.columns = _core.GrowingInt32()
         self.intercept = np.zeros(n_labels, dtype=X.dtype)
         self.bounds = np.zeros((n_labels, len(BOUND_COLUMNS)))
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
         self.converged = np.zeros(n_labels, dtype=bool)
-        self.done = 0
+        self.finished = np.zeros(n_labels, dtype=bool)
+        self.done = 0  # labels taken over from the core
+        self.deadline = np.inf
 
     def solve(
         self, callback: Callback | None, time_limit_s: float | None, labels_per_block: int | None
     ) -> OneVsAllResult:
-        """Solve block after block until all labels are done or something asks to stop."""
-        inputs, started, unsolved = self.inputs, time.perf_counter(), Status.CONVERGED
-        size = labels_per_block or FIRST_BLOCK
+        """Solve all labels, or as many as there are when something asks to stop."""
+        unsolved = Status.TIME_LIMIT
         if time_limit_s is None or time_limit_s > 0:
-            labels = (inputs.positive_rows, inputs.positive_indptr, inputs.positive_factor, inputs.negative_factor)
-            if self.start is None:
-                self.solver.begin(*labels)
-            else:
-                self.solver.begin_from(*labels, **self.start)
-        while self.done < inputs.n_labels:
-            block_started = time.perf_counter()
-            if time_limit_s is not None and block_started - started >= time_limit_s:
-                unsolved = Status.TIME_LIMIT
-                break
-            self._solve_labels(self.done, min(self.done + size, inputs.n_labels))
-            now = time.perf_counter()
-            if callback is not None and callback(self._progress(now - started)):
-                unsolved = Status.STOPPED
-                break
-            if labels_per_block is None:
-                size = max(1, int(size * min(MAX_GROWTH, BLOCK_S / max(now - block_started, 1e-9))))
+            self.deadline = np.inf if time_limit_s is None else self.started + time_limit_s
+            try:
+                unsolved = self._solve_blocks(callback, labels_per_block)
+            finally:  # a KeyboardInterrupt, too, leaves no thread behind
+                self.solver.stop()
+            self._take(self.inputs.n_labels, everything=True)
+        self.solver = None  # the copy of the rows is not needed any more
         return self._finish(unsolved)
 
-    def _solve_labels(self, first: int, last: int) -> None:
-        """Solve the labels first … last − 1. Sets: all results of these labels, done."""
-        data, indices, indptr, intercept, bounds, n_iter, converged, _ = self.solver.solve(first, last)
-        if self.dense_coef is None:
-            self.lengths[first:last] = np.diff(indptr)
-            _append(self.weights, data)
-            _append(self.columns, indices)
+    def _solve_blocks(self, callback: Callback | None, labels_per_block: int | None) -> Status:
+        """Block after block, by default all labels in one; the status of the labels that are not reached."""
+        inputs, n_labels = self.inputs, self.inputs.n_labels
+        labels = (inputs.positive_rows, inputs.positive_indptr, inputs.positive_factor, inputs.negative_factor)
+        if self.start is None:
+            self.solver.begin(*labels)
         else:
-            rows = np.repeat(np.arange(first, last), np.diff(indptr))
-            self.dense_coef[rows, indices] = data
-        self.intercept[first:last] = intercept
-        self.bounds[first:last] = bounds.reshape(last - first, -1)
-        self.n_iter[first:last] = n_iter
-        self.converged[first:last] = converged
-        self.done = last
+            self.solver.begin_from(*labels, **self.start)
+        status, last = self._watch(0, None), 0
+        while status is Status.CONVERGED and last < n_labels:
+            first, last = last, min(n_labels, last + (labels_per_block or n_labels))
+            self.solver.start(first, last)
+            status = self._watch(last, callback if labels_per_block is None else None)
+            if status is Status.CONVERGED and callback is not None and callback(self._progress(last)):
+                return Status.STOPPED
+        return status
 
-    def _progress(self, elapsed_s: float) -> Progress:
-        """Sums over the finished labels."""
-        primal, dual = self.bounds[: self.done, :2].sum(axis=0)
-        return Progress(self.done, self.inputs.n_labels, elapsed_s, float(primal), float(dual))
+    def _watch(self, last: int, callback: Callback | None) -> Status:
+        """Wait until the core is done with the labels before `last`, a moment at a time: in between Python sees to
+        signals, finished labels are taken over, the clock is looked at and progress reported."""
+        next_report = time.perf_counter() + REPORT_S
+        while not self.solver.wait(POLL_S):
+            self._take(last)
+            now = time.perf_counter()
+            if now >= self.deadline:
+                return Status.TIME_LIMIT
+            if now >= next_report:
+                _core.release_free_memory()
+                if callback is not None and callback(self._progress(last)):
+                    return Status.STOPPED
+                next_report = now + REPORT_S
+        self._take(last)
+        return Status.CONVERGED if time.perf_counter() < self.deadline else Status.TIME_LIMIT
+
+    def _take(self, last: int, *, everything: bool = False) -> None:
+        """Take over the labels before `last` up to the first unfinished one; everything: beyond it, too."""
+        while self.done < last:
+            data, indices, indptr, intercept, bounds, n_iter, converged, _ = self.solver.take(
+                self.done, last, everything
+            )
+            if len(intercept) == 0:
+                return
+            block = slice(self.done, self.done + len(intercept))
+            if self.dense_coef is None:
+                self.lengths[block] = np.diff(indptr)
+                self.weights.append(data.astype(self.dtype, copy=False))
+                self.columns.append(indices)
+            else:
+                self.dense_coef[np.repeat(np.arange(block.start, block.stop), np.diff(indptr)), indices] = data
+            self.intercept[block] = intercept
+            self.bounds[block] = bounds.reshape(len(intercept), -1)
+            self.n_iter[block] = n_iter
+            self.converged[block] = converged
+            self.finished[block] = self.solver.is_finished(block.start, block.stop)
+            self.done = block.stop
+
+    def _progress(self, last: int) -> Progress:
+        """Sums over the finished labels before `last`."""
+        done, primal, dual = self.solver.progress(last)
+        return Progress(done, self.inputs.n_labels, time.perf_counter() - self.started, primal, dual)
 
     def _finish(self, unsolved: Status) -> OneVsAllResult:
-        """The result; labels from `done` on have zero weights and honest bounds."""
+        """The result; labels that are not finished have zero weights and honest bounds."""
         bounds = dict(zip(BOUND_COLUMNS, self.bounds.T, strict=True))
-        for name in ("primal", "primal_at_zero", "primal_before_pruning"):
-            bounds[name][self.done :] = self.C * self.inputs.loss_weight()[self.done :]
+        if not self.finished.all():
+            self.bounds[~self.finished] = 0.0
+            for name in ("primal", "primal_at_zero", "primal_before_pruning"):
+                bounds[name][~self.finished] = self.C * self.inputs.loss_weight()[~self.finished]
         status = np.full(self.inputs.n_labels, unsolved.value, dtype=f"<U{max(len(s.value) for s in Status)}")
-        reached = self.converged[: self.done]
-        status[: self.done] = np.where(reached, Status.CONVERGED.value, Status.MAX_ITER.value)
+        status[self.finished] = np.where(self.converged, Status.CONVERGED.value, Status.MAX_ITER.value)[self.finished]
         return OneVsAllResult(
             coef=self._coef(),
             intercept=self.intercept,
@@ -346,20 +373,21 @@ class _Run:
         coef = sp.csr_array((self.inputs.n_labels, self.n_features), dtype=self.dtype)
         index_dtype = np.int32 if self.lengths.sum() <= np.iinfo(np.int32).max else np.int64
         coef.indptr = np.append(0, np.cumsum(self.lengths)).astype(index_dtype)
-        coef.data = self.weights
-        coef.indices = self.columns.astype(index_dtype, copy=False)
+        coef.data = self.weights.take()
+        coef.indices = self.columns.take().astype(index_dtype, copy=False)
         return coef
 
     def _history(self) -> History:
         """One row for each log₂ bin of label frequency: its labels, their iterations and bounds."""
-        bins = frequency_bin(self.inputs.n_positives[: self.done])
+        finished = self.finished
+        bins = frequency_bin(self.inputs.n_positives[finished])
         columns: dict[str, npt.NDArray[Any]] = {"frequency_bin": np.unique(bins)}
         which = np.searchsorted(columns["frequency_bin"], bins)
         for name, values in (
-            ("n_labels", np.ones(self.done)),
-            ("iterations", self.n_iter[: self.done]),
-            ("primal", self.bounds[: self.done, 0]),
-            ("dual", self.bounds[: self.done, 1]),
+            ("n_labels", np.ones(len(bins))),
+            ("iterations", self.n_iter[finished]),
+            ("primal", self.bounds[finished, 0]),
+            ("dual", self.bounds[finished, 1]),
         ):
             columns[name] = np.bincount(which, weights=values, minlength=len(columns["frequency_bin"]))
         return History(columns)

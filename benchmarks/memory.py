@@ -1,0 +1,126 @@
+"""Goal: peak memory of training = data + pruned model + at most 64 MB a thread, also with 100,000 labels.
+
+Every case runs in a fresh process that maps nothing, loads X and Y, and then measures how far its resident memory rises
+above that during `fit`: "data" are the arrays of X and Y as given, once. The solver's own copy of the rows (8 bytes an
+entry and 32 bytes a row, shared by the threads) is not data: it counts as work area, and is shown beside it.
+
+    WIDEMARGIN_DATA=data python benchmarks/memory.py [--cases yso-finna-en generated]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from _common import describe_machine, find_data, format_table, peak_growth_bytes, write_result
+from widemargin import OneVsAllClassifier, datasets, load_data
+
+PRUNE = 0.01
+LIMIT_MB = 64  # a thread
+MB = 2**20
+THREADS = (1, 2)
+GENERATED = {"n_samples": 80_000, "n_features": 40_000, "n_labels": 100_000}
+GENERATED_ROWS = {"labels_per_row": 5.0, "nnz_per_row": 10.0, "exponent": 0.5, "random_state": 0}
+
+
+def make_data(case):
+    """X and Y of a case, or None when the data are missing."""
+    if case == "generated":
+        return datasets.make_zipf_multilabel(**GENERATED, **GENERATED_ROWS)
+    path = find_data(f"{case}/train.txt.gz")
+    if path is None:
+        return None
+    dataset = load_data(path, normalize=True)
+    return dataset.X, dataset.Y
+
+
+def n_bytes(matrix):
+    return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
+
+
+def measure(folder, n_jobs):
+    """In a fresh process: the growth of resident memory during one fit."""
+    warnings.simplefilter("ignore")
+    X, Y = (sp.load_npz(folder / f"{name}.npz") for name in "XY")
+    rng = np.random.default_rng(0)
+    OneVsAllClassifier().fit(sp.random_array((50, 9), density=0.3, rng=rng, format="csr"), rng.integers(0, 3, 50))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)  # what loading left behind would be used again without being seen
+    started = time.process_time()
+    growth, model = peak_growth_bytes(lambda: OneVsAllClassifier(prune=PRUNE, n_jobs=n_jobs).fit(X, Y))
+    coef = model.coef_
+    return {
+        "cpu_s": time.process_time() - started,
+        "growth": growth,
+        "data": n_bytes(X) + n_bytes(Y),
+        "model": n_bytes(coef) + model.intercept_.nbytes,
+        "copy": 8 * X.nnz + 32 * X.shape[0],
+        "n_weights": coef.nnz,
+        "shape": [*X.shape, Y.shape[1]],
+    }
+
+
+def run_case(case):
+    """Rows of the table, one a number of threads."""
+    data = make_data(case)
+    if data is None:
+        return []
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, matrix in zip("XY", data, strict=True):
+            sp.save_npz(Path(folder) / f"{name}.npz", matrix, compressed=False)
+        del data
+        for n_jobs in THREADS:
+            command = [sys.executable, __file__, "--measure", folder, "--n-jobs", str(n_jobs)]
+            answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rows.append(describe(case, n_jobs, answer))
+    return rows
+
+
+def describe(case, n_jobs, answer):
+    work = answer["growth"] - answer["model"]
+    n_rows, n_features, n_labels = answer["shape"]
+    return [
+        f"{case}: {n_rows:,} rows, {n_features:,} features, {n_labels:,} labels",
+        str(n_jobs),
+        f"{answer['cpu_s']:.0f}",
+        f"{answer['data'] / MB:.0f}",
+        f"{answer['model'] / MB:.0f}",
+        f"{(answer['data'] + answer['growth']) / MB:.0f}",
+        f"{work / n_jobs / MB:.0f}",
+        f"{answer['copy'] / MB:.0f}",
+        "yes" if work <= LIMIT_MB * MB * n_jobs else "NO",
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=["yso-finna-en", "generated"])
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--n-jobs", type=int, default=1, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure is not None:
+        print(json.dumps(measure(options.measure, options.n_jobs)))
+        return
+    rows = [row for case in options.cases for row in run_case(case)]
+    columns = ["data set", "threads", "CPU s", "data MB", "model MB", "peak MB", "rest a thread MB", "copy MB", "holds"]
+    notes = (
+        f"Weights below {PRUNE} pruned; all labels trained. Peak: data and the growth of resident memory during `fit`. "
+        f"Rest: peak − data − model, a thread; at most {LIMIT_MB} MB wanted. Copy: the solver's own copy of the rows, "
+        f"part of the rest.\n\nMachine: {describe_machine()}."
+    )
+    write_result("memory", "Peak memory of one-vs-all training", [notes, format_table(columns, rows)])
+
+
+if __name__ == "__main__":
+    main()
