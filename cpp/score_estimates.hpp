@@ -65,6 +65,17 @@ struct EstimateIndex {
     }
 };
 
+// First place p, begin <= p <= end, with labels[p] >= label, in an ascending range; without branches to be
+// mispredicted.
+inline int64_t first_at_least(const uint16_t *labels, int64_t begin, int64_t end, int64_t label) {
+    for (int64_t n = end - begin; n > 0;) {
+        const int64_t half = (n + 1) / 2;
+        begin += labels[begin + half - 1] < label ? half : 0;
+        n -= half;
+    }
+    return begin;
+}
+
 // Calls visit(j) for all j < n with values[j] >= bar(); many comparisons at a time, since nearly all fail.
 template <class Bar, class Visit>
 void visit_at_least(const float *values, int64_t n, Bar bar, Visit visit) {

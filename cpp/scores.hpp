@@ -173,7 +173,6 @@ class SparseTopK {
             const float x = static_cast<float>(buffer_.values[j]);
             for (int64_t p = cursors_[j]; p < ends_[j]; ++p)
                 estimates_[labels[p]] += x * static_cast<float>(w_.data[p]);
-            cursors_[j] = ends_[j];
         }
         const double in_block = kth_largest(estimates_.data(), width, k_, best_) - 2 * bound;
         const double least = std::max(in_block, heaps_.threshold(row) - bound);
@@ -181,7 +180,20 @@ class SparseTopK {
         const float limit = std::nextafter(static_cast<float>(least), -std::numeric_limits<float>::infinity());
         visit_at_least(
             estimates_.data(), width, [&] { return limit; },
-            [&](int64_t l) { heaps_.offer(row, {w_.score(buffer_, row, base + l), base + l}); });
+            [&](int64_t l) { heaps_.offer(row, {score_in_block(row, base, l), base + l}); });
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) cursors_[j] = ends_[j];
+    }
+
+    // As SparseWeights::score, but in the segments of this block, whose labels are in the cache.
+    double score_in_block(int64_t row, int64_t base, int64_t local) const {
+        const uint16_t *labels = w_.estimates.local_labels.data();
+        double sum = w_.intercept[base + local];
+        for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
+            for (int64_t p = first_at_least(labels, cursors_[j], ends_[j], local); p < ends_[j] && labels[p] == local;
+                 ++p)
+                sum += buffer_.values[j] * static_cast<double>(w_.data[p]);
+        }
+        return sum;
     }
 
     // Sets ends_: where the weights of each of the row's features leave this label block; returns how many there are.

@@ -235,3 +235,32 @@ def test_a_bad_row_in_a_thread_is_an_error_in_the_caller():
     X.indices[-1] = 99
     with pytest.raises(ValueError, match="X: a column index"):
         SCORER.top_k(X, 1, n_threads=4, memory_limit_mb=1e-3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("labels_per_block", [7, 64, 32768])
+@pytest.mark.parametrize("k", [1, 5, 32, 33])
+def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_per_block, k):
+    """Weights that differ in the last places, repeated labels, and rows of very different size: estimates tie."""
+    rng = np.random.default_rng(k)
+    weights = rng.choice([1.0, 1.0 + 2.0**-23, 1.0 - 2.0**-24, -1.0], size=(60, 40)) * rng.choice([1.0, 1e3], size=40)
+    weights = np.concatenate([weights, weights[::2], weights[::3]]).astype(dtype)
+    intercept = np.tile(rng.choice([0.0, 2.0**-26, -(2.0**-26)], size=10), 11)
+    X = sp.csr_array(rng.choice([0.0, 1.0, 1.0 / 3.0, 1e-3], size=(30, 40)).astype(dtype))
+    expected = brute_force_top_k(reference.scores(X, weights, intercept), k)
+    scorer = LinearScorer(sp.csr_array(weights), intercept, labels_per_block=labels_per_block)
+    found = scorer.top_k(X, k)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_weights_stored_in_several_parts_are_ranked_by_their_sum():
+    rng = np.random.default_rng(3)
+    dense = rng.standard_normal((50, 8))
+    parts = [sp.csr_array(dense * share) for share in (0.5, 3.0, -2.5)]
+    indices = np.concatenate([part.indices.reshape(50, 8) for part in parts], axis=1).ravel()
+    data = np.concatenate([part.data.reshape(50, 8) for part in parts], axis=1).ravel()
+    coef = sp.csr_array((data, indices, 24 * np.arange(51)), shape=(50, 8))
+    X = rng.standard_normal((20, 8))
+    found = LinearScorer(coef).top_k(X, 5)[0]
+    np.testing.assert_array_equal(found, brute_force_top_k(X @ dense.T, 5)[0])
