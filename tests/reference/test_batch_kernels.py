@@ -176,8 +176,8 @@ def test_a_sampled_lane_keeps_all_positives_and_every_fifth_row():
     rng = np.random.default_rng(3)
     batch, problems, _, (S, _, SP), lanes = random_batch(rng, "squared_hinge", 1100)
     sz = np.empty_like(S)
-    everything = np.array(batch.dots(0, 1, sz, ISAS[-1])).reshape(-1, 5)
-    near = np.array(batch.dots(1 << 4, 5, sz, ISAS[-1])).reshape(-1, 5)
+    everything = np.array(batch.dots(0, 1, sz, ISAS[0])).reshape(-1, 5)
+    near = np.array(batch.dots(1 << 4, 5, sz, ISAS[0])).reshape(-1, 5)
     for lane in (3, 5):
         np.testing.assert_array_equal(near[near[:, 0] == lane], everything[everything[:, 0] == lane])
     y = problems[4].y
