@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.reference.one_vs_all import BlockTask
+
 __all__ = ["OneVsAllInputs", "as_rows", "checked_initial", "prepare_inputs"]
 
 FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -33,6 +35,37 @@ class OneVsAllInputs:
     def n_labels(self) -> int:
         """Number of labels."""
         return len(self.positive_indptr) - 1
+
+    def task(
+        self,
+        *,
+        C: float,
+        fit_intercept: bool,
+        regularize_intercept: bool,
+        tol: float,
+        gap_tol: float | None,
+        prune: float,
+        max_iter: int,
+        n_threads: int,
+        **options: Any,
+    ) -> BlockTask:
+        """These labels and the options of a solver in the words of the block solvers."""
+        return BlockTask(
+            self.positive_rows,
+            self.positive_indptr,
+            self.row_weight,
+            self.positive_factor,
+            self.negative_factor,
+            C=float(C),
+            bias_value=1.0 if fit_intercept else 0.0,
+            bias_penalty=0.0 if fit_intercept and not regularize_intercept else 1.0,
+            tol=float(tol),
+            gap_tol=np.inf if gap_tol is None else float(gap_tol),
+            prune=float(prune),
+            max_iter=int(max_iter),
+            n_threads=int(n_threads),
+            **options,
+        )
 
     @property
     def n_positives(self) -> npt.NDArray[np.int64]:

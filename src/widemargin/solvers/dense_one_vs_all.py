@@ -118,12 +118,12 @@ def solve_dense_one_vs_all(
     ([[0.667, -0.667]], 'converged')
     """
     options: dict[str, Any] = {
-        "C": float(C),
+        "C": C,
         "loss": loss,
-        "tol": float(tol),
-        "prune": float(prune),
-        "max_iter": int(max_iter),
-        "n_threads": int(n_threads),
+        "tol": tol,
+        "prune": prune,
+        "max_iter": max_iter,
+        "n_threads": n_threads,
     }
     sensible = np.isfinite(C) and C > 0 and prune >= 0 and n_threads >= 1 and max_iter >= 0
     blocks_fit = labels_per_block is None or labels_per_block >= 1
@@ -139,17 +139,8 @@ def solve_dense_one_vs_all(
         return solve_one_vs_all(X, Y, sample_weight=sample_weight, **weights, **limits, **rest, **options)
     get_loss(loss)
     inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
-    task = BlockTask(
-        inputs.positive_rows,
-        inputs.positive_indptr,
-        inputs.row_weight,
-        inputs.positive_factor,
-        inputs.negative_factor,
-        bias_value=1.0 if fit_intercept else 0.0,
-        bias_penalty=0.0 if fit_intercept and not regularize_intercept else 1.0,
-        gap_tol=np.inf if gap_tol is None else float(gap_tol),
-        **options,
-    )
+    intercepts = {"fit_intercept": fit_intercept, "regularize_intercept": regularize_intercept}
+    task = inputs.task(gap_tol=gap_tol, **intercepts, **options)
     with threadpool_limits(limits=1, user_api="blas"):
         run = _DenseRun(inputs, task, labels_per_block, memory_limit_mb)
         return run.solve(callback, time_limit_s, run.width * run.task.n_threads, memory_limit_mb)

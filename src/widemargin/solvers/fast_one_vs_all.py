@@ -26,7 +26,7 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
-from widemargin.reference.one_vs_all import BOUND_COLUMNS, BlockTask
+from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._one_vs_all_history import frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs, checked_initial, prepare_inputs
 from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
@@ -144,7 +144,7 @@ def solve_fast_one_vs_all(
         return solve_one_vs_all(X, Y, sample_weight=sample_weight, **options, **rest)
     inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
     if loss == "logistic":
-        run = BatchedLogisticRun(inputs, _block_task(inputs, options, loss), memory_limit_mb)
+        run = BatchedLogisticRun(inputs, inputs.task(loss=loss, **options), memory_limit_mb)
         return run.solve(callback, time_limit_s, labels_per_block, memory_limit_mb)
     n_rows, n_features = inputs.X.shape
     thread_bytes = WORK_BYTES_PER_FEATURE * n_features + WORK_BYTES_PER_ROW * n_rows
@@ -203,27 +203,6 @@ def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArr
         "indptr": coef.indptr.astype(np.int64, copy=False),
         "intercept": intercept.astype(np.float32, copy=False),
     }
-
-
-def _block_task(inputs: OneVsAllInputs, options: dict[str, Any], loss: str) -> BlockTask:
-    """The labels and options in the words of the Newton solver."""
-    free = options["fit_intercept"] and not options["regularize_intercept"]
-    return BlockTask(
-        inputs.positive_rows,
-        inputs.positive_indptr,
-        inputs.row_weight,
-        inputs.positive_factor,
-        inputs.negative_factor,
-        loss=loss,
-        C=float(options["C"]),
-        bias_value=1.0 if options["fit_intercept"] else 0.0,
-        bias_penalty=0.0 if free else 1.0,
-        tol=float(options["tol"]),
-        gap_tol=np.inf if options["gap_tol"] is None else float(options["gap_tol"]),
-        prune=float(options["prune"]),
-        max_iter=int(options["max_iter"]),
-        n_threads=int(options["n_threads"]),
-    )
 
 
 class _Run:

@@ -21,7 +21,6 @@ from typing import Any, Literal
 import numpy as np
 
 from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import BlockTask
 from widemargin.solvers._one_vs_all_inputs import checked_initial, prepare_inputs
 from widemargin.solvers._one_vs_all_run import OneVsAllResult, Run
 from widemargin.solvers.result import Callback
@@ -125,21 +124,16 @@ def solve_one_vs_all(
     get_loss(loss)
     parameters = start_parameters(init, init_params, loss)
     inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
-    task = BlockTask(
-        inputs.positive_rows,
-        inputs.positive_indptr,
-        inputs.row_weight,
-        inputs.positive_factor,
-        inputs.negative_factor,
+    task = inputs.task(
         loss=loss,
-        C=float(C),
-        bias_value=1.0 if fit_intercept else 0.0,
-        bias_penalty=0.0 if fit_intercept and not regularize_intercept else 1.0,
-        tol=float(tol),
-        gap_tol=np.inf if gap_tol is None else float(gap_tol),
-        prune=float(prune),
-        max_iter=int(max_iter),
-        n_threads=int(n_threads),
+        C=C,
+        fit_intercept=fit_intercept,
+        regularize_intercept=regularize_intercept,
+        tol=tol,
+        gap_tol=gap_tol,
+        prune=prune,
+        max_iter=max_iter,
+        n_threads=n_threads,
         polish=bool(polish),
     )
     given = checked_initial(initial, inputs)
