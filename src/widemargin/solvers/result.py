@@ -126,7 +126,7 @@ class SolverResult:
         Weights, one row a label; CSR when pruned.
     intercept : ndarray of shape (n_outputs,)
         Intercepts; zeros when there are none.
-    dual : ndarray or None
+    dual : ndarray, csr_array or None
         Dual variables where the solver keeps them.
     certificate : Certificate
         Bounds on the optimum for `coef` and `intercept` as they are here.
@@ -146,7 +146,7 @@ class SolverResult:
 
     coef: Any
     intercept: npt.NDArray[np.floating[Any]]
-    dual: npt.NDArray[np.floating[Any]] | None
+    dual: Any
     certificate: Certificate
     history: History
     n_iter: npt.NDArray[np.int64]
