@@ -94,14 +94,15 @@ class TopKAscent {
     void start_from(const int64_t *start, const int32_t *classes, const double *values) {
         std::vector<double> x(options_.n_classes);
         for (int64_t i = 0; i < state_.X.n_rows; ++i) {
-            if (start[i] == start[i + 1] || !visited_[i]) continue;
+            if (!visited_[i]) continue;
             std::fill(x.begin(), x.end(), 0.0);
             for (int64_t e = start[i]; e < start[i + 1]; ++e) x[classes[e]] = values[e];
             x[y_[i]] = 0.0;
             state_.write_dual(i, x.data());
         }
         refresh(state_.X);
-        std::copy_n(state_.W.get(), weights_size(), state_.average.get());
+        n_averages_ = 0;
+        for (RowState<T> &row : state_.rows) row.next = state_.epoch, row.level = 0;
     }
 
     // At most `n_passes` passes and `seconds`; returns how many passes were finished.

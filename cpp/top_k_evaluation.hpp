@@ -49,6 +49,16 @@ WIDEMARGIN_INLINE double loss_of_scores(const TopKLoss &loss, Acc *s, int n_clas
         for (int j = 1; j < n_classes; ++j) top = s[j] > top ? s[j] : top;
         return std::max(1.0 + double(top) - double(true_score), 0.0);
     }
+    if (loss.smoothing == 0.0 && loss.k <= LargestValues<Acc>::MOST) {
+        LargestValues<Acc> largest(loss.k);
+        for (int j = 0; j < n_classes; ++j) largest.offer(s[j]);
+        double sum = 0.0;
+        for (const Acc top : largest) {
+            const double z = 1.0 + double(top) - double(true_score);
+            sum += loss.alpha ? z : std::max(z, 0.0);
+        }
+        return std::max(sum, 0.0) / double(loss.k);
+    }
     int64_t n = 0;
     for (int j = 0; j < n_classes; ++j) {
         if (j != y) work[n++] = 1.0 + double(s[j]) - double(true_score);

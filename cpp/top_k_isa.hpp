@@ -37,6 +37,8 @@ struct TopKKernels {
     double (*exact_losses_of_floats)(const LossArgs<T, float> &args, int64_t begin, int64_t end);
     double (*exact_losses_of_doubles)(const LossArgs<T, double> &args, int64_t begin, int64_t end);
     void (*average_weights)(int64_t n, T share, const T *W, T *average);
+    ClassThresholds<T> (*thresholds_of)(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
+                                        std::vector<double> &work);
 };
 
 }  // namespace widemargin

@@ -12,9 +12,13 @@ namespace WIDEMARGIN_ISA_NAME {
 
 template <typename T>
 const TopKKernels<T> &top_k_kernels() {
-    static const TopKKernels<T> kernels{
-        Lanes<T>::WIDTH,    &visit_rows<T>, &sum_losses<T>, &sum_exact_losses<T, float>, &sum_exact_losses<T, double>,
-        &average_weights<T>};
+    static const TopKKernels<T> kernels{Lanes<T>::WIDTH,
+                                        &visit_rows<T>,
+                                        &sum_losses<T>,
+                                        &sum_exact_losses<T, float>,
+                                        &sum_exact_losses<T, double>,
+                                        &average_weights<T>,
+                                        &thresholds_of<T>};
     return kernels;
 }
 

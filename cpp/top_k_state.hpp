@@ -28,6 +28,27 @@ struct TopKTarget {
     bool alpha;
 };
 
+// The k largest of values offered one by one, ascending; for small k, where a heap or a selection costs more.
+template <typename T>
+class LargestValues {
+  public:
+    static constexpr int64_t MOST = 32;
+    explicit LargestValues(int64_t k) : k_(k) { std::fill_n(values_, k, -std::numeric_limits<T>::infinity()); }
+    void offer(T value) {
+        if (!(value > values_[0])) return;
+        int64_t at = 0;
+        for (; at + 1 < k_ && values_[at + 1] < value; ++at) values_[at] = values_[at + 1];
+        values_[at] = value;
+    }
+    T smallest() const { return values_[0]; }
+    const T *begin() const { return values_; }
+    const T *end() const { return values_ + k_; }
+
+  private:
+    int64_t k_;
+    T values_[MOST];
+};
+
 template <typename T>
 struct ClassThresholds {
     T t, hi;  // hi = 0: all of x is 0

@@ -43,16 +43,43 @@ WIDEMARGIN_INLINE T largest_value(const Vec<T> *b, int n_groups) {
     return max_lanes(top);
 }
 
-// By projections.hpp, in double.
+// The smallest value that is at least t.
+template <typename T, int GROUPS>
+WIDEMARGIN_INLINE T smallest_above(const Vec<T> *b, int n_groups, T t) {
+    const Vec<T> low = splat<T>(t), none = splat<T>(std::numeric_limits<T>::infinity());
+    Vec<T> least = none;
+    for (int g = 0; g < (GROUPS ? GROUPS : n_groups); ++g) {
+        least = smaller<T>(least, select<T>(b[g] >= low, b[g], none));
+    }
+    return -max_lanes(-least);
+}
+
+// A value that t is not below: with the k largest alone t would be at least b_[k] − s/k, where s = ⟨1,x⟩ is at most r;
+// for α, as ρs² + ‖x‖² = ⟨x,b⟩ ≤ s · mean of the k largest, also at most that mean / (ρ + 1/n).
+template <typename T>
+WIDEMARGIN_INLINE double least_threshold(const T *values, int64_t n, const TopKTarget &target) {
+    if (target.k > LargestValues<T>::MOST) return ABSENT_SCORE / 2;
+    LargestValues<T> largest(target.k);
+    for (int64_t j = 0; j < n; ++j) largest.offer(values[j]);
+    double mean = 0.0;
+    for (const T v : largest) mean += double(v) / double(target.k);
+    const double sum =
+        target.alpha ? std::min(target.r, std::max(mean, 0.0) / (target.rho + 1.0 / double(n))) : target.r;
+    return std::max(double(largest.smallest()) - sum / double(target.k), ABSENT_SCORE / 2);
+}
+
+// By projections.hpp, in double, from the values that can be above the threshold, and the k largest.
 template <typename T>
 __attribute__((noinline)) ClassThresholds<T> sorted_threshold(const Vec<T> *b, int n_groups, const TopKTarget &target,
                                                               std::vector<double> &work) {
     const int64_t n = static_cast<int64_t>(n_groups) * Lanes<T>::WIDTH;
     work.resize(2 * n);
     const T *values = reinterpret_cast<const T *>(b);
+    const T floor = T(least_threshold(values, n, target));
     int64_t count = 0;
     for (int64_t j = 0; j < n; ++j) {
-        if (values[j] > T(ABSENT_SCORE) / 2) work[count++] = values[j];
+        work[count] = values[j];
+        count += values[j] >= floor;
     }
     const ProjectionSet set{target.k, target.r, target.rho, false};
     const Thresholds found = target.alpha ? top_k_simplex(work.data(), count, set, work.data() + n)
@@ -105,19 +132,21 @@ WIDEMARGIN_INLINE ClassThresholds<T> capped_threshold(const Vec<T> *b, int n_gro
             if (!(top > 0)) return {T(0), T(0)};
             high = at;
             t = T(std::min(rho * hi, rho * top / (1.0 + rho)));  // the root if the largest value were the only one
+            count = -1;
             continue;
         }
         // Too many at the cap is never a solution, even if it repeats: their sum is above r.
         const bool possible = found.count > 0 || found.n_capped <= target.k;
         if (possible && found.count == count && found.n_capped == n_capped) return {t, T(hi)};
-        count = found.count;
-        n_capped = found.n_capped;
-        if (count == 0 && n_capped == target.k && at >= rho * target.r) return {t, T(hi)};
+        if (found.count == 0 && found.n_capped == target.k && at >= rho * target.r) return {t, T(hi)};
         (std::max(rho * mass - at, mass - target.r) > 0.0 ? low : high) = at;
-        const double total = mass + count * at;
-        double next = rho * total / (1.0 + rho * count);
-        if (count > 0) next = std::max(next, (total - target.r) / count);
-        if (!(possible && next >= low && next <= high)) next = high < 1e300 ? 0.5 * (low + high) : 2.0 * at + hi;
+        const double total = mass + found.count * at;
+        double next = rho * total / (1.0 + rho * found.count);
+        if (found.count > 0) next = std::max(next, (total - target.r) / found.count);
+        const bool newton = possible && next >= low && next <= high;
+        count = newton ? found.count : -1;  // counts that repeat after a bisection prove nothing
+        n_capped = found.n_capped;
+        if (!newton) next = high < 1e300 ? 0.5 * (low + high) : 2.0 * at + hi;
         t = T(next);
     }
     return sorted_threshold<T>(b, n_groups, target, work);
@@ -130,17 +159,21 @@ WIDEMARGIN_INLINE ClassThresholds<T> top_k_threshold(const Vec<T> *b, int n_grou
     constexpr int MAX_ALPHA_SCANS = 8;
     const double k = double(target.k), rho = target.rho;
     T t = last.t, hi = last.hi;
-    if (hi <= 0) {  // sum of the k largest ≤ k c + Σ (b_j − c)₊ for every c; the last visit left c ≈ b_[k]
-        const Scan found = scan_above<T, GROUPS>(b, n_groups, t, T(0));
-        if (k * double(t) + found.capped_sum <= 0.0) return {t, T(0)};
-        return sorted_threshold<T>(b, n_groups, target, work);
-    }
     int count = -1, n_capped = -1;
     for (int scan = 0; scan < MAX_ALPHA_SCANS; ++scan) {
         const Scan found = scan_above<T, GROUPS>(b, n_groups, t, hi);
+        // Sum of the k largest ≤ k c + Σ (b_j − c)₊ for every c; a visit with x = 0 leaves c ≈ b_[k].
+        if (hi <= 0 && k * double(t) + found.capped_sum <= 0.0) return {t, T(0)};
         if (found.count == count && found.n_capped == n_capped) return {t, hi};
         count = found.count;
         n_capped = found.n_capped;
+        if (count == 0 && n_capped == target.k) {  // the k largest alone, as far as this partition tells
+            const double s = std::min(target.r, (found.capped_sum + k * double(t)) / (1.0 + rho * k));
+            if (!(s > 0.0)) break;
+            hi = T(s / k);
+            t = T(double(smallest_above<T, GROUPS>(b, n_groups, t)) - s / k);
+            continue;
+        }
         if (count == 0 || n_capped > target.k || n_capped + count < target.k) break;
         const double p = n_capped, free = count, below = k - p, at = double(t);
         const double upper = found.capped_sum + p * at, middle = found.sum + free * at;
@@ -159,6 +192,15 @@ WIDEMARGIN_INLINE ClassThresholds<T> find_thresholds(const Vec<T> *b, int n_grou
     if (target.k == 1) return hinge_threshold<T, GROUPS>(b, n_groups, target, last.t, work);
     if (target.alpha) return top_k_threshold<T, GROUPS>(b, n_groups, target, last, work);
     return capped_threshold<T, GROUPS>(b, n_groups, target, last.t, work);
+}
+
+// The same as a function to be called from elsewhere; b (n_groups, width) is aligned to a vector.
+template <typename T>
+static ClassThresholds<T> thresholds_of(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
+                                        std::vector<double> &work) {
+    const Vec<T> *groups = reinterpret_cast<const Vec<T> *>(b);
+    if (n_groups == 1) return find_thresholds<T, 1>(groups, 1, target, last, work);
+    return find_thresholds<T, 0>(groups, n_groups, target, last, work);
 }
 
 }  // namespace WIDEMARGIN_ISA_NAME

@@ -18,6 +18,14 @@ CAUTION = 0.8
 """Share of the predicted way that is gone before the next evaluation: predictions from early passes are too long."""
 GROWTH = 0.5
 """Most that the number of passes grows from an evaluation to the next, relative to the passes so far."""
+FACE_GAP = 0.05
+"""Gap from which on a step on the face is tried: further away dual variables have not found their bounds."""
+FACE_PASSES = 100
+"""Passes still expected, at least, for a step on the face to be worth it."""
+LEAST_GAIN = 0.01
+"""Share of the gap that a step on the face must gain for another to follow soon."""
+PASSES_AFTER_FACE = 20
+"""Passes between a step on the face and the next evaluation."""
 STALL = 4
 """Evaluations in which the gap must halve; it does not where rounding keeps it up."""
 
@@ -41,7 +49,7 @@ class TopKProgress:
     >>> from widemargin.solvers._top_k_progress import TopKProgress
     >>> progress = TopKProgress(tol=1e-3, max_iter=7, callback=None, time_limit=None)
     >>> progress.passes += progress.passes_to_go
-    >>> progress.record(primal=2.0, dual=1.0, n_active=10, n_visits=50)
+    >>> progress.record(bounds=(2.0, 1.0), n_active=10, n_visits=50)
     >>> progress.passes, progress.passes_to_go, progress.status
     (5, 2, None)
     """
@@ -56,6 +64,8 @@ class TopKProgress:
         self.certified: tuple[float, float] | None = None
         self._rows: list[tuple[float, ...]] = []
         self._gaps: list[float] = []  # since the last restart
+        self._face_gap = FACE_GAP  # that the next step on the face waits for
+        self._expected = 0.0  # passes up to the tolerance
 
     @property
     def passes_to_go(self) -> int:
@@ -82,8 +92,23 @@ class TopKProgress:
         """Whether the gap has not halved in the last evaluations."""
         return len(self._gaps) > STALL and min(self._gaps[-STALL:]) > 0.5 * self._gaps[-STALL - 1]
 
-    def record(self, primal: float, dual: float, n_active: int, n_visits: int) -> None:
+    @property
+    def wants_face_step(self) -> bool:
+        """Whether the way is still long and dual variables are likely to have found their bounds."""
+        return self._gaps[-1] <= self._face_gap and self._expected >= FACE_PASSES
+
+    def note_face_step(self, gain: float) -> None:
+        """Plan on after a step on the face; one that gained little waits for half the gap."""
+        gap, primal, dual = self._gaps[-1], *self._rows[-1][2:4]
+        if gain < LEAST_GAIN * (primal - dual):
+            self._face_gap = 0.5 * gap
+            return
+        self.next_evaluation = min(self.max_iter, self.passes + PASSES_AFTER_FACE)
+        self._gaps.clear()
+
+    def record(self, bounds: tuple[float, float], n_active: int, n_visits: int) -> None:
         """Keep an evaluation, plan the next, and see whether something asks to stop."""
+        primal, dual = bounds
         gap = float(relative_gap(np.array([primal]), np.array([dual]))[0])
         seconds = time.monotonic() - self.began
         self._rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
@@ -96,8 +121,9 @@ class TopKProgress:
         elif self.passes >= self.max_iter:
             self.status = Status.MAX_ITER
 
-    def accept(self, primal: float, dual: float) -> None:
+    def accept(self, bounds: tuple[float, float]) -> None:
         """Take certified bounds; they end the ascent if they are close enough."""
+        primal, dual = bounds
         if float(relative_gap(np.array([primal]), np.array([dual]))[0]) <= self.tol:
             self.certified, self.status = (primal, dual), Status.CONVERGED
 
@@ -117,8 +143,10 @@ class TopKProgress:
     def _passes_needed(self, gap: float) -> int:
         """How many passes the gap is expected to need: its logarithm falls along a line."""
         most = max(1, int(GROWTH * self.passes))
+        self._expected = np.inf
         if len(self._gaps) < 2 or not 0.0 < gap < self._gaps[-2]:
             return most
         before = self._rows[-2]
         rate = np.log(before[4] / gap) / max(self.passes - before[0], 1.0)
-        return int(np.clip(CAUTION * np.log(max(gap / self.tol, 1.0)) / rate, 1, most))
+        self._expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
+        return int(np.clip(CAUTION * self._expected, 1, most))

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.top_k_ascent import ascend, bounds, weights_of
+from widemargin.solvers._top_k_face import face_step, with_constant
 from widemargin.solvers._top_k_progress import TopKProgress
 from widemargin.solvers.result import Callback, SolverResult, Status
 
@@ -32,6 +34,14 @@ FLOAT32_TOL = 1e-5
 """Below this gap rounding of float32 weights is felt: on digits with C = 1 it stays above 1e-5."""
 DENSE_FILL = 0.75
 """Dense rows with a smaller share of values that are not 0 are better off sparse."""
+LATE_PASSES = 2000
+"""Passes after which a step on the face is tried with float32 weights, too."""
+FACE_ITERATIONS, LEAST_ITERATIONS = 200, 20
+"""Conjugate gradients of a step on the face, at most and at least."""
+FACE_COST = 4
+"""Visits of a row that cost as much as its part in one of them: a step costs no more than all that came before."""
+FACE_VALUES = 4_000_000
+"""Dual variables of the rows that have any, up to which a step on the face is tried: 32 MB an array."""
 SLICE_S = 0.1
 """The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
 
@@ -110,15 +120,17 @@ def solve_top_k(
         return _solve_by_reference(X, y, n_classes, loss, costs, bias, tol, max_iter, seed, start)
     problem = _Problem(_rows(X), y.astype(np.int32), np.ascontiguousarray(costs), n_classes, loss, bias)
     progress = TopKProgress(tol, max_iter, callback, time_limit)
-    ascent: Any = _Ascent(problem, np.float32 if tol >= FLOAT32_TOL else np.float64, seed, n_threads, start)
+    ascent = _Ascent(problem, np.float32 if tol >= FLOAT32_TOL else np.float64, seed, n_threads, start)
     while progress.status is None:
         _advance(ascent.core, progress)
-        progress.record(*ascent.core.evaluate(), ascent.core.n_active, ascent.core.n_visits)
+        progress.record(ascent.core.evaluate(), ascent.core.n_active, ascent.core.n_visits)
         if progress.looks_reached:
-            progress.accept(*ascent.certify())
+            progress.accept(ascent.certify())
         if progress.status is None and progress.stalls and ascent.dtype == np.float32:
             ascent = _Ascent(problem, np.float64, seed, n_threads, ascent.duals())
             progress.restart()
+        elif progress.status is None and progress.wants_face_step:
+            ascent.step_on_face(progress)
     return ascent.result(progress)
 
 
@@ -188,14 +200,36 @@ class _Ascent:
             instruction_set=_core.choose_instruction_set(),
         )
         if start is not None:
-            dual = sp.csr_array(start)
-            parts = (dual.indptr.astype(np.int64), dual.indices.astype(np.int32), dual.data.astype(np.float64))
-            self.core.start_from(*parts)
+            self.start_from(sp.csr_array(start))
 
     def certify(self) -> tuple[float, float]:
         """Primal and dual bound in float64, for the data as they were given."""
         certified: tuple[float, float] = self.core.certify(self.problem.values)
         return certified
+
+    def step_on_face(self, progress: TopKProgress) -> None:
+        """Go on from the best dual variables on the present face, if it is likely to be worth its cost."""
+        dual, problem = self.duals(), self.problem
+        support = np.flatnonzero(np.diff(dual.indptr))
+        # Float32 weights are for loose tolerances, which seldom gain by it.
+        late = self.dtype == np.float64 or progress.passes >= LATE_PASSES
+        affordable = min(FACE_ITERATIONS, self.core.n_visits // (FACE_COST * max(len(support), 1)))
+        if not late or affordable < LEAST_ITERATIONS or len(support) * problem.n_classes > FACE_VALUES:
+            return
+        rows = with_constant(problem.rows[support].astype(np.float64), problem.bias)
+        y, x, costs = problem.y[support].astype(np.int64), dual[support].toarray(), problem.costs[support]
+        with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
+            x, gain = face_step(rows, y, x, costs, problem.loss, affordable)
+        progress.note_face_step(gain)
+        if gain > 0.0:
+            values = sp.coo_array(x)
+            places = (support[values.row], values.col)
+            self.start_from(sp.csr_array((values.data, places), shape=dual.shape))
+
+    def start_from(self, dual: Any) -> None:
+        """Take dual variables, csr_array (n_samples, n_classes)."""
+        parts = (dual.indptr.astype(np.int64), dual.indices.astype(np.int32), dual.data.astype(np.float64))
+        self.core.start_from(*parts)
 
     def duals(self) -> Any:
         """Dual variables of the wrong classes, csr_array (n_samples, n_classes)."""
@@ -241,7 +275,7 @@ def _solve_by_reference(
     progress.passes, reached = ascend(rows, y, x, costs, loss, tol=tol, max_iter=max_iter, rng=rng)
     W = weights_of(rows, y, x)
     primal, dual = bounds(W, rows, y, x, costs, loss)
-    progress.record(primal, dual, len(y), progress.passes * len(y))
+    progress.record((primal, dual), len(y), progress.passes * len(y))
     at_zero = float(costs @ loss.value(np.ones((len(y), n_classes - 1))))
     return SolverResult(
         coef=W[:, :-1],
