@@ -26,8 +26,12 @@ LEAST_GAIN = 0.01
 """Share of the gap that a step on the face must gain for another to follow soon."""
 PASSES_AFTER_FACE = 20
 """Passes between a step on the face and the next evaluation."""
+LEAST_GROWTH = 0.03
+"""Least that the number of passes grows; an evaluation costs as much as one or two passes over all rows."""
 STALL = 4
-"""Evaluations in which the gap must halve; it does not where rounding keeps it up."""
+"""The gap stalls if it does not halve while the passes grow by this factor."""
+STALL_PASSES = 200
+"""Passes before that is said: the first ones are slow, too."""
 
 
 class TopKProgress:
@@ -89,8 +93,10 @@ class TopKProgress:
 
     @property
     def stalls(self) -> bool:
-        """Whether the gap has not halved in the last evaluations."""
-        return len(self._gaps) > STALL and min(self._gaps[-STALL:]) > 0.5 * self._gaps[-STALL - 1]
+        """Whether the gap has hardly moved for long, as where rounding keeps it up."""
+        recent = self._rows[-len(self._gaps) :]
+        earlier = [row[4] for row in recent if STALL * row[0] <= self.passes]
+        return self.passes >= STALL_PASSES and bool(earlier) and min(self._gaps) > 0.5 * earlier[-1]
 
     @property
     def wants_face_step(self) -> bool:
@@ -149,4 +155,4 @@ class TopKProgress:
         before = self._rows[-2]
         rate = np.log(before[4] / gap) / max(self.passes - before[0], 1.0)
         self._expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
-        return int(np.clip(CAUTION * self._expected, 1, most))
+        return int(np.clip(CAUTION * self._expected, max(1.0, LEAST_GROWTH * self.passes), most))

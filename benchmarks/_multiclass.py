@@ -1,0 +1,66 @@
+"""The multiclass sets of the benchmarks: training rows and class numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+
+from _common import find_data
+
+
+def digits():
+    """scikit-learn's digits, all rows, divided by 16."""
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
+
+
+def letter():
+    """The first 16,000 rows, features scaled to [−1, 1]."""
+    path = find_data("letter/letter.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        X, y = data["X"][: int(data["n_train"])].astype(np.float64), data["y"][: int(data["n_train"])]
+    low, high = X.min(axis=0), X.max(axis=0)
+    return 2.0 * (X - low) / (high - low) - 1.0, y
+
+
+def usps():
+    """Training rows as they are, in [−1, 1]."""
+    path = find_data("usps/usps.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        return data["train_X"], np.unique(data["train_y"], return_inverse=True)[1]
+
+
+def caltech():
+    """Silhouettes of the training part, 0 or 1."""
+    path = find_data("caltech101-silhouettes/caltech101_silhouettes_28.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        train = data["part"] == "train"
+        return data["X"][train].astype(np.float32), np.unique(data["y"][train], return_inverse=True)[1]
+
+
+def newsgroups():
+    """tf-idf of the training part, sparse."""
+    path = find_data("20newsgroups/train.txt.gz")
+    if path is None:
+        return None
+    from widemargin import read_xmc
+
+    X, Y = read_xmc(path)
+    return sp.csr_array(X), Y.indices.astype(np.int64)
+
+
+SETS = {
+    "caltech101-silhouettes": (caltech, 0.01),
+    "letter": (letter, 1.0),
+    "usps": (usps, 1.0),
+    "20newsgroups": (newsgroups, 1.0),
+    "digits": (digits, 1.0),
+}
+"""Loader and C of every set."""
