@@ -125,33 +125,71 @@ class TopKAscent {
 
     // Bounds at the average and at the dual variables, from weights that carry the rounding of all steps.
     Bounds evaluate() {
-        const T *average = primal_weights();
-        const LossArgs<T, T> args{
-            state_.X, y_, costs_, options_.loss, options_.n_classes, state_.stride(), state_.all_groups.data(),
-            average};
-        const double losses = sum_over_rows([&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); });
-        const Bounds bounds{0.5 * squared_norm(average) + losses, dual_gain() - 0.5 * squared_norm(state_.W.get())};
-        state_.still = SLEEP_SHARE * std::max(bounds.primal - bounds.dual, 0.0) / double(state_.X.n_rows);
-        return bounds;
+        const LossArgs<T, T> args = loss_args(state_.X);
+        return bounds_of(sum_over_rows([&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); }));
     }
 
     // Bounds in double from the average as it is and from the dual variables; W is made anew from them. X are the data
     // as they came, of which the ascent may have a rounded copy.
     template <typename Data>
     Bounds certify(const DataRows<Data> &X) {
-        const DualLists dual = read_duals(state_, costs_);
-        const double norm = refresh_from(X, dual);
-        const T *average = primal_weights();
-        const LossArgs<T, Data> args{
-            X, y_, costs_, options_.loss, options_.n_classes, state_.stride(), state_.all_groups.data(), average};
+        const double dual = certified_dual(X);
+        const LossArgs<T, Data> args = loss_args(X);
         const double losses = sum_over_rows([&](int64_t a, int64_t b) {
             if constexpr (std::is_same_v<Data, float>)
                 return kernels_.exact_losses_of_floats(args, a, b);
             else
                 return kernels_.exact_losses_of_doubles(args, a, b);
         });
-        return {0.5 * squared_norm(average) + losses, dual.sum - dual.smoothing_term - 0.5 * norm};
+        return {0.5 * squared_norm(primal_weights()) + losses, dual};
     }
+
+    // --- For a caller who makes the scores of many rows at once ---
+
+    // The rows of the next pass, in order.
+    const std::vector<int32_t> &next_pass() {
+        begin_pass();
+        position_ = int64_t(order_.size());
+        return order_;
+    }
+    // Visits some of them, see visit_block; W must then be changed by X' steps before `count_visits`.
+    void visit_block(const int32_t *order, int64_t n, const T *gram, T *scores, T *steps) {
+        kernels_.visit_block(state_, order, n, gram, scores, steps);
+    }
+    void count_visits(int64_t n) {
+        n_visits_ += n;
+        visits_to_average_ -= n;
+        visits_to_refresh_ -= n;
+        if (visits_to_refresh_ <= 0) refresh(state_.X);
+        if (visits_to_average_ <= 0) average_weights();
+    }
+    // Losses of rows [first, first + n) from their scores (n, stride), which are lost.
+    double losses_of_scores(int64_t first, int64_t n, T *scores) const {
+        return kernels_.losses_of_scores(options_.loss, options_.n_classes, y_ + first, costs_ + first, n, stride(),
+                                         scores);
+    }
+    double losses_of_exact_scores(int64_t first, int64_t n, double *scores) const {
+        return kernels_.losses_of_exact_scores(options_.loss, options_.n_classes, y_ + first, costs_ + first, n,
+                                               stride(), scores);
+    }
+    // Bounds as those of `evaluate`, from the sum of losses at the average.
+    Bounds bounds_of(double losses) {
+        const Bounds bounds{0.5 * squared_norm(primal_weights()) + losses,
+                            dual_gain() - 0.5 * squared_norm(state_.W.get())};
+        state_.still = SLEEP_SHARE * std::max(bounds.primal - bounds.dual, 0.0) / double(state_.X.n_rows);
+        return bounds;
+    }
+    // Half the squared norm of the average, and the dual bound, as in `certify`.
+    double penalty() const { return 0.5 * squared_norm(primal_weights()); }
+    template <typename Data>
+    double certified_dual(const DataRows<Data> &X) {
+        const DualLists dual = read_duals(state_, costs_);
+        const double norm = refresh_from(X, dual);
+        return dual.sum - dual.smoothing_term - 0.5 * norm;
+    }
+    T *weights() { return state_.W.get(); }
+    T *primal_weights() const { return n_averages_ > 0 ? state_.average.get() : state_.W.get(); }
+    int64_t stride() const { return state_.stride(); }
 
     DualLists duals() const { return read_duals(state_, costs_); }
 
@@ -224,18 +262,27 @@ class TopKAscent {
         const int64_t n = std::min({int64_t(order_.size()) - position_, visits_to_average_, VISITS_AT_ONCE});
         kernels_.visit_rows(state_, order_.data() + position_, n);
         position_ += n;
-        n_visits_ += n;
-        visits_to_average_ -= n;
-        visits_to_refresh_ -= n;
-        if (visits_to_refresh_ <= 0) refresh(state_.X);
-        if (visits_to_average_ > 0) return;
+        count_visits(n);
+    }
+
+    void average_weights() {
         visits_to_average_ = average_every_;
         n_averages_ += 1.0;
         const double share = (AVERAGE_POWER + 1.0) / (n_averages_ + AVERAGE_POWER);
         kernels_.average_weights(weights_size(), T(share), state_.W.get(), state_.average.get());
     }
 
-    const T *primal_weights() const { return n_averages_ > 0 ? state_.average.get() : state_.W.get(); }
+    template <typename Data>
+    LossArgs<T, Data> loss_args(const DataRows<Data> &X) const {
+        return {X,
+                y_,
+                costs_,
+                options_.loss,
+                options_.n_classes,
+                state_.stride(),
+                state_.all_groups.data(),
+                primal_weights()};
+    }
 
     template <class F>
     double sum_over_rows(F sum) const {

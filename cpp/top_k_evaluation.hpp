@@ -97,6 +97,19 @@ static double sum_exact_losses(const LossArgs<T, Data> &args, int64_t begin, int
                               [&](int64_t i, double *s) { score_exactly(args.X, i, args.W, args.stride, s); });
 }
 
+// Σ C_i φ(z_i) of n rows from their scores (n, stride), which are lost.
+template <typename Acc>
+static double losses_of_scores(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs, int64_t n,
+                               int64_t stride, Acc *scores) {
+    std::vector<double> work(2 * n_classes);
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; ++i) {
+        if (costs[i] == 0.0) continue;
+        sum += costs[i] * loss_of_scores(loss, scores + i * stride, n_classes, y[i], work.data());
+    }
+    return sum;
+}
+
 // average += share · (W − average)
 template <typename T>
 static void average_weights(int64_t n, T share, const T *__restrict W, T *__restrict average) {

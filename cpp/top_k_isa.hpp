@@ -33,12 +33,17 @@ template <typename T>
 struct TopKKernels {
     int width;  // classes in a vector
     void (*visit_rows)(TopKState<T> &state, const int32_t *order, int64_t n);
+    void (*visit_block)(TopKState<T> &state, const int32_t *order, int64_t n, const T *gram, T *scores, T *steps);
     double (*sum_losses)(const LossArgs<T, T> &args, int64_t begin, int64_t end);
     double (*exact_losses_of_floats)(const LossArgs<T, float> &args, int64_t begin, int64_t end);
     double (*exact_losses_of_doubles)(const LossArgs<T, double> &args, int64_t begin, int64_t end);
     void (*average_weights)(int64_t n, T share, const T *W, T *average);
     ClassThresholds<T> (*thresholds_of)(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
                                         std::vector<double> &work);
+    double (*losses_of_scores)(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs, int64_t n,
+                               int64_t stride, T *scores);
+    double (*losses_of_exact_scores)(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs,
+                                     int64_t n, int64_t stride, double *scores);
 };
 
 }  // namespace widemargin

@@ -14,11 +14,14 @@ template <typename T>
 const TopKKernels<T> &top_k_kernels() {
     static const TopKKernels<T> kernels{Lanes<T>::WIDTH,
                                         &visit_rows<T>,
+                                        &visit_block<T>,
                                         &sum_losses<T>,
                                         &sum_exact_losses<T, float>,
                                         &sum_exact_losses<T, double>,
                                         &average_weights<T>,
-                                        &thresholds_of<T>};
+                                        &thresholds_of<T>,
+                                        &losses_of_scores<T>,
+                                        &losses_of_scores<double>};
     return kernels;
 }
 

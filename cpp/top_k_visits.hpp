@@ -218,44 +218,97 @@ WIDEMARGIN_INLINE void relist(TopKState<T> &state, RowState<T> &row, ListedGroup
     for (size_t g = 0; g < groups.ids.size(); ++g) store(&groups.lanes[g * WIDTH], x[groups.ids[g]]);
 }
 
-// Many classes: of rows with a list most visits look at its groups only.
+// Which groups a visit looks at, and the dual variables there.
 template <typename T>
-static void visit_many(TopKState<T> &state, int64_t i) {
+struct GroupsOfVisit {
+    const uint32_t *ids;
+    int count, y_lane;
+    bool full;
+    T *old_x;
+};
+
+template <typename T>
+WIDEMARGIN_INLINE GroupsOfVisit<T> groups_of_visit(TopKState<T> &state, int64_t i, bool full) {
+    constexpr int WIDTH = Lanes<T>::WIDTH;
+    const int y = state.rows[i].y;
+    if (!state.lists) {
+        return {state.all_groups.data(), state.n_groups, y, true, &state.dual[i * state.stride()]};
+    }
+    ListedGroups<T> &groups = state.listed[i];
+    const int count = int(groups.ids.size());
+    if (!full) {
+        const uint32_t *ids = groups.ids.data();
+        const int y_group = int(std::find(ids, ids + count, uint32_t(y / WIDTH)) - ids);
+        return {ids, count, y_group * WIDTH + y % WIDTH, false, groups.lanes.get()};
+    }
+    T *old_x = state.old_dual.get();
+    std::fill_n(old_x, state.stride(), T(0));
+    for (int g = 0; g < count; ++g) store(old_x + groups.ids[g] * WIDTH, load(&groups.lanes[g * WIDTH]));
+    return {state.all_groups.data(), state.n_groups, y, true, old_x};
+}
+
+// A visit whose scores are in b, which is lost; `step` is what W changes by, up to x_i. Returns whether it does.
+template <typename T>
+WIDEMARGIN_INLINE bool visit_scored(TopKState<T> &state, int64_t i, const GroupsOfVisit<T> &groups, Vec<T> *b,
+                                    Vec<T> *step) {
     constexpr int WIDTH = Lanes<T>::WIDTH;
     RowState<T> &row = state.rows[i];
-    ListedGroups<T> *groups = state.lists ? &state.listed[i] : nullptr;
-    const bool full = groups == nullptr || row.visits % FULL_VISIT_EVERY == 0;
-    ++row.visits;
-    const uint32_t *ids = full ? state.all_groups.data() : groups->ids.data();
-    const int count = full ? state.n_groups : int(groups->ids.size());
-    Vec<T> *b = reinterpret_cast<Vec<T> *>(state.scores.get());
+    const Vec<T> *old_x = reinterpret_cast<const Vec<T> *>(groups.old_x);
     Vec<T> *new_x = reinterpret_cast<Vec<T> *>(state.new_dual.get());
-    Vec<T> *step = reinterpret_cast<Vec<T> *>(state.step.get());
-    T *old = groups == nullptr ? &state.dual[i * state.stride()] : full ? state.old_dual.get() : groups->lanes.get();
-    if (groups != nullptr && full) {
-        std::fill_n(old, state.stride(), T(0));
-        for (size_t g = 0; g < groups->ids.size(); ++g) {
-            store(old + groups->ids[g] * WIDTH, load(&groups->lanes[g * WIDTH]));
-        }
-    }
-    const Vec<T> *old_x = reinterpret_cast<const Vec<T> *>(old);
-    const int y_group = full ? row.y / WIDTH : int(std::find(ids, ids + count, row.y / WIDTH) - ids);
-    score_groups<T>(state.X, i, state.W.get(), state.stride(), ids, count, b);
     const VisitResult<T> found =
-        project_visit<T, 0>(state, row, ids, count, y_group * WIDTH + row.y % WIDTH, b, old_x, new_x, step);
+        project_visit<T, 0>(state, row, groups.ids, groups.count, groups.y_lane, b, old_x, new_x, step);
     const bool changed = double(found.change) > SKIPPED_CHANGE<T> * double(row.cost);
-    if (groups != nullptr) {
+    if (state.lists) {
         state.drift += 0.01 * (std::abs(double(found.thresholds.t) - double(row.t)) + 1e-4 - state.drift);
-        if (full) relist(state, row, *groups, found.thresholds.t, b, changed ? new_x : old_x);
+        if (groups.full) relist(state, row, state.listed[i], found.thresholds.t, b, changed ? new_x : old_x);
     }
     row.t = found.thresholds.t;
     row.hi = found.thresholds.hi;
     schedule(state, row, found.change);
-    if (!changed) return;
-    if (groups == nullptr || !full) std::copy_n(state.new_dual.get(), count * WIDTH, old);
-    reinterpret_cast<T *>(step)[y_group * WIDTH + row.y % WIDTH] = found.sigma - row.sigma;
+    if (!changed) return false;
+    if (!(state.lists && groups.full)) std::copy_n(state.new_dual.get(), groups.count * WIDTH, groups.old_x);
+    reinterpret_cast<T *>(step)[groups.y_lane] = found.sigma - row.sigma;
     row.sigma = found.sigma;
-    step_weights<T>(state, i, ids, count, step);
+    return true;
+}
+
+// Many classes: of rows with a list most visits look at its groups only.
+template <typename T>
+static void visit_many(TopKState<T> &state, int64_t i) {
+    const bool full = !state.lists || state.rows[i].visits++ % FULL_VISIT_EVERY == 0;
+    const GroupsOfVisit<T> groups = groups_of_visit(state, i, full);
+    Vec<T> *b = reinterpret_cast<Vec<T> *>(state.scores.get());
+    Vec<T> *step = reinterpret_cast<Vec<T> *>(state.step.get());
+    score_groups<T>(state.X, i, state.W.get(), state.stride(), groups.ids, groups.count, b);
+    if (visit_scored(state, i, groups, b, step)) step_weights<T>(state, i, groups.ids, groups.count, step);
+}
+
+// Visits of n rows whose scores (n, stride) at the weights W are given, with their Gram matrix (n, n): what a visit
+// changes is added to the scores of the rows after it, so that W may wait for all steps (n, stride) together.
+template <typename T>
+static void visit_block(TopKState<T> &state, const int32_t *order, int64_t n, const T *gram, T *scores, T *steps) {
+    constexpr int WIDTH = Lanes<T>::WIDTH;
+    const int64_t stride = state.stride();
+    for (int64_t p = 0; p < n; ++p) {
+        Vec<T> *step = reinterpret_cast<Vec<T> *>(steps + p * stride);
+        const GroupsOfVisit<T> groups = groups_of_visit(state, order[p], true);
+        if (!visit_scored(state, order[p], groups, reinterpret_cast<Vec<T> *>(scores + p * stride), step)) {
+            std::fill_n(steps + p * stride, stride, T(0));
+            continue;
+        }
+        int n_changed = 0;
+        for (int g = 0; g < groups.count; ++g) {
+            if (count_lanes(step[g] != Vec<T>{}) > 0) state.changed[n_changed++] = uint32_t(g);
+        }
+        for (int64_t q = p + 1; q < n; ++q) {
+            const Vec<T> k = splat<T>(gram[p * n + q]);
+            T *line = scores + q * stride;
+            for (int c = 0; c < n_changed; ++c) {
+                const int64_t at = state.changed[c] * WIDTH;
+                store(line + at, load(line + at) + k * step[state.changed[c]]);
+            }
+        }
+    }
 }
 
 // Brings in what the next visits read first.

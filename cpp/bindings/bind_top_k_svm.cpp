@@ -13,6 +13,9 @@ template <typename T>
 using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
 template <typename T>
+using NumpyMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
+
+template <typename T>
 NumpyVector<T> own(std::vector<T> &&values) {
     auto *kept = new std::vector<T>(std::move(values));
     nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
@@ -56,10 +59,48 @@ class Ascent {
     void read_weights(OutMatrix<T> coef, OutVector<T> constant) const {
         ascent_.read_weights(coef.data(), constant.data());
     }
+    NumpyVector<int32_t> next_pass() {
+        std::vector<int32_t> order = ascent_.next_pass();
+        return own(std::move(order));
+    }
+    void visit_block(ConstVector<int32_t> order, ConstMatrix<T> gram, OutMatrix<T> scores, OutMatrix<T> steps) {
+        ascent_.visit_block(order.data(), static_cast<int64_t>(order.shape(0)), gram.data(), scores.data(),
+                            steps.data());
+    }
+    void count_visits(int64_t n) { ascent_.count_visits(n); }
+    double losses_of_scores(int64_t first, OutMatrix<T> scores) const {
+        return ascent_.losses_of_scores(first, static_cast<int64_t>(scores.shape(0)), scores.data());
+    }
+    double losses_of_exact_scores(int64_t first, OutMatrix<double> scores) const {
+        return ascent_.losses_of_exact_scores(first, static_cast<int64_t>(scores.shape(0)), scores.data());
+    }
+    std::tuple<double, double> bounds_of(double losses) {
+        const Bounds bounds = ascent_.bounds_of(losses);
+        return {bounds.primal, bounds.dual};
+    }
+    template <typename Data>
+    std::tuple<double, double> penalty_and_dual(ConstVector<Data> values) {
+        const double dual = ascent_.certified_dual(rows(values));
+        return {ascent_.penalty(), dual};
+    }
+    // Views of the weights (n_features + 1, stride); they live as long as this object.
+    NumpyMatrix<T> weights(nb::handle self) { return view(ascent_.weights(), self); }
+    NumpyMatrix<T> primal_weights(nb::handle self) { return view(ascent_.primal_weights(), self); }
+    // An array (n, stride) at the boundary that the kernels want.
+    NumpyMatrix<T> block(int64_t n) const {
+        auto *kept = new AlignedArray<T>(aligned_array<T>(n * ascent_.stride()));
+        nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<AlignedArray<T> *>(p); });
+        return NumpyMatrix<T>(kept->get(), {static_cast<size_t>(n), static_cast<size_t>(ascent_.stride())}, owner);
+    }
     int64_t n_active() const { return ascent_.n_active(); }
     int64_t n_visits() const { return ascent_.n_visits(); }
 
   private:
+    NumpyMatrix<T> view(T *weights, nb::handle self) const {
+        const size_t shape[2] = {static_cast<size_t>(n_features_ + 1), static_cast<size_t>(ascent_.stride())};
+        return NumpyMatrix<T>(weights, 2, shape, self);
+    }
+
     ConstVector<T> values_;
     ConstVector<int32_t> cols_;
     ConstVector<int64_t> start_;
@@ -105,6 +146,30 @@ void bind_ascent(nb::module_ &module, const char *name) {
         .def("read_weights", &Ascent<T>::read_weights, nb::arg("coef").noconvert(), nb::arg("constant").noconvert(),
              Release(),
              "coef (n_classes, n_features): the weights; constant (n_classes,): those of the constant feature.")
+        .def("next_pass", &Ascent<T>::next_pass,
+             "Rows of the next pass, in order; a pass of visit_block calls follows.")
+        .def("visit_block", &Ascent<T>::visit_block, nb::arg("order").noconvert(), nb::arg("gram").noconvert(),
+             nb::arg("scores").noconvert(), nb::arg("steps").noconvert(), Release(),
+             "Visits n rows with Gram matrix (n, n) and scores (n, stride) at W; fills steps (n, stride): W += X' "
+             "steps.")
+        .def("count_visits", &Ascent<T>::count_visits, nb::arg("n"), Release(), "Averages and refreshes W as due.")
+        .def("losses_of_scores", &Ascent<T>::losses_of_scores, nb::arg("first"), nb::arg("scores").noconvert(),
+             Release(), "Sum of losses of the rows from `first` on, from their scores (n, stride), which are lost.")
+        .def("losses_of_exact_scores", &Ascent<T>::losses_of_exact_scores, nb::arg("first"),
+             nb::arg("scores").noconvert(), Release(), "The same in double.")
+        .def("bounds_of", &Ascent<T>::bounds_of, nb::arg("losses"), Release(),
+             "`evaluate` with the sum of losses given.")
+        .def("penalty_and_dual", &Ascent<T>::template penalty_and_dual<float>, nb::arg("values").noconvert(), Release(),
+             "Parts of `certify`: the penalty of the average, and the dual bound.")
+        .def("penalty_and_dual", &Ascent<T>::template penalty_and_dual<double>, nb::arg("values").noconvert(),
+             Release(), "Parts of `certify`: the penalty of the average, and the dual bound.")
+        .def_prop_ro(
+            "weights", [](nb::handle self) { return nb::cast<Ascent<T> &>(self).weights(self); },
+            "W (n_features + 1, stride), not a copy.")
+        .def_prop_ro(
+            "primal_weights", [](nb::handle self) { return nb::cast<Ascent<T> &>(self).primal_weights(self); },
+            "The average (n_features + 1, stride), not a copy.")
+        .def("block", &Ascent<T>::block, nb::arg("n"), "An aligned array (n, stride).")
         .def_prop_ro("n_active", &Ascent<T>::n_active, "Rows of the last pass.")
         .def_prop_ro("n_visits", &Ascent<T>::n_visits, "Visits so far.");
 }

@@ -109,6 +109,7 @@ class TopKProgress:
         if gain < LEAST_GAIN * (primal - dual):
             self._face_gap = 0.5 * gap
             return
+        self._face_gap = 0.9 * gap  # the next one only if this one leads on
         self.next_evaluation = min(self.max_iter, self.passes + PASSES_AFTER_FACE)
         self._gaps.clear()
 

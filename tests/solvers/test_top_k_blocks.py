@@ -1,0 +1,49 @@
+"""Blocks of rows by matrix products give the visits of single rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.reference.top_k_ascent import bounds
+from widemargin.solvers import _top_k_blocks
+from widemargin.solvers.top_k import solve_top_k
+
+
+def _wide_rows(n_classes):
+    rng = np.random.default_rng(n_classes)
+    y = rng.integers(0, n_classes, 500)
+    X = rng.standard_normal((n_classes, 30))[y] + 2.0 * rng.standard_normal((500, 30))
+    return X, y, rng.uniform(0.05, 0.2, 500)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [12, 130])
+@pytest.mark.parametrize("loss", [TopKHinge(1), TopKHinge(3, "alpha"), TopKHinge(3, "beta", 0.2)], ids=str)
+def test_blocks_follow_the_path_of_single_rows(loss, n_classes, dtype, monkeypatch):
+    X, y, costs = _wide_rows(n_classes)
+    X = X.astype(dtype)
+    tol = 1e-4 if dtype == np.float32 else 1e-7
+    plain = solve_top_k(X, y, n_classes, loss, costs, bias=0.5, tol=tol, max_iter=10_000)
+    monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
+    blocked = solve_top_k(X, y, n_classes, loss, costs, bias=0.5, tol=tol, max_iter=10_000)
+    W = np.hstack([blocked.coef, 2.0 * blocked.intercept[:, None]]).astype(np.float64)
+    rows = np.hstack([X, np.full((500, 1), 0.5)]).astype(np.float64)
+    primal, dual = bounds(W, rows, y, blocked.dual.toarray(), costs, loss)
+    assert blocked.certificate.primal == pytest.approx(primal, rel=1e-12)
+    assert blocked.certificate.dual == pytest.approx(dual, rel=1e-12)
+    assert primal - dual <= tol * primal
+    assert dual <= plain.certificate.primal
+    assert plain.certificate.dual <= primal
+    if not n_classes > 96:  # with lists of groups the visits differ
+        assert blocked.n_iter[0] == pytest.approx(plain.n_iter[0], rel=0.2)
+
+
+def test_blocks_stop_in_time_and_do_not_depend_on_threads(monkeypatch):
+    monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
+    X, y, costs = _wide_rows(20)
+    none = solve_top_k(X, y, 20, TopKHinge(1), costs, time_limit=0.0)
+    assert not none.coef.any()
+    one, two = (solve_top_k(X, y, 20, TopKHinge(1), costs, n_threads=n) for n in (1, 2))
+    assert np.array_equal(one.coef, two.coef)
