@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin import _core
 from widemargin.exceptions import NotPositiveDefiniteError
 
 __all__ = ["Kernel", "PrecomputedKernel", "TrainingKernel", "make_kernel", "resolve_gamma"]
@@ -134,10 +135,9 @@ class _Distances:
 
     def __call__(self, A: Any) -> Block:
         rows = _as_type(self._join(A, self.gamma * _squared_norms(A), 0), self.work)
-        exponents = _product(rows, self.columns)
-        np.minimum(exponents, 0.0, out=exponents)
-        exponents = exponents.astype(self.dtype, copy=False)
-        return np.exp(exponents, out=exponents)
+        exponents = _product(rows, self.columns).astype(self.dtype, copy=False)
+        _core.exp_in_place(exponents)
+        return exponents
 
 
 def make_kernel(
