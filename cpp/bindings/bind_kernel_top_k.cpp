@@ -83,9 +83,7 @@ class KernelAscentObject {
         const nb::gil_scoped_release release;
         return static_cast<int>(ascent_.run(work));
     }
-    void visit_rows(ConstVector<int64_t> rows) {
-        ascent_.visit_rows(rows.data(), static_cast<int64_t>(rows.shape(0)));
-    }
+    void visit_rows(ConstVector<int64_t> rows) { ascent_.visit_rows(rows.data(), static_cast<int64_t>(rows.shape(0))); }
     std::tuple<double, double> evaluate() {
         const nb::gil_scoped_release release;
         const KernelBounds bounds = ascent_.evaluate();

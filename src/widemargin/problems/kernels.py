@@ -114,7 +114,8 @@ class Kernel:
         if block.shape != (A.shape[0], B.shape[0]) or block.dtype.kind not in "biuf":
             wanted = f"a real matrix of shape {(A.shape[0], B.shape[0])}"
             raise ValueError(f"the kernel function must return {wanted}; got {block.dtype} of shape {block.shape}")
-        return _check_finite(np.ascontiguousarray(block, dtype=dtype), "the kernel function returned")
+        _check_finite(block, "the kernel function returned")
+        return np.ascontiguousarray(block, dtype=dtype)
 
 
 class _Distances:
@@ -142,7 +143,7 @@ class _Distances:
 
 def make_kernel(
     kernel: str | Callable[..., Any],
-    gamma: float = 1.0,
+    gamma: float | str = 1.0,
     degree: int = 3,
     coef0: float = 0.0,
     params: Mapping[str, Any] | None = None,
@@ -214,11 +215,11 @@ def resolve_gamma(gamma: float | str, X: Any) -> float:
     (0.5, 0.25)
     """
     if gamma == "auto":
-        return 1.0 / X.shape[1]
+        return 1.0 / int(X.shape[1])
     if gamma == "scale":
         values = X.astype(np.float64, copy=False)
         variance = float(values.multiply(values).mean() - values.mean() ** 2 if sp.issparse(X) else values.var())
-        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+        return 1.0 / (int(X.shape[1]) * variance) if variance > 0.0 else 1.0
     if isinstance(gamma, str):
         raise ValueError(f"gamma must be 'scale', 'auto' or a number above 0; got {gamma!r}")
     return float(gamma)
@@ -246,7 +247,8 @@ class TrainingKernel:
     def __init__(self, X: Any, kernel: Kernel) -> None:
         if len(X.shape) != 2:
             raise ValueError(f"X must have shape (n_samples, n_features); got shape {X.shape}")
-        self.X, self.kernel = sp.csr_array(X) if sp.issparse(X) else np.asarray(X), kernel
+        self.X: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        self.kernel = kernel
         _check_finite(self.X.data if sp.issparse(X) else self.X, "X holds")
         self._prepared: dict[np.dtype[Any], Callable[[Any], Block]] = {}
 
@@ -333,8 +335,8 @@ class PrecomputedKernel:
 def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed: int = 0) -> None:
     """Refuse a kernel matrix with negative curvature, as far as its diagonal and a sample of rows show it.
 
-    Tests the diagonal and, where the kernel is not known to be positive semidefinite, the smallest eigenvalue of at most
-    400 rows drawn at random: all of a small problem, and a proof of the opposite only where it fails in a large one.
+    Tests the diagonal and, where the kernel is not known to be positive semidefinite, the smallest eigenvalue of at
+    most 400 rows drawn at random: all rows of a small problem; of a large one it may miss a little negative curvature.
     """
     diagonal = kernel.diagonal()
     _check_finite(diagonal, "the diagonal of the kernel matrix holds")
@@ -367,7 +369,8 @@ def _squared_norms(rows: Any) -> Floats:
         values = rows.astype(np.float64)
         return np.asarray(values.multiply(values).sum(axis=1)).ravel()
     values = np.asarray(rows, dtype=np.float64)
-    return np.einsum("ij,ij->i", values, values)
+    norms: Floats = np.einsum("ij,ij->i", values, values)
+    return norms
 
 
 def _as_type(rows: Any, dtype: Any) -> Any:
@@ -381,8 +384,7 @@ def _product(rows: Any, columns: Any) -> Block:
     return np.ascontiguousarray(values.todense() if sp.issparse(values) else values)
 
 
-def _check_finite(values: Any, what: str) -> Any:
-    """The values, if their extremes are numbers."""
+def _check_finite(values: Any, what: str) -> None:
+    """Refuse values whose extremes are not numbers."""
     if values.size and not np.isfinite([values.min(), values.max()]).all():
         raise ValueError(f"{what} NaN or infinity; kernels need finite values")
-    return values

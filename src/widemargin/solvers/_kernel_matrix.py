@@ -110,7 +110,8 @@ def _slices(n: int, size: int) -> list[slice]:
 
 def _wrong(x: Floats, y: Ints) -> Floats:
     """Columns of the wrong classes of each row."""
-    return x[np.arange(x.shape[1]) != y[:, None]].reshape(len(y), -1)
+    wrong: Floats = x[np.arange(x.shape[1]) != y[:, None]].reshape(len(y), x.shape[1] - 1)
+    return wrong
 
 
 def _quadratic(x: sp.csr_array, costs: Floats, loss: TopKHinge) -> float:

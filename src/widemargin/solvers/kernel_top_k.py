@@ -148,7 +148,12 @@ class _Run:
         cache_bytes: float,
     ) -> None:
         self.began = time.monotonic()
-        self.matrix, self.y, self.n_classes, self.loss = matrix, np.ascontiguousarray(y, dtype=np.int64), n_classes, loss
+        self.matrix, self.y, self.n_classes, self.loss = (
+            matrix,
+            np.ascontiguousarray(y, dtype=np.int64),
+            n_classes,
+            loss,
+        )
         self.costs, self.tol = np.ascontiguousarray(costs, dtype=np.float64), tol
         self.seed, self.cache_bytes = seed % 2**63, cache_bytes
         self.diagonal = matrix.diagonal()
@@ -209,7 +214,7 @@ class _Run:
             self._begin(x, scores)
         else:
             self._set_duals(x, scores)
-            self.next_evaluation = self.n_epochs + 1
+            self.next_evaluation = self.n_epochs + max(1, self.n_epochs // 10)
 
     def _is_stalled(self) -> bool:
         """Whether the gap did not halve in the second half of many passes."""
