@@ -325,7 +325,7 @@ class PrecomputedKernel:
 
     def columns(self, indices: Any, dtype: Any = np.float64) -> Block:
         """Columns of the matrix, each contiguous: shape (len(indices), n_rows); indices may be a slice."""
-        return np.ascontiguousarray(self.K[indices], dtype=dtype)
+        return np.array(self.K[indices], dtype=dtype, order="C")  # a copy: blocks are changed by their users
 
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
         """A function that gives the float64 block of some rows, a slice, and the chosen columns."""

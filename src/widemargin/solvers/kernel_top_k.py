@@ -44,8 +44,9 @@ FIRST_EVALUATION = 5  # passes
 HASTE = 0.8  # of the passes that seem to be left before the next evaluation
 PAST = 0.75  # of the passes so far: an evaluation from which the gap's fall is told, as it goes up and down
 GROWTH = 0.5  # of the passes so far, at most, until the next evaluation
-STALLED = 64  # passes after which float32 is given up when the gap does not fall as it should
-REFRESH = 200  # passes after which float32 scores are computed afresh
+STALLED = 64  # passes after which the gap should fall to half while they double
+NOISE = 100.0  # times the rounding of scores, weighted by costs: a gap above is not limited by float32
+REFRESH = 200  # passes after which float32 scores are computed afresh; sooner where the gap stalls
 SHARE = 0.99  # of the tolerance that the gap by the running scores must reach before it is certified
 WORK = 50_000_000  # multiplications between looks at the clock: some 20 ms
 EPOCH_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
@@ -209,7 +210,8 @@ class _Run:
 
     def _go_on(self, x: sp.csr_array, scores: Floats) -> None:
         """After a certificate that missed: fresh scores, in float64 if float32 has stalled."""
-        if self.dtype is np.float32 and self._is_stalled():
+        rounding = float(np.finfo(np.float32).eps * (self.costs @ np.abs(scores).max(axis=1)))
+        if self.dtype is np.float32 and self._is_stalled() and self.gaps[-1][1] <= NOISE * rounding:
             self.dtype = np.float64
             self._begin(x, scores)
         else:
@@ -233,7 +235,8 @@ class _Run:
                 continue
             if (status := self._evaluate()) is not None:
                 return status
-            if self.dtype is np.float32 and (self._is_stalled() or self.n_epochs - self.refreshed >= REFRESH):
+            age = self.n_epochs - self.refreshed
+            if self.dtype is np.float32 and age >= (STALLED if self._is_stalled() else REFRESH):
                 return Status.CONVERGED if self.n_epochs < self.max_iter else Status.MAX_ITER
         return Status.MAX_ITER
 
