@@ -46,7 +46,7 @@ inline double maximise_hinge(const double *b, int64_t n, double N, double D, dou
         }
         if (count == before) break;
         const double next = std::max((sum - D * C) / double(count), (rho * sum - top) / (1.0 + rho * double(count)));
-        if (before >= 0 && next <= t) break;  // by rounding: it would go to and fro
+        if (before >= 0 && next <= t) break;  // by rounding: it would not end
         before = count;
         t = next;
     }

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
+import time
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -257,6 +261,21 @@ def test_a_callback_sees_every_evaluation_and_stops(digits):
 
 def _interrupt(progress):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("cache_size_mb", [512.0, 1.0])
+def test_ctrl_c_ends_a_long_run_soon(cache_size_mb):
+    rng = np.random.default_rng(0)
+    kernel, y = TrainingKernel(rng.normal(size=(2500, 5)), RBF), rng.integers(0, 9, 2500)
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        solve_kernel_top_k(
+            kernel, y, 9, TopKHinge(1), np.full(2500, 1e3), tol=1e-9, max_iter=10**6, cache_size_mb=cache_size_mb
+        )
+    assert time.perf_counter() - started < 10.0
+    timer.join()
 
 
 def test_float32_that_stalls_goes_on_in_float64(digits, monkeypatch):
