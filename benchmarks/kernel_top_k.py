@@ -110,7 +110,7 @@ def main():
     )
     title = f"All {ALL:,} rows, k = 1, one run each in a fresh process; the whole kernel matrix takes 977 MB."
     packages = ("numpy", "scipy", "liblinear-official")
-    write_result("kernel_top_k", "Kernel top-k SVM", [about, first, title, second, describe_machine(packages)])
+    write_result("kernel-top-k", "Kernel top-k SVM", [about, first, title, second, describe_machine(packages)])
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ def test_a_training_kernel_gives_columns_and_strips_of_one_matrix(precomputed):
     np.testing.assert_allclose(kernel.diagonal(), K.diagonal())
     np.testing.assert_allclose(kernel.columns(some), K[some], rtol=1e-12)
     np.testing.assert_allclose(kernel.columns(slice(3, 6), np.float32), K[3:6], rtol=1e-5)
+    np.testing.assert_allclose(kernel.among(some), K[some][:, some], rtol=1e-12)
     np.testing.assert_allclose(kernel.strip(some)(slice(4, 9)), K[4:9][:, some], rtol=1e-12)
 
 

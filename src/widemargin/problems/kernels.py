@@ -273,6 +273,10 @@ class TrainingKernel:
             self._prepared[key] = self.kernel.against(self.X, key)
         return self._prepared[key](self.X[indices])
 
+    def among(self, indices: Ints) -> Block:
+        """The float64 block of some rows and the same columns."""
+        return self.kernel.block(self.X[indices], self.X[indices])
+
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
         """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
         block = self.kernel.against(self.X[indices], np.float64)
@@ -327,6 +331,10 @@ class PrecomputedKernel:
         """Columns of the matrix, each contiguous: shape (len(indices), n_rows); indices may be a slice."""
         return np.array(self.K[indices], dtype=dtype, order="C")  # a copy: blocks are changed by their users
 
+    def among(self, indices: Ints) -> Block:
+        """The float64 block of some rows and the same columns."""
+        return self.K[np.ix_(indices, indices)].astype(np.float64)
+
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
         """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
         return lambda rows: self.K[rows][:, indices].astype(np.float64)
@@ -345,8 +353,8 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
         raise not_positive_semidefinite(f"its diagonal has {lowest:.3g} at row {int(diagonal.argmin())}")
     if kernel.is_positive_semidefinite or kernel.n_rows == 0:
         return
-    drawn = np.random.default_rng(seed).permutation(kernel.n_rows)[:SAMPLE_ROWS]
-    sample = kernel.columns(np.sort(drawn))[:, np.sort(drawn)]
+    drawn = np.sort(np.random.default_rng(seed).permutation(kernel.n_rows)[:SAMPLE_ROWS])
+    sample = kernel.among(drawn)
     values = np.linalg.eigvalsh(0.5 * (sample + sample.T))
     if values[0] < -CURVATURE_TOLERANCE * max(values[-1], 0.0):
         raise not_positive_semidefinite(
