@@ -10,16 +10,11 @@
 
 #include "aligned_array.hpp"
 #include "projections.hpp"
+#include "top_k_loss.hpp"
 
 namespace widemargin {
 
 constexpr double ABSENT_SCORE = -1e30;  // of the true class and of lanes without a class: never above a threshold
-
-struct TopKLoss {
-    int64_t k;
-    bool alpha;
-    double smoothing;
-};
 
 // The projection of one visit, in units of scores: see top_k_thresholds.hpp.
 struct TopKTarget {
