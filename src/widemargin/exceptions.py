@@ -6,6 +6,7 @@ __all__ = [
     "DataFormatError",
     "DataFormatWarning",
     "ModelFormatError",
+    "NotPositiveDefiniteError",
     "NotSavableError",
     "WidemarginError",
 ]
@@ -78,6 +79,22 @@ class ModelFormatError(WidemarginError, ValueError):
     ...     except ModelFormatError:
     ...         print("no model here")
     no model here
+    """
+
+
+class NotPositiveDefiniteError(WidemarginError, ValueError):
+    """A matrix with negative curvature where the problem is convex only without; the message says what shows it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.exceptions import NotPositiveDefiniteError
+    >>> from widemargin.problems.kernels import PrecomputedKernel, check_positive_semidefinite
+    >>> try:
+    ...     check_positive_semidefinite(PrecomputedKernel(np.array([[1.0, 2.0], [2.0, 1.0]])))
+    ... except NotPositiveDefiniteError as error:
+    ...     print(str(error)[:46])
+    the kernel matrix is not positive semidefinite
     """
 
 
