@@ -73,7 +73,8 @@ def train(
     ],
     method: MethodOption = Method.one_vs_all,
     k: Annotated[
-        int | None, typer.Option("--k", help="The true class shall be among the k best, of top-k.", show_default="1")
+        int | None,
+        typer.Option("--k", "-k", help="The true class shall be among the k best, of top-k.", show_default="1"),
     ] = None,
     C: Annotated[
         float, typer.Option("--C", "-C", help="Weight of the loss; larger fits the training rows closer.")
