@@ -39,9 +39,10 @@ from widemargin.estimators._training import (
     keep_targets,
     warn_if_unfinished,
 )
-from widemargin.problems.kernel_scores import KernelScorer, signed_coefficients
+from widemargin.problems.kernel_scores import KernelScorer
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.solvers._kernel_matrix import signed
 from widemargin.solvers.kernel_top_k import solve_kernel_top_k
 from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
@@ -352,16 +353,17 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             self.coef_ = np.diff(result.coef.astype(np.float64), axis=0) if two else result.coef
             self._freeze_weights()
         else:
-            self._keep_support(signed_coefficients(result.dual, y), data.X, kernel)
+            self._keep_support(signed(result.dual, y), data.X, kernel)
         self._forget_old_data()
         keep_targets(self, data.targets)
         keep_result(self, result)
         self.n_iter_ = int(result.n_iter.sum())
 
-    def _keep_support(self, signed: Any, X: Any, kernel: Any) -> None:
+    def _keep_support(self, coefficients: Any, X: Any, kernel: Any) -> None:
         """Set what a kernel model predicts from; rows without influence are left out."""
-        self.support_ = np.flatnonzero(np.diff(signed.indptr))
-        coef = sp.csr_array(signed[self.support_].T)
+        coefficients.eliminate_zeros()
+        self.support_ = np.flatnonzero(np.diff(coefficients.indptr))
+        coef = sp.csr_array(coefficients[self.support_].T)
         self.dual_coef_ = sp.csr_array(coef[[1]] - coef[[0]]) if coef.shape[0] == 2 else coef
         precomputed = isinstance(kernel, PrecomputedKernel)
         self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-__all__ = ["KernelScorer", "signed_coefficients"]
+__all__ = ["KernelScorer"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -108,21 +108,3 @@ class KernelScorer:
         if self.kernel is None:
             return np.asarray(rows[:, self.support], dtype=np.float64)
         return np.asarray(self.kernel.block(rows, self.support), dtype=np.float64)
-
-
-def signed_coefficients(dual: Any, y: npt.NDArray[Any]) -> Any:
-    """A of W = Σ_i a_i x_i', a csr_array (n_samples, n_classes): −x_ij at the wrong classes, their sum at the true one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from widemargin.problems.kernel_scores import signed_coefficients
-    >>> signed_coefficients(sp.csr_array(np.array([[0.0, 0.5, 0.25]])), np.array([0])).toarray()
-    array([[ 0.75, -0.5 , -0.25]])
-    """
-    sums = np.asarray(dual.sum(axis=1)).ravel()
-    own = sp.csr_array((sums, (np.arange(len(sums)), y)), shape=dual.shape)
-    signed = sp.csr_array(own - dual)
-    signed.eliminate_zeros()
-    return signed

@@ -147,7 +147,12 @@ class _Run:
         cache_bytes: float,
     ) -> None:
         self.began = time.monotonic()
-        self.matrix, self.y, self.n_classes, self.loss = matrix, np.ascontiguousarray(y, dtype=np.int64), n_classes, loss
+        self.matrix, self.y, self.n_classes, self.loss = (
+            matrix,
+            np.ascontiguousarray(y, dtype=np.int64),
+            n_classes,
+            loss,
+        )
         self.costs, self.tol = np.ascontiguousarray(costs, dtype=np.float64), tol
         self.seed, self.cache_bytes = seed % 2**63, cache_bytes
         self.diagonal = matrix.diagonal()
