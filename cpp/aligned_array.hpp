@@ -28,8 +28,9 @@ template <typename T>
 using AlignedArray = std::unique_ptr<T[], FreeDelete>;
 using AlignedFloats = AlignedArray<float>;
 
+// Not filled, hence not yet in memory.
 template <typename T>
-AlignedArray<T> aligned_array(int64_t n) {
+AlignedArray<T> untouched_array(int64_t n) {
     static_assert(std::is_trivially_copyable_v<T>, "arrays are made without constructors");
     const size_t wanted = static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(T);
     const size_t boundary = wanted >= HUGE_PAGE_BYTES / 2 ? HUGE_PAGE_BYTES : LINE_BYTES;
@@ -39,8 +40,13 @@ AlignedArray<T> aligned_array(int64_t n) {
 #ifdef __linux__
     if (boundary == HUGE_PAGE_BYTES) madvise(p, bytes, MADV_HUGEPAGE);
 #endif
-    std::fill_n(static_cast<T *>(p), static_cast<size_t>(std::max<int64_t>(n, 1)), T{});
     return AlignedArray<T>(static_cast<T *>(p));
+}
+template <typename T>
+AlignedArray<T> aligned_array(int64_t n) {
+    AlignedArray<T> values = untouched_array<T>(n);
+    std::fill_n(values.get(), static_cast<size_t>(std::max<int64_t>(n, 1)), T{});
+    return values;
 }
 inline AlignedFloats aligned_floats(int64_t n) { return aligned_array<float>(n); }
 

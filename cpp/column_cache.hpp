@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "aligned_array.hpp"
@@ -17,7 +16,7 @@ template <typename T>
 class ColumnCache {
   public:
     ColumnCache(int64_t n, int64_t n_slots)
-        : n_(n), n_slots_(std::min(n_slots, n)), slots_(new T[static_cast<size_t>(n_slots_ * n)]), place_(n, ABSENT) {}
+        : n_(n), n_slots_(std::min(n_slots, n)), slots_(untouched_array<T>(n_slots_ * n)), place_(n, ABSENT) {}
 
     // All columns, as the rows of a symmetric matrix; used instead of the slots from now on.
     void use_matrix(const T *matrix) { matrix_ = matrix; }
@@ -73,7 +72,7 @@ class ColumnCache {
     }
 
     int64_t n_, n_slots_, hand_ = 0;
-    std::unique_ptr<T[]> slots_;  // touched only when they are filled
+    AlignedArray<T> slots_;       // in memory from when they are filled
     std::vector<int64_t> place_;  // of the column of row i: a slot, ABSENT, or FIRST_LENT − its number in the loan
     std::vector<int64_t> owner_, lent_;
     const T *matrix_ = nullptr, *loan_ = nullptr;

@@ -35,7 +35,8 @@ inline double maximise_hinge(const double *b, int64_t n, double N, double D, dou
     const double rho = N / D, single = std::max(-D * C, -top / (1.0 + rho));
     double t = std::max(start, 0.0) - top;
     if (t >= 0.0) t = single;
-    for (int64_t before = -1;;) {
+    int64_t before = -1;
+    while (t < 0.0) {  // otherwise C or top is lost in rounding, and nothing is above the threshold
         double sum = 0.0;
         int64_t count = 0;
         for (int64_t j = 0; j < n; ++j) {
@@ -44,9 +45,10 @@ inline double maximise_hinge(const double *b, int64_t n, double N, double D, dou
             count += u > t;
         }
         if (count == before) break;
+        const double next = std::max((sum - D * C) / double(count), (rho * sum - top) / (1.0 + rho * double(count)));
+        if (before >= 0 && next <= t) break;  // by rounding: it would not end
         before = count;
-        t = std::max((sum - D * C) / double(count), (rho * sum - top) / (1.0 + rho * double(count)));
-        if (t >= 0.0) break;  // C or top is lost in rounding: nothing is above the threshold
+        t = next;
     }
     for (int64_t j = 0; j < n; ++j) x[j] = std::max((b[j] - top) - t, 0.0) / D;
     return t + top;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bind.hpp"
+#include "exponential.hpp"
 #include "kernel_top_k.hpp"
 
 namespace widemargin {
@@ -82,9 +83,7 @@ class KernelAscentObject {
         const nb::gil_scoped_release release;
         return static_cast<int>(ascent_.run(work));
     }
-    void visit_rows(ConstVector<int64_t> rows) {
-        ascent_.visit_rows(rows.data(), static_cast<int64_t>(rows.shape(0)));
-    }
+    void visit_rows(ConstVector<int64_t> rows) { ascent_.visit_rows(rows.data(), static_cast<int64_t>(rows.shape(0))); }
     std::tuple<double, double> evaluate() {
         const nb::gil_scoped_release release;
         const KernelBounds bounds = ascent_.evaluate();
@@ -126,9 +125,19 @@ void bind_ascent(nb::module_ &module, const char *name) {
         .def_prop_ro("n_visits", &Object::n_visits, "Visits so far.");
 }
 
+template <class E>
+void exp_values(OutMatrix<typename E::Float> values) {
+    exp_in_place<E>(values.data(), static_cast<int64_t>(values.size()));
+}
+
 }  // namespace
 
 void bind_kernel_top_k(nb::module_ &module) {
+    const char *about = "values (n, d) become exp(min(values, 0)).";
+    module.def("exp_in_place", &exp_values<ExpSingle>, nb::arg("values").noconvert(),
+               nb::call_guard<nb::gil_scoped_release>(), about);
+    module.def("exp_in_place", &exp_values<ExpDouble>, nb::arg("values").noconvert(),
+               nb::call_guard<nb::gil_scoped_release>(), about);
     bind_ascent<float>(module, "KernelAscentSingle");
     bind_ascent<double>(module, "KernelAscentDouble");
 }

@@ -433,6 +433,8 @@ def project_capped_simplex(
 def project_top_k_simplex(a: _Float64, k: int, r: _Float64, rho: _Float64, out: _Float64) -> None: ...
 
 # --- bind_kernel_top_k.cpp ---
+def exp_in_place(values: _Array) -> None: ...
+
 class _KernelAscent:
     def __init__(
         self,

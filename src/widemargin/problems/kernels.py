@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin import _core
 from widemargin.exceptions import NotPositiveDefiniteError
 
 __all__ = ["Kernel", "PrecomputedKernel", "TrainingKernel", "make_kernel", "resolve_gamma"]
@@ -113,7 +114,8 @@ class Kernel:
         if block.shape != (A.shape[0], B.shape[0]) or block.dtype.kind not in "biuf":
             wanted = f"a real matrix of shape {(A.shape[0], B.shape[0])}"
             raise ValueError(f"the kernel function must return {wanted}; got {block.dtype} of shape {block.shape}")
-        return _check_finite(np.ascontiguousarray(block, dtype=dtype), "the kernel function returned")
+        _check_finite(block, "the kernel function returned")
+        return np.ascontiguousarray(block, dtype=dtype)
 
 
 class _Distances:
@@ -134,15 +136,14 @@ class _Distances:
 
     def __call__(self, A: Any) -> Block:
         rows = _as_type(self._join(A, self.gamma * _squared_norms(A), 0), self.work)
-        exponents = _product(rows, self.columns)
-        np.minimum(exponents, 0.0, out=exponents)
-        exponents = exponents.astype(self.dtype, copy=False)
-        return np.exp(exponents, out=exponents)
+        exponents = _product(rows, self.columns).astype(self.dtype, copy=False)
+        _core.exp_in_place(exponents)
+        return exponents
 
 
 def make_kernel(
     kernel: str | Callable[..., Any],
-    gamma: float = 1.0,
+    gamma: float | str = 1.0,
     degree: int = 3,
     coef0: float = 0.0,
     params: Mapping[str, Any] | None = None,
@@ -214,11 +215,11 @@ def resolve_gamma(gamma: float | str, X: Any) -> float:
     (0.5, 0.25)
     """
     if gamma == "auto":
-        return 1.0 / X.shape[1]
+        return 1.0 / int(X.shape[1])
     if gamma == "scale":
         values = X.astype(np.float64, copy=False)
         variance = float(values.multiply(values).mean() - values.mean() ** 2 if sp.issparse(X) else values.var())
-        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+        return 1.0 / (int(X.shape[1]) * variance) if variance > 0.0 else 1.0
     if isinstance(gamma, str):
         raise ValueError(f"gamma must be 'scale', 'auto' or a number above 0; got {gamma!r}")
     return float(gamma)
@@ -246,7 +247,8 @@ class TrainingKernel:
     def __init__(self, X: Any, kernel: Kernel) -> None:
         if len(X.shape) != 2:
             raise ValueError(f"X must have shape (n_samples, n_features); got shape {X.shape}")
-        self.X, self.kernel = sp.csr_array(X) if sp.issparse(X) else np.asarray(X), kernel
+        self.X: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        self.kernel = kernel
         _check_finite(self.X.data if sp.issparse(X) else self.X, "X holds")
         self._prepared: dict[np.dtype[Any], Callable[[Any], Block]] = {}
 
@@ -270,6 +272,10 @@ class TrainingKernel:
         if key not in self._prepared:
             self._prepared[key] = self.kernel.against(self.X, key)
         return self._prepared[key](self.X[indices])
+
+    def among(self, indices: Ints) -> Block:
+        """The float64 block of some rows and the same columns."""
+        return self.kernel.block(self.X[indices], self.X[indices])
 
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
         """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
@@ -323,7 +329,11 @@ class PrecomputedKernel:
 
     def columns(self, indices: Any, dtype: Any = np.float64) -> Block:
         """Columns of the matrix, each contiguous: shape (len(indices), n_rows); indices may be a slice."""
-        return np.ascontiguousarray(self.K[indices], dtype=dtype)
+        return np.array(self.K[indices], dtype=dtype, order="C")  # a copy: blocks are changed by their users
+
+    def among(self, indices: Ints) -> Block:
+        """The float64 block of some rows and the same columns."""
+        return self.K[np.ix_(indices, indices)].astype(np.float64)
 
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
         """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
@@ -333,8 +343,8 @@ class PrecomputedKernel:
 def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed: int = 0) -> None:
     """Refuse a kernel matrix with negative curvature, as far as its diagonal and a sample of rows show it.
 
-    Tests the diagonal and, where the kernel is not known to be positive semidefinite, the smallest eigenvalue of at most
-    400 rows drawn at random: all of a small problem, and a proof of the opposite only where it fails in a large one.
+    Tests the diagonal and, where the kernel is not known to be positive semidefinite, the smallest eigenvalue of at
+    most 400 rows drawn at random: all rows of a small problem; of a large one it may miss a little negative curvature.
     """
     diagonal = kernel.diagonal()
     _check_finite(diagonal, "the diagonal of the kernel matrix holds")
@@ -343,8 +353,8 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
         raise not_positive_semidefinite(f"its diagonal has {lowest:.3g} at row {int(diagonal.argmin())}")
     if kernel.is_positive_semidefinite or kernel.n_rows == 0:
         return
-    drawn = np.random.default_rng(seed).permutation(kernel.n_rows)[:SAMPLE_ROWS]
-    sample = kernel.columns(np.sort(drawn))[:, np.sort(drawn)]
+    drawn = np.sort(np.random.default_rng(seed).permutation(kernel.n_rows)[:SAMPLE_ROWS])
+    sample = kernel.among(drawn)
     values = np.linalg.eigvalsh(0.5 * (sample + sample.T))
     if values[0] < -CURVATURE_TOLERANCE * max(values[-1], 0.0):
         raise not_positive_semidefinite(
@@ -367,7 +377,8 @@ def _squared_norms(rows: Any) -> Floats:
         values = rows.astype(np.float64)
         return np.asarray(values.multiply(values).sum(axis=1)).ravel()
     values = np.asarray(rows, dtype=np.float64)
-    return np.einsum("ij,ij->i", values, values)
+    norms: Floats = np.einsum("ij,ij->i", values, values)
+    return norms
 
 
 def _as_type(rows: Any, dtype: Any) -> Any:
@@ -381,8 +392,7 @@ def _product(rows: Any, columns: Any) -> Block:
     return np.ascontiguousarray(values.todense() if sp.issparse(values) else values)
 
 
-def _check_finite(values: Any, what: str) -> Any:
-    """The values, if their extremes are numbers."""
+def _check_finite(values: Any, what: str) -> None:
+    """Refuse values whose extremes are not numbers."""
     if values.size and not np.isfinite([values.min(), values.max()]).all():
         raise ValueError(f"{what} NaN or infinity; kernels need finite values")
-    return values

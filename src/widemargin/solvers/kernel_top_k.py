@@ -42,9 +42,11 @@ SINGLE_LARGEST = 1e30  # largest kernel value that is kept as float32
 SLEEP_SHARE = 0.5  # of the mean gap of a row; 0.1 to 0.5 were alike, 2 slower (derivation of the linear solver)
 FIRST_EVALUATION = 5  # passes
 HASTE = 0.8  # of the passes that seem to be left before the next evaluation
+PAST = 0.75  # of the passes so far: an evaluation from which the gap's fall is told, as it goes up and down
 GROWTH = 0.5  # of the passes so far, at most, until the next evaluation
-STALLED = 4  # evaluations over which the gap should halve
-REFRESH = 200  # passes after which float32 scores are computed afresh
+STALLED = 64  # passes after which the gap should fall to half while they double
+NOISE = 100.0  # times the rounding of scores, weighted by costs: a gap above is not limited by float32
+REFRESH = 200  # passes after which float32 scores are computed afresh; sooner where the gap stalls
 SHARE = 0.99  # of the tolerance that the gap by the running scores must reach before it is certified
 WORK = 50_000_000  # multiplications between looks at the clock: some 20 ms
 EPOCH_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
@@ -184,7 +186,7 @@ class _Run:
         return self._result(x, primal, dual, status)
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
-        """Set up the core in the present precision. Sets: core, threshold, gaps."""
+        """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
         n, size = len(self.y), np.dtype(self.dtype).itemsize
         whole = size * n * n <= self.cache_bytes
         n_slots = 0 if whole else max(0, int(self.cache_bytes / (size * n)) - BLOCK)
@@ -197,7 +199,7 @@ class _Run:
             self.core.use_matrix(self.matrix.whole(self.dtype))
         if scores is not None:
             self._set_duals(x, scores)
-        self.threshold = 0.0
+        self.threshold, self.switched = 0.0, self.n_epochs
         self.next_evaluation = self.n_epochs + FIRST_EVALUATION
         self.gaps: list[tuple[int, float]] = []  # passes and gap of the evaluations in this precision
 
@@ -208,15 +210,19 @@ class _Run:
 
     def _go_on(self, x: sp.csr_array, scores: Floats) -> None:
         """After a certificate that missed: fresh scores, in float64 if float32 has stalled."""
-        if self.dtype is np.float32 and self._is_stalled():
+        rounding = float(np.finfo(np.float32).eps * (self.costs @ np.abs(scores).max(axis=1)))
+        if self.dtype is np.float32 and self._is_stalled() and self.gaps[-1][1] <= NOISE * rounding:
             self.dtype = np.float64
             self._begin(x, scores)
         else:
             self._set_duals(x, scores)
-            self.next_evaluation = self.n_epochs + 1
+            self.next_evaluation = self.n_epochs + max(1, self.n_epochs // 10)
 
     def _is_stalled(self) -> bool:
-        return len(self.gaps) > STALLED and self.gaps[-1][1] > 0.5 * self.gaps[-1 - STALLED][1]
+        """Whether the gap did not halve in the second half of many passes."""
+        now, gap = self.gaps[-1]
+        past = [larger for passes, larger in self.gaps if 2 * (passes - self.switched) <= now - self.switched]
+        return now - self.switched >= STALLED and bool(past) and gap > 0.5 * min(past)
 
     def _ascend(self) -> Status:
         """Passes until the gap by the running scores is small; CONVERGED is then to be certified."""
@@ -229,7 +235,8 @@ class _Run:
                 continue
             if (status := self._evaluate()) is not None:
                 return status
-            if self.dtype is np.float32 and (self._is_stalled() or self.n_epochs - self.refreshed >= REFRESH):
+            age = self.n_epochs - self.refreshed
+            if self.dtype is np.float32 and age >= (STALLED if self._is_stalled() else REFRESH):
                 return Status.CONVERGED if self.n_epochs < self.max_iter else Status.MAX_ITER
         return Status.MAX_ITER
 
@@ -261,13 +268,13 @@ class _Run:
         return None
 
     def _passes_left(self, target: float) -> int:
-        """Passes until the next evaluation, as if the gap went on falling as it did between the last two."""
+        """Passes until the next evaluation, as if the gap went on falling as it did lately."""
         at_most = max(1, int(GROWTH * self.n_epochs))
-        if len(self.gaps) < 2:
+        now, gap = self.gaps[-1]
+        past = [point for point in self.gaps if point[0] <= PAST * now and point[1] > gap]
+        if not past:
             return at_most
-        (before, larger), (now, gap) = self.gaps[-2:]
-        if gap >= larger:
-            return at_most
+        before, larger = past[-1]
         left = HASTE * (now - before) * math.log(gap / target) / math.log(larger / gap)
         return max(1, min(at_most, int(left)))
 
