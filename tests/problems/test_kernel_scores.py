@@ -36,7 +36,9 @@ def test_precomputed_values_are_columns_of_the_training_rows():
     support = np.array([1, 2, 5, 8, 9, 11, 12])
     values = rng.normal(size=(4, 13))
     scorer = KernelScorer(None, support, sp.csr_array(COEF), INTERCEPT)
-    np.testing.assert_allclose(scorer.scores(values), values[:, support] @ COEF.T + INTERCEPT, atol=1e-12)
+    for form in (np.asarray, sp.csr_array):
+        expected = values[:, support] @ COEF.T + INTERCEPT
+        np.testing.assert_allclose(scorer.scores(form(values)), expected, atol=1e-12)
 
 
 def test_no_rows_and_no_support_are_fine():
@@ -48,5 +50,9 @@ def test_no_rows_and_no_support_are_fine():
 def test_coefficients_that_point_nowhere_are_refused():
     coef = sp.csr_array(COEF)
     coef.indices[0] = 99
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(ValueError, match="dual_coef: a column index is out of range"):
         KernelScorer(None, np.arange(7), coef, INTERCEPT)
+    support = sp.csr_array(SUPPORT)
+    support.indices[0] = -1
+    with pytest.raises(ValueError, match="support: a column index is out of range"):
+        KernelScorer(make_kernel("linear"), support, sp.csr_array(COEF), INTERCEPT)

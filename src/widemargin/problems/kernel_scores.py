@@ -64,8 +64,8 @@ class KernelScorer:
         self.kernel, self.support = kernel, support
         self.n_labels, n_support = dual_coef.shape
         self._coef = sp.csr_array(dual_coef)
-        if self._coef.nnz and not (self._coef.indices.min() >= 0 and self._coef.indices.max() < n_support):
-            raise ValueError("dual_coef: a column index is out of range")
+        _check_columns("dual_coef", self._coef)
+        _check_columns("support", support)
         self._intercept = np.asarray(intercept, dtype=np.float64)
         row_bytes = BYTES_PER_KERNEL_VALUE * n_support + BYTES_PER_SCORE * self.n_labels
         self._rows_per_block = max(1, int(memory_limit_mb * _MEGABYTE / row_bytes))
@@ -106,5 +106,14 @@ class KernelScorer:
     def _kernel_values(self, rows: Any) -> FloatArray:
         """Kernel values of some rows and all support rows."""
         if self.kernel is None:
-            return np.asarray(rows[:, self.support], dtype=np.float64)
+            values = rows[:, self.support]
+            return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
         return np.asarray(self.kernel.block(rows, self.support), dtype=np.float64)
+
+
+def _check_columns(name: str, matrix: Any) -> None:
+    """Refuse a sparse matrix, of a file that was not verified, whose indices point outside of it."""
+    if not sp.issparse(matrix) or len(matrix.indices) == 0:
+        return
+    if not (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.shape[1]):
+        raise ValueError(f"{name}: a column index is out of range")
