@@ -1,7 +1,5 @@
 // The vector kernels, compiled once for every instruction set and chosen at run time.
 //
-// vector_kernels.hpp is included several times, each time inside a region whose functions are compiled for one
-// instruction set (what __attribute__((target(...))) does for a single function) and in a namespace of its own.
 // The environment variable WIDEMARGIN_ISA pins the choice, see cpu.hpp.
 #pragma once
 
@@ -19,43 +17,8 @@
 #include <immintrin.h>
 #endif
 
-#define WIDEMARGIN_ISA_NAME baseline
-#define WIDEMARGIN_ISA_WIDTH 4
-#include "vector_kernels.hpp"
-#undef WIDEMARGIN_ISA_NAME
-#undef WIDEMARGIN_ISA_WIDTH
-
-#ifdef WIDEMARGIN_X86
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define WIDEMARGIN_ISA_NAME avx2
-#define WIDEMARGIN_ISA_WIDTH 8
-#include "vector_kernels.hpp"
-#undef WIDEMARGIN_ISA_NAME
-#undef WIDEMARGIN_ISA_WIDTH
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512dq,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,fma")
-#endif
-#define WIDEMARGIN_ISA_NAME avx512
-#define WIDEMARGIN_ISA_WIDTH 16
-#include "vector_kernels.hpp"
-#undef WIDEMARGIN_ISA_NAME
-#undef WIDEMARGIN_ISA_WIDTH
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
+#define WIDEMARGIN_KERNEL_FILE "vector_kernels.hpp"
+#include "each_isa.hpp"
 
 namespace widemargin {
 

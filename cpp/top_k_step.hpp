@@ -13,14 +13,9 @@
 #include <vector>
 
 #include "projections.hpp"
+#include "top_k_loss.hpp"
 
 namespace widemargin {
-
-struct TopKLoss {
-    int64_t k;
-    bool alpha;
-    double smoothing;  // γ
-};
 
 // x_j = (b_j − t)₊ / D with t = max(ρS/(1 + ρq), (S − DC)/q), S and q the sum and number of the b_j above t, ρ = N/D.
 // The right-hand side minus t is convex and falling in t, so that Newton's steps end after a few, from any start: the

@@ -1,0 +1,119 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
+
+#include "bind.hpp"
+#include "top_k_ascent.hpp"
+
+namespace widemargin {
+namespace {
+
+template <typename T>
+using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+template <typename T>
+NumpyVector<T> own(std::vector<T> &&values) {
+    auto *kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
+}
+
+// Keeps the arrays it looks at alive. Dense rows come with no columns and no starts.
+template <typename T>
+class Ascent {
+  public:
+    Ascent(ConstVector<T> values, ConstVector<int32_t> cols, ConstVector<int64_t> start, int64_t n_features,
+           double bias, ConstVector<int32_t> y, ConstVector<double> costs, int64_t n_classes, int64_t k, bool alpha,
+           double smoothing, uint64_t seed, int n_threads, const std::string &instruction_set)
+        : values_(values),
+          cols_(cols),
+          start_(start),
+          y_(y),
+          costs_(costs),
+          n_features_(n_features),
+          bias_(bias),
+          ascent_(rows(values), y.data(), costs.data(),
+                  {{k, alpha, smoothing}, static_cast<int>(n_classes), seed, n_threads}, instruction_set) {}
+
+    void start_from(ConstVector<int64_t> start, ConstVector<int32_t> classes, ConstVector<double> values) {
+        ascent_.start_from(start.data(), classes.data(), values.data());
+    }
+    int64_t run(int64_t n_passes, double seconds) { return ascent_.run(n_passes, seconds); }
+    std::tuple<double, double> evaluate() {
+        const Bounds bounds = ascent_.evaluate();
+        return {bounds.primal, bounds.dual};
+    }
+    template <typename Data>
+    std::tuple<double, double> certify(ConstVector<Data> values) {
+        const Bounds bounds = ascent_.certify(rows(values));
+        return {bounds.primal, bounds.dual};
+    }
+    std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<double>> duals() const {
+        DualLists lists = ascent_.duals();
+        return {own(std::move(lists.start)), own(std::move(lists.classes)), own(std::move(lists.values))};
+    }
+    void read_weights(OutMatrix<T> coef, OutVector<T> constant) const {
+        ascent_.read_weights(coef.data(), constant.data());
+    }
+    int64_t n_active() const { return ascent_.n_active(); }
+    int64_t n_visits() const { return ascent_.n_visits(); }
+
+  private:
+    ConstVector<T> values_;
+    ConstVector<int32_t> cols_;
+    ConstVector<int64_t> start_;
+    ConstVector<int32_t> y_;
+    ConstVector<double> costs_;
+    int64_t n_features_;
+    double bias_;
+    TopKAscent<T> ascent_;
+
+    template <typename Data>
+    DataRows<Data> rows(const ConstVector<Data> &values) const {
+        const bool dense = start_.shape(0) == 0;
+        return {values.data(),
+                dense ? nullptr : cols_.data(),
+                dense ? nullptr : start_.data(),
+                static_cast<int64_t>(y_.shape(0)),
+                n_features_,
+                static_cast<Data>(bias_)};
+    }
+};
+
+template <typename T>
+void bind_ascent(nb::module_ &module, const char *name) {
+    using Release = nb::call_guard<nb::gil_scoped_release>;
+    nb::class_<Ascent<T>>(module, name)
+        .def(nb::init<ConstVector<T>, ConstVector<int32_t>, ConstVector<int64_t>, int64_t, double, ConstVector<int32_t>,
+                      ConstVector<double>, int64_t, int64_t, bool, double, uint64_t, int, const std::string &>(),
+             nb::arg("values").noconvert(), nb::arg("cols").noconvert(), nb::arg("start").noconvert(),
+             nb::arg("n_features"), nb::arg("bias"), nb::arg("y").noconvert(), nb::arg("costs").noconvert(),
+             nb::arg("n_classes"), nb::arg("k"), nb::arg("alpha"), nb::arg("smoothing"), nb::arg("seed"),
+             nb::arg("n_threads"), nb::arg("instruction_set"),
+             "Rows of X as CSR parts, or dense rows with empty cols and start; y and costs (n,).")
+        .def("start_from", &Ascent<T>::start_from, nb::arg("start").noconvert(), nb::arg("classes").noconvert(),
+             nb::arg("values").noconvert(), Release(), "Take dual variables, CSR parts of (n, n_classes).")
+        .def("run", &Ascent<T>::run, nb::arg("n_passes"), nb::arg("seconds"), Release(),
+             "Some passes, or as many as fit the seconds; returns how many were finished.")
+        .def("evaluate", &Ascent<T>::evaluate, Release(), "Estimates of the primal and the dual bound.")
+        .def("certify", &Ascent<T>::template certify<float>, nb::arg("values").noconvert(), Release(),
+             "Primal and dual bound in double; `values` are the data of X as given.")
+        .def("certify", &Ascent<T>::template certify<double>, nb::arg("values").noconvert(), Release(),
+             "Primal and dual bound in double; `values` are the data of X as given.")
+        .def("duals", &Ascent<T>::duals, "Dual variables, CSR parts of (n, n_classes).")
+        .def("read_weights", &Ascent<T>::read_weights, nb::arg("coef").noconvert(), nb::arg("constant").noconvert(),
+             Release(),
+             "coef (n_classes, n_features): the weights; constant (n_classes,): those of the constant feature.")
+        .def_prop_ro("n_active", &Ascent<T>::n_active, "Rows of the last pass.")
+        .def_prop_ro("n_visits", &Ascent<T>::n_visits, "Visits so far.");
+}
+
+}  // namespace
+
+void bind_top_k_svm(nb::module_ &module) {
+    bind_ascent<float>(module, "TopKAscent32");
+    bind_ascent<double>(module, "TopKAscent64");
+}
+
+}  // namespace widemargin

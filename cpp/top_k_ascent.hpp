@@ -1,0 +1,300 @@
+// Dual ascent for the top-k multiclass SVM: passes over the rows in random order, rows asleep left out, the average of
+// the weights as primal point. Bounds in the course of it are estimates; `certify` recomputes them in double.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parallel_for.hpp"
+#include "top_k_dual.hpp"
+#include "top_k_isa.hpp"
+
+namespace widemargin {
+
+struct Bounds {
+    double primal, dual;
+};
+
+// Numbers for the order of visits: splitmix64 (Steele, Lea, Flood 2014), and Lemire's multiplication for a range.
+class RandomOrder {
+  public:
+    explicit RandomOrder(uint64_t seed) : state_(seed) {}
+    void shuffle(std::vector<int32_t> &order) {
+        for (size_t n = order.size(); n > 1; --n) {
+            const uint64_t at = (uint64_t(uint32_t(next())) * n) >> 32;
+            std::swap(order[n - 1], order[at]);
+        }
+    }
+
+  private:
+    uint64_t next() {
+        uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+    uint64_t state_;
+};
+
+struct TopKOptions {
+    TopKLoss loss;
+    int n_classes;
+    uint64_t seed;
+    int n_threads;
+};
+
+constexpr int AVERAGES_A_PASS = 4;
+constexpr double AVERAGE_POWER = 12.0;  // weights ~ count¹²: roughly the last 8 % of the run; 6–48 alike, 3 is worse
+// An average reads W and writes another; once a pass where that costs more than this share of the visits.
+constexpr double AVERAGE_SHARE = 0.25;
+constexpr int64_t LOSS_ROWS = 1024;  // of one task
+constexpr int LISTS_FROM_CLASSES = 96;
+// Weights are made anew from the dual variables after so many visits of every row: without it rounding kept the gap of
+// digits above 1.5e-5.
+constexpr int64_t REFRESH_PASSES = 100;
+constexpr int64_t VISITS_AT_ONCE = 4096;  // between looks at the clock
+
+template <typename T>
+class TopKAscent {
+  public:
+    TopKAscent(const DataRows<T> &X, const int32_t *y, const double *costs, const TopKOptions &options,
+               const std::string &instruction_set)
+        : kernels_(choose_top_k_kernels<T>(instruction_set)),
+          y_(y),
+          costs_(costs),
+          options_(options),
+          random_(options.seed) {
+        state_.X = X;
+        state_.loss = options.loss;
+        state_.n_classes = options.n_classes;
+        state_.width = kernels_.width;
+        state_.n_groups = (options.n_classes + kernels_.width - 1) / kernels_.width;
+        state_.lists = options.n_classes >= LISTS_FROM_CLASSES;
+        const int64_t stride = state_.stride();
+        for (auto *array : {&state_.W, &state_.average}) *array = aligned_array<T>((X.n_cols + 1) * stride);
+        for (auto *array :
+             {&state_.scores, &state_.old_dual, &state_.new_dual, &state_.step, &state_.lane_number, &state_.absent}) {
+            *array = aligned_array<T>(stride);
+        }
+        if (!state_.lists) state_.dual = aligned_array<T>(X.n_rows * stride);
+        for (int64_t j = 0; j < stride; ++j) {
+            state_.lane_number[j] = T(j);
+            state_.absent[j] = j < options.n_classes ? T(0) : T(ABSENT_SCORE);
+        }
+        for (int g = 0; g < state_.n_groups; ++g) state_.all_groups.push_back(uint32_t(g));
+        state_.changed.resize(state_.n_groups);
+        set_up_rows();
+    }
+
+    // Dual variables to start from, as rows of (class, x).
+    void start_from(const int64_t *start, const int32_t *classes, const double *values) {
+        std::vector<double> x(options_.n_classes);
+        for (int64_t i = 0; i < state_.X.n_rows; ++i) {
+            if (!visited_[i]) continue;
+            std::fill(x.begin(), x.end(), 0.0);
+            for (int64_t e = start[i]; e < start[i + 1]; ++e) x[classes[e]] = values[e];
+            x[y_[i]] = 0.0;
+            state_.write_dual(i, x.data());
+        }
+        refresh(state_.X);
+        n_averages_ = 0;
+        for (RowState<T> &row : state_.rows) row.next = state_.epoch, row.level = 0;
+    }
+
+    // At most `n_passes` passes and `seconds`; returns how many passes were finished.
+    int64_t run(int64_t n_passes, double seconds) {
+        const auto begin = std::chrono::steady_clock::now();
+        int64_t finished = 0;
+        while (finished < n_passes) {
+            if (position_ == int64_t(order_.size())) begin_pass();
+            while (position_ < int64_t(order_.size())) {
+                visit_some();
+                const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+                if (elapsed.count() > seconds && position_ < int64_t(order_.size())) return finished;
+            }
+            ++finished;
+            const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+            if (elapsed.count() > seconds) return finished;
+        }
+        return finished;
+    }
+
+    // Bounds at the average and at the dual variables, from weights that carry the rounding of all steps.
+    Bounds evaluate() {
+        const T *average = primal_weights();
+        const LossArgs<T, T> args{
+            state_.X, y_, costs_, options_.loss, options_.n_classes, state_.stride(), state_.all_groups.data(),
+            average};
+        const double losses = sum_over_rows([&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); });
+        const Bounds bounds{0.5 * squared_norm(average) + losses, dual_gain() - 0.5 * squared_norm(state_.W.get())};
+        state_.still = SLEEP_SHARE * std::max(bounds.primal - bounds.dual, 0.0) / double(state_.X.n_rows);
+        return bounds;
+    }
+
+    // Bounds in double from the average as it is and from the dual variables; W is made anew from them. X are the data
+    // as they came, of which the ascent may have a rounded copy.
+    template <typename Data>
+    Bounds certify(const DataRows<Data> &X) {
+        const DualLists dual = read_duals(state_, costs_);
+        const double norm = refresh_from(X, dual);
+        const T *average = primal_weights();
+        const LossArgs<T, Data> args{
+            X, y_, costs_, options_.loss, options_.n_classes, state_.stride(), state_.all_groups.data(), average};
+        const double losses = sum_over_rows([&](int64_t a, int64_t b) {
+            if constexpr (std::is_same_v<Data, float>)
+                return kernels_.exact_losses_of_floats(args, a, b);
+            else
+                return kernels_.exact_losses_of_doubles(args, a, b);
+        });
+        return {0.5 * squared_norm(average) + losses, dual.sum - dual.smoothing_term - 0.5 * norm};
+    }
+
+    DualLists duals() const { return read_duals(state_, costs_); }
+
+    // coef (n_classes, n_cols) = the average, and `constant` (n_classes,) its weights of the constant feature.
+    void read_weights(T *coef, T *constant) const {
+        const T *average = primal_weights();
+        const int64_t n_cols = state_.X.n_cols;
+        for (int64_t f = 0; f < n_cols; ++f) {
+            for (int j = 0; j < options_.n_classes; ++j) coef[j * n_cols + f] = average[f * state_.stride() + j];
+        }
+        std::copy_n(average + n_cols * state_.stride(), options_.n_classes, constant);
+    }
+
+    int64_t n_active() const { return int64_t(order_.size()); }
+    int64_t n_visits() const { return n_visits_; }
+
+  private:
+    const TopKKernels<T> &kernels_;
+    const int32_t *y_;
+    const double *costs_;
+    TopKOptions options_;
+    TopKState<T> state_;
+    RandomOrder random_;
+    std::vector<uint8_t> visited_;  // whether a row is ever visited
+    std::vector<int32_t> order_;
+    int64_t position_ = 0, n_visits_ = 0, visits_to_average_ = 0, average_every_ = 1, visits_to_refresh_ = 0;
+    double n_averages_ = 0;
+
+    int64_t weights_size() const { return (state_.X.n_cols + 1) * state_.stride(); }
+
+    void set_up_rows() {
+        const int64_t n = state_.X.n_rows;
+        state_.rows.resize(n);
+        visited_.assign(n, 0);
+        if (state_.lists) state_.listed.resize(n);
+        int64_t entries = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            RowState<T> &row = state_.rows[i];
+            row.y = y_[i];
+            row.norm = T(state_.X.squared_norm(i));
+            row.cost = T(costs_[i]);
+            visited_[i] = row.cost > 0 && !is_zero_row(state_, i);
+            entries += state_.X.length(i);
+        }
+        const bool often =
+            double(weights_size()) * AVERAGES_A_PASS <= AVERAGE_SHARE * double(entries * state_.stride());
+        average_every_ = std::max<int64_t>(1, often ? n / AVERAGES_A_PASS : n);
+        visits_to_average_ = average_every_;
+        visits_to_refresh_ = REFRESH_PASSES * n;
+    }
+
+    void begin_pass() {
+        ++state_.epoch;
+        order_.clear();
+        position_ = 0;
+        int32_t wake = std::numeric_limits<int32_t>::max();
+        for (int64_t i = 0; i < state_.X.n_rows; ++i) {
+            if (!visited_[i]) continue;
+            wake = std::min(wake, state_.rows[i].next);
+            if (state_.rows[i].next <= state_.epoch) order_.push_back(int32_t(i));
+        }
+        if (order_.empty() && wake != std::numeric_limits<int32_t>::max()) {  // all asleep: on to the next that wakes
+            state_.epoch = wake - 1;
+            return begin_pass();
+        }
+        random_.shuffle(order_);
+    }
+
+    void visit_some() {
+        const int64_t n = std::min({int64_t(order_.size()) - position_, visits_to_average_, VISITS_AT_ONCE});
+        kernels_.visit_rows(state_, order_.data() + position_, n);
+        position_ += n;
+        n_visits_ += n;
+        visits_to_average_ -= n;
+        visits_to_refresh_ -= n;
+        if (visits_to_refresh_ <= 0) refresh(state_.X);
+        if (visits_to_average_ > 0) return;
+        visits_to_average_ = average_every_;
+        n_averages_ += 1.0;
+        const double share = (AVERAGE_POWER + 1.0) / (n_averages_ + AVERAGE_POWER);
+        kernels_.average_weights(weights_size(), T(share), state_.W.get(), state_.average.get());
+    }
+
+    const T *primal_weights() const { return n_averages_ > 0 ? state_.average.get() : state_.W.get(); }
+
+    template <class F>
+    double sum_over_rows(F sum) const {
+        const int64_t n_tasks = (state_.X.n_rows + LOSS_ROWS - 1) / LOSS_ROWS;
+        std::vector<double> sums(n_tasks);
+        parallel_for(n_tasks, options_.n_threads, [&](int, int64_t task) {
+            sums[task] = sum(task * LOSS_ROWS, std::min(state_.X.n_rows, (task + 1) * LOSS_ROWS));
+        });
+        double total = 0.0;
+        for (const double s : sums) total += s;
+        return total;
+    }
+
+    double squared_norm(const T *weights) const {
+        double total = 0.0;
+        for (int64_t f = 0; f <= state_.X.n_cols; ++f) {
+            double line = 0.0;
+            const T *w = weights + f * state_.stride();
+            for (int j = 0; j < options_.n_classes; ++j) line += double(w[j]) * double(w[j]);
+            total += line;
+        }
+        return total;
+    }
+
+    // Σ_i ⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²
+    double dual_gain() const {
+        if (options_.loss.smoothing > 0.0) {
+            const DualLists dual = duals();
+            return dual.sum - dual.smoothing_term;
+        }
+        double sum = 0.0;
+        for (int64_t i = 0; i < state_.X.n_rows; ++i) {
+            sum += is_zero_row(state_, i) ? costs_[i] : std::min(double(state_.rows[i].sigma), costs_[i]);
+        }
+        return sum;
+    }
+
+    template <typename Data>
+    void refresh(const DataRows<Data> &X) {
+        refresh_from(X, read_duals(state_, costs_));
+    }
+
+    // W = W(A); returns ‖W(A)‖².
+    template <typename Data>
+    double refresh_from(const DataRows<Data> &X, const DualLists &dual) {
+        visits_to_refresh_ = REFRESH_PASSES * state_.X.n_rows;
+        double total = 0.0;
+        const auto take = [&](int64_t first, int64_t last, const double *strip, int64_t width) {
+            for (int64_t f = 0; f <= X.n_cols; ++f) {
+                for (int64_t j = first; j < last; ++j) {
+                    const double w = strip[f * width + (j - first)];
+                    total += w * w;
+                    state_.W[f * state_.stride() + j] = T(w);
+                }
+            }
+        };
+        weights_of_duals(X, y_, dual, options_.n_classes, options_.n_threads, take);
+        return total;
+    }
+};
+
+}  // namespace widemargin

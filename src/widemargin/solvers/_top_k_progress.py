@@ -1,0 +1,152 @@
+"""When a dual ascent is evaluated, why it ends, and what is kept of the way there."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.problems.certificate import relative_gap
+from widemargin.solvers.result import Callback, History, Progress, Status
+
+__all__ = ["TopKProgress"]
+
+FIRST_EVALUATION = 5
+"""Pass of the first evaluation."""
+CAUTION = 0.8
+"""Share of the predicted way that is gone before the next evaluation: predictions from early passes are too long."""
+GROWTH = 0.5
+"""Most that the number of passes grows from an evaluation to the next, relative to the passes so far."""
+FACE_GAP = 0.05
+"""Gap from which on a step on the face is tried: further away dual variables have not found their bounds."""
+FACE_PASSES = 100
+"""Passes still expected, at least, for a step on the face to be worth it."""
+LEAST_GAIN = 0.01
+"""Share of the gap that a step on the face must gain for another to follow soon."""
+PASSES_AFTER_FACE = 20
+"""Passes between a step on the face and the next evaluation."""
+STALL = 4
+"""Evaluations in which the gap must halve; it does not where rounding keeps it up."""
+
+
+class TopKProgress:
+    """Counts passes, asks for evaluations where the gap is expected to be reached, and records them.
+
+    Parameters
+    ----------
+    tol : float
+        Relative gap to reach.
+    max_iter : int
+        Passes at most.
+    callback : callable or None
+        Called with a `Progress` after each evaluation.
+    time_limit : float or None
+        Seconds, from now.
+
+    Examples
+    --------
+    >>> from widemargin.solvers._top_k_progress import TopKProgress
+    >>> progress = TopKProgress(tol=1e-3, max_iter=7, callback=None, time_limit=None)
+    >>> progress.passes += progress.passes_to_go
+    >>> progress.record(bounds=(2.0, 1.0), n_active=10, n_visits=50)
+    >>> progress.passes, progress.passes_to_go, progress.status
+    (5, 2, None)
+    """
+
+    def __init__(self, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
+        self.began = time.monotonic()
+        self.tol, self.max_iter, self.callback = tol, max_iter, callback
+        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        self.passes = 0
+        self.next_evaluation = min(FIRST_EVALUATION, max_iter)
+        self.status: Status | None = None
+        self.certified: tuple[float, float] | None = None
+        self._rows: list[tuple[float, ...]] = []
+        self._gaps: list[float] = []  # since the last restart
+        self._face_gap = FACE_GAP  # that the next step on the face waits for
+        self._expected = 0.0  # passes up to the tolerance
+
+    @property
+    def passes_to_go(self) -> int:
+        """Passes up to the next evaluation."""
+        return self.next_evaluation - self.passes
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds up to the limit."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the limit is reached."""
+        return self.seconds_left <= 0.0
+
+    @property
+    def looks_reached(self) -> bool:
+        """Whether the last evaluation was within the tolerance."""
+        return self._gaps[-1] <= self.tol
+
+    @property
+    def stalls(self) -> bool:
+        """Whether the gap has not halved in the last evaluations."""
+        return len(self._gaps) > STALL and min(self._gaps[-STALL:]) > 0.5 * self._gaps[-STALL - 1]
+
+    @property
+    def wants_face_step(self) -> bool:
+        """Whether the way is still long and dual variables are likely to have found their bounds."""
+        return self._gaps[-1] <= self._face_gap and self._expected >= FACE_PASSES
+
+    def note_face_step(self, gain: float) -> None:
+        """Plan on after a step on the face; one that gained little waits for half the gap."""
+        gap, primal, dual = self._gaps[-1], *self._rows[-1][2:4]
+        if gain < LEAST_GAIN * (primal - dual):
+            self._face_gap = 0.5 * gap
+            return
+        self.next_evaluation = min(self.max_iter, self.passes + PASSES_AFTER_FACE)
+        self._gaps.clear()
+
+    def record(self, bounds: tuple[float, float], n_active: int, n_visits: int) -> None:
+        """Keep an evaluation, plan the next, and see whether something asks to stop."""
+        primal, dual = bounds
+        gap = float(relative_gap(np.array([primal]), np.array([dual]))[0])
+        seconds = time.monotonic() - self.began
+        self._rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
+        self._gaps.append(gap)
+        self.next_evaluation = min(self.max_iter, self.passes + self._passes_needed(gap))
+        if self.callback is not None and self.callback(Progress(self.passes, self.max_iter, seconds, primal, dual)):
+            self.status = Status.STOPPED
+        elif self.is_out_of_time:
+            self.status = Status.TIME_LIMIT
+        elif self.passes >= self.max_iter:
+            self.status = Status.MAX_ITER
+
+    def accept(self, bounds: tuple[float, float]) -> None:
+        """Take certified bounds; they end the ascent if they are close enough."""
+        primal, dual = bounds
+        if float(relative_gap(np.array([primal]), np.array([dual]))[0]) <= self.tol:
+            self.certified, self.status = (primal, dual), Status.CONVERGED
+
+    def restart(self) -> None:
+        """Forget the gaps so far: from now on another precision makes them."""
+        self._gaps.clear()
+
+    def history(self) -> History:
+        """One row an evaluation."""
+        names = ("iteration", "seconds", "primal", "dual", "relative_gap", "active_rows", "visits")
+        table: npt.NDArray[np.float64] = np.array(self._rows, dtype=np.float64).reshape(-1, len(names))
+        columns = dict(zip(names, table.T, strict=True))
+        return History(
+            {n: c.astype(np.int64) if n in ("iteration", "active_rows", "visits") else c for n, c in columns.items()}
+        )
+
+    def _passes_needed(self, gap: float) -> int:
+        """How many passes the gap is expected to need: its logarithm falls along a line."""
+        most = max(1, int(GROWTH * self.passes))
+        self._expected = np.inf
+        if len(self._gaps) < 2 or not 0.0 < gap < self._gaps[-2]:
+            return most
+        before = self._rows[-2]
+        rate = np.log(before[4] / gap) / max(self.passes - before[0], 1.0)
+        self._expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
+        return int(np.clip(CAUTION * self._expected, 1, most))

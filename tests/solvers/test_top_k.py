@@ -1,0 +1,215 @@
+"""The top-k multiclass SVM against Clarabel, published optima and its NumPy specification."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.reference.top_k_ascent import bounds, signed_duals
+from widemargin.solvers.result import Status
+from widemargin.solvers.top_k import solve_top_k
+
+LOSSES = [
+    TopKHinge(1),
+    TopKHinge(2, "alpha"),
+    TopKHinge(2, "beta"),
+    TopKHinge(4, "alpha"),
+    TopKHinge(4, "beta"),
+    TopKHinge(3, "alpha", smoothing=0.5),
+    TopKHinge(3, "beta", smoothing=0.5),
+    TopKHinge(1, "beta", smoothing=2.0),
+]
+
+
+def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
+    """Rows of which some are zero and some are repeated, every weight different, one of them 0."""
+    X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
+    X[:zero_rows] = 0.0
+    X[n // 2] = X[n // 2 + 1]
+    y = rng.integers(0, m, n)
+    costs = rng.uniform(0.1, 3.0, n)
+    costs[-1] = 0.0
+    return (sp.csr_array(X) if sparse else X), y, costs
+
+
+def _optimum(X, y, m, loss, costs, bias):
+    """The primal by Clarabel: a sum of the k largest margins, or its smoothed form as a dual with an explicit x."""
+    X = np.hstack([X.toarray() if sp.issparse(X) else X, np.full((X.shape[0], 1), bias)])
+    W = cp.Variable((m, X.shape[1]))
+    terms = [0.5 * cp.sum_squares(W)]
+    for i, row in enumerate(X):
+        wrong = [j for j in range(m) if j != y[i]]
+        z = 1 + W[wrong] @ row - W[y[i]] @ row
+        terms.append(costs[i] * _loss_expression(z, loss))
+    problem = cp.Problem(cp.Minimize(sum(terms)))
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return problem.value
+
+
+def _loss_expression(z, loss):
+    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a fact of smoothing by the conjugate."""
+    if loss.smoothing > 0.0:
+        v = cp.Variable(z.shape)
+        return _plain_loss(v, loss) + cp.sum_squares(z - v) / (2 * loss.smoothing)
+    return _plain_loss(z, loss)
+
+
+def _plain_loss(z, loss):
+    if loss.variant == "alpha":
+        return cp.pos(cp.sum_largest(z, loss.k)) / loss.k
+    return cp.sum_largest(cp.pos(z), loss.k) / loss.k
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
+    rng = np.random.default_rng(loss.k + 10 * sparse)
+    X, y, costs = _problem(rng, sparse=sparse)
+    bias = 0.7 if sparse else 0.0
+    result = solve_top_k(X, y, 5, loss, costs, bias=bias, tol=1e-7, max_iter=100_000)
+    optimum = _optimum(X, y, 5, loss, costs, bias)
+    certificate = result.certificate
+    assert result.status is Status.CONVERGED
+    assert certificate.relative_gap <= 1e-7
+    assert certificate.dual <= optimum * (1 + 1e-8)
+    assert optimum <= certificate.primal * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_certificate_is_that_of_the_weights_and_dual_variables_returned(loss, dtype):
+    X, y, costs = _problem(np.random.default_rng(3), n=60, d=9, m=11, sparse=True)
+    X = X.astype(dtype)
+    result = solve_top_k(X, y, 11, loss, costs, bias=1.0, tol=1e-3, max_iter=10_000)
+    W = np.hstack([result.coef, result.intercept[:, None]]).astype(np.float64)
+    rows = np.hstack([X.toarray(), np.ones((60, 1))]).astype(np.float64)
+    x = result.dual.toarray()
+    primal, dual = bounds(W, rows, y, x, costs, loss)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12)
+    assert result.certificate.dual == pytest.approx(dual, rel=1e-12)
+    wrong = margins_of_wrong_classes(x, y) - 1.0 + x[np.arange(60), y][:, None]
+    assert loss.is_feasible(wrong, costs).all()
+    assert not x[np.arange(60), y].any()
+
+
+@pytest.mark.parametrize(
+    ("loss", "C", "lower", "upper"),
+    [
+        (TopKHinge(1), 0.01, 9.378149681, 9.378149681),
+        (TopKHinge(1), 1.0, 119.6729992, 119.6729992),
+        (TopKHinge(1), 100.0, 236.0568576, 236.0568576),
+        (TopKHinge(3, "alpha"), 1.0, 47.23225294, 47.23228571),
+        (TopKHinge(3, "beta"), 1.0, 85.84801289, 85.84808593),
+    ],
+    ids=str,
+)
+def test_published_optima_of_digits_are_met(loss, C, lower, upper):
+    X, y = load_digits(return_X_y=True)
+    result = solve_top_k(X / 16, y, 10, loss, np.full(len(y), C), tol=1e-6, max_iter=1_000_000)
+    certificate = result.certificate
+    assert certificate.relative_gap <= 1e-6
+    assert certificate.dual <= upper * (1 + 1e-9)
+    assert certificate.primal >= lower * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("m", [2, 3, 8, 9, 17, 33, 70, 97, 300])
+@pytest.mark.parametrize("isa", ["baseline", None])
+def test_all_numbers_of_classes_and_instruction_sets_reach_the_gap(m, isa, monkeypatch):
+    if isa is not None:
+        monkeypatch.setenv("WIDEMARGIN_ISA", isa)
+    rng = np.random.default_rng(m)
+    X, y = rng.standard_normal((400, 20)).astype(np.float32), rng.integers(0, m, 400)
+    X[np.arange(400), y % 20] += 1.0
+    loss = TopKHinge(min(3, m - 1), "alpha")
+    result = solve_top_k(X, y, m, loss, np.full(400, 0.3), tol=1e-4)
+    W, x = result.coef.astype(np.float64), result.dual.toarray()
+    primal, dual = bounds(W, X.astype(np.float64), y, x, np.full(400, 0.3), loss)
+    assert primal - dual <= 1.0001e-4 * primal
+    assert dual == pytest.approx(result.certificate.dual, rel=1e-12)
+
+
+def test_result_is_the_same_for_any_number_of_threads_and_another_for_another_seed():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((3000, 8)), rng.integers(0, 12, 3000)
+    solve = lambda threads, seed: solve_top_k(  # noqa: E731
+        X, y, 12, TopKHinge(2), np.ones(3000), n_threads=threads, seed=seed
+    )
+    one, three, other = solve(1, 0), solve(3, 0), solve(1, 1)
+    assert np.array_equal(one.coef, three.coef)
+    assert one.certificate == three.certificate
+    assert not np.array_equal(one.coef, other.coef)
+
+
+def test_limits_stop_the_solver_with_bounds_that_hold():
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((300, 5)), rng.integers(0, 4, 300)
+    arguments = (X, y, 4, TopKHinge(1), np.full(300, 10.0))
+    few = solve_top_k(*arguments, tol=1e-9, max_iter=3)
+    assert few.status is Status.MAX_ITER
+    assert few.n_iter.tolist() == [3]
+    none = solve_top_k(*arguments, time_limit=0.0)
+    assert none.status is Status.TIME_LIMIT
+    assert none.certificate.primal == pytest.approx(3000.0)
+    seen = []
+    stopped = solve_top_k(*arguments, tol=1e-9, callback=lambda progress: seen.append(progress) or len(seen) == 2)
+    assert stopped.status is Status.STOPPED
+    assert len(seen) == 2
+    optimum = solve_top_k(*arguments, tol=1e-7, max_iter=100_000).certificate
+    for result in (few, none, stopped):
+        assert result.certificate.dual <= optimum.primal
+        assert optimum.dual <= result.certificate.primal
+    assert list(few.history["iteration"]) == [3]
+
+
+def test_start_from_the_solution_needs_next_to_nothing():
+    rng = np.random.default_rng(2)
+    X, y = rng.standard_normal((500, 10)), rng.integers(0, 6, 500)
+    cold = solve_top_k(X, y, 6, TopKHinge(2, "alpha"), np.ones(500), tol=1e-5, max_iter=10_000)
+    warm = solve_top_k(X, y, 6, TopKHinge(2, "alpha"), np.ones(500), tol=1e-5, start=cold.dual)
+    assert warm.n_iter[0] <= 5 < cold.n_iter[0]
+
+
+def test_two_classes_are_the_binary_svm_of_twice_the_cost():
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((80, 4)), rng.integers(0, 2, 80)
+    result = solve_top_k(X, y, 2, TopKHinge(1), np.full(80, 0.5), tol=1e-8, max_iter=100_000)
+    w = cp.Variable(4)
+    hinge = cp.sum(cp.pos(1 - cp.multiply(2 * y - 1, X @ w)))
+    binary = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + 1.0 * hinge))
+    binary.solve(solver=cp.CLARABEL)
+    assert np.allclose(result.coef[1] - result.coef[0], w.value, atol=1e-4)
+    assert np.allclose(result.coef[0], -result.coef[1], atol=1e-12)
+    assert result.certificate.primal == pytest.approx(binary.value / 2, rel=1e-6)
+
+
+def test_specification_reaches_the_same_optimum():
+    X, y, costs = _problem(np.random.default_rng(5), m=4)
+    loss = TopKHinge(2, "beta")
+    plain = solve_top_k(X, y, 4, loss, costs, tol=1e-6, max_iter=2000, backend="reference").certificate
+    fast = solve_top_k(X, y, 4, loss, costs, tol=1e-6, max_iter=100_000).certificate
+    assert max(plain.dual, fast.dual) <= min(plain.primal, fast.primal) * (1 + 1e-9)
+
+
+def test_weights_follow_from_dual_variables_up_to_the_average():
+    rng = np.random.default_rng(6)
+    X, y = rng.standard_normal((200, 6)), rng.integers(0, 5, 200)
+    result = solve_top_k(X, y, 5, TopKHinge(1), np.ones(200), tol=1e-8, max_iter=100_000)
+    W = signed_duals(result.dual.toarray(), y).T @ X
+    distance = np.linalg.norm(result.coef - W)
+    assert distance <= 2 * np.sqrt(2 * result.certificate.gap)
+
+
+@pytest.mark.parametrize("k", [0, 3, 4])
+def test_k_outside_the_wrong_classes_is_an_error(k):
+    X, y = np.eye(3), np.arange(3)
+    with pytest.raises(ValueError, match="k"):
+        solve_top_k(X, y, 3, TopKHinge(k), np.ones(3))
+
+
+def test_weights_of_zero_alone_are_an_error():
+    with pytest.raises(ValueError, match="weight 0"):
+        solve_top_k(np.eye(3), np.arange(3), 3, TopKHinge(1), np.zeros(3))
