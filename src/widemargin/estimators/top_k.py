@@ -347,9 +347,9 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
                 delattr(self, name)
         self.classes_ = data.targets.classes
         two = data.targets.n_classes == 2
-        self.intercept_ = np.diff(result.intercept) if two else result.intercept
+        # Differences in float64: those of float32 weights would be rounded, and one row is no memory.
+        self.intercept_ = np.diff(result.intercept.astype(np.float64)) if two else result.intercept
         if kernel is None:
-            # In float64: a difference of float32 weights would be rounded, and one row is no memory.
             self.coef_ = np.diff(result.coef.astype(np.float64), axis=0) if two else result.coef
             self._freeze_weights()
         else:
