@@ -21,6 +21,7 @@ _PUBLIC: dict[str, str | None] = {
     "Status": "widemargin.solvers.result",
     "Taxonomy": "widemargin.labels.taxonomy",
     "TopK": "widemargin.estimators._linear",
+    "TopKClassifier": "widemargin.estimators.top_k",
     "datasets": None,
     "exceptions": None,
     "l2_normalize_rows": "widemargin.data.normalize",

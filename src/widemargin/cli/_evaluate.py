@@ -14,13 +14,14 @@ from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
+from widemargin.estimators._path_scoring import top_k_accuracies
 from widemargin.estimators.persistence import load
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["evaluate_model", "run"]
 
 DEPTHS = [1, 3, 5]
-RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
+CURVE = list(range(1, 11))  # depths for one label a row: the curve of top-k accuracy
 
 
 def run(
@@ -34,9 +35,10 @@ def run(
     as_json: bool,
 ) -> None:
     """Load, predict, measure and report."""
-    ks = DEPTHS if depths is None else parse_depths(depths)
+    given = None if depths is None else parse_depths(depths)
     model = load(model_folder)
     model.n_jobs = jobs
+    ks = given or (DEPTHS if model.kind_ == "multilabel" else CURVE)
     with short_warnings():
         ks = depths_within(ks, len(model.classes_), given=depths is not None)
         dataset = load_for_model(model, data, zero_based)
@@ -51,14 +53,14 @@ def run(
         print_table(f"{model_folder} on {dataset.X.shape[0]:,} rows of {data}", table_rows(values))
 
 
-def parse_depths(text: str) -> list[int]:
+def parse_depths(text: str, option: str = "--k") -> list[int]:
     """The numbers of `--k 1,3,5`, ascending and each once."""
     try:
         ks = sorted({int(part) for part in text.split(",")})
     except ValueError:
         ks = []
     if not ks or ks[0] < 1:
-        raise ValueError(f"--k takes whole numbers from 1 separated by commas, such as 1,3,5; got {text!r}")
+        raise ValueError(f"{option} takes whole numbers from 1 separated by commas, such as 1,3,5; got {text!r}")
     return ks
 
 
@@ -98,19 +100,6 @@ def evaluate_model(
     return {name: _by_depth(ks, values) for name, values in at_depth.items()} | f1
 
 
-def top_k_accuracies(model: Any, X: Any, classes: Any, ks: list[int]) -> Any:
-    """Top-k accuracy with expected ties, in blocks of rows; only lists of all classes always show where a tie ends."""
-    n_rows, n_classes = X.shape[0], len(model.classes_)
-    rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
-    hits = np.zeros(len(ks))
-    for start in range(0, n_rows, rows_per_block):
-        rows, truth = X[start : start + rows_per_block], classes[start : start + rows_per_block]
-        top = model.predict_topk(rows, n_classes)
-        by_number = (top.indices, top.scores, top.indices)
-        hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
-    return hits / n_rows
-
-
 def _with_columns(Y: Any, n_columns: int) -> Any:
     """The same entries in a wider matrix."""
     return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], n_columns))
@@ -121,9 +110,11 @@ def _by_depth(ks: list[int], values: Any) -> dict[str, float]:
 
 
 def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Metrics as lines for people: precision@1/3/5 and so on."""
-    rows = []
+    """Metrics as lines for people: precision@1/3/5 and so on; the curve of top-k accuracy has a line for each k."""
+    rows = [(f"top-{k} accuracy", f"{number:.4f}") for k, number in values.get("top_k_accuracy", {}).items()]
     for name, value in values.items():
+        if name == "top_k_accuracy":
+            continue
         title = name.replace("_", " ")
         if isinstance(value, dict):
             depths = "/".join(value)

@@ -36,7 +36,9 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
     """The model as plain values."""
     described = describe_model(model_folder)
     worst = model.certificate_.worst
-    n_weights = model.coef_.nnz if sp.issparse(model.coef_) else model.coef_.size
+    coef = model.dual_coef_ if hasattr(model, "dual_coef_") else model.coef_
+    n_weights = coef.nnz if sp.issparse(coef) else coef.size
+    support = {"support_rows": len(model.support_)} if hasattr(model, "support_") else {}
     return {
         "class": described["kind"],
         "format_version": described["format_version"],
@@ -47,6 +49,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
         "stored_weights": int(n_weights),
+        **support,
         "bytes": folder_size(model_folder),
         "status": model.status_.value,
         "certificate": model.certificate_.to_dict(),
@@ -63,6 +66,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("trained on", f"{summary['rows']:,} rows, {summary['features']:,} features, {summary['targets']} targets"),
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
+        *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         ("size", size_text(summary["bytes"])),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({summary['status']})"),
         ("certified gap", gap_text(certificate)),
@@ -79,6 +83,10 @@ def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
+    if not hasattr(model, "coef_"):
+        raise ValueError(
+            f"the model has kernel={model.kernel!r}, and so no weights of features to show; leave out --label"
+        )
     row = 0 if model.kind_ == "binary" else names.index(label)
     weights = model.coef_[[row]]
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]

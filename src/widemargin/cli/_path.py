@@ -1,4 +1,4 @@
-"""`widemargin path`: models along C and pruning thresholds, compared on held-out rows; the best may be saved."""
+"""`widemargin path`: models along C, k and pruning thresholds, compared on held-out rows; the best may be saved."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from rich.table import Table
 
 from widemargin import metrics
 from widemargin.cli._console import print_json, short_warnings, size_text
-from widemargin.cli._evaluate import depths_within, parse_depths, top_k_accuracies
+from widemargin.cli._evaluate import depths_within, parse_depths
+from widemargin.cli._methods import make_estimator, targets_for
 from widemargin.cli._train import add_names, check_labelled
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset, load_data
 from widemargin.data.text import ZeroBased
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators._path_grid import check_grid
+from widemargin.estimators._path_scoring import top_k_accuracies
 from widemargin.estimators.path import PathResult, path
 from widemargin.estimators.persistence import save
 from widemargin.labels.encoding import encode_targets
 from widemargin.model_io import check_writable
 
-__all__ = ["parse_numbers", "run"]
+__all__ = ["parse_numbers", "parse_sweep", "run"]
 
 Scorer = Callable[[Any, Any, Any], float]
 
@@ -34,6 +36,7 @@ def run(
     data: Path,
     test: Path,
     out: Path | None,
+    method: str,
     parameters: dict[str, Any],
     sweep: dict[str, Any],
     depths: str,
@@ -46,15 +49,18 @@ def run(
     if out is not None:
         check_writable(out)
     ks = parse_depths(depths)
+    estimator = make_estimator(method, parameters)
+    check_grid(estimator, sweep["Cs"], sweep.get("ks"), None, None)  # wrong values are told before a large file is read
     with short_warnings():
         dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
         check_labelled(dataset, "path")
+        dataset = targets_for(method, dataset)
         future = labels_to_come(dataset)
         held_out = load_for_model(future, test, zero_based)
         check_labelled(held_out, "path")
         scoring = scorers(future, held_out, depths_within(ks, len(future.classes_), given=True))
         rows = {"X_test": held_out.X, "y_test": held_out.Y, "scoring": scoring}
-        result = path(OneVsAllClassifier(**parameters), dataset.X, dataset.Y, **sweep, **rows)
+        result = path(estimator, dataset.X, dataset.Y, **sweep, **rows)
     if out is not None:
         add_names(result.best_model, dataset)
         save(result.best_model, out)
@@ -71,6 +77,18 @@ def parse_numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} takes numbers separated by commas, such as 0.25,1,4; got {text!r}") from None
+
+
+def parse_sweep(method: str, C: str, ks: str | None, prune: str | None) -> dict[str, Any]:
+    """The values to go through, as arguments of `path`; an error for those that the method has not."""
+    if prune is not None and method != "one-vs-all":
+        raise ValueError(f"--prune is not an option of --method {method}; leave it out")
+    if ks is not None and method != "top-k":
+        raise ValueError(f"--ks is not an option of --method {method}; leave it out, or use --method top-k")
+    sweep: dict[str, Any] = {"Cs": parse_numbers("--C", C)}
+    if method == "top-k":
+        return sweep | {"ks": parse_depths(ks or "1", option="--ks")}
+    return sweep | {"prune": parse_numbers("--prune", prune or "0.01")}
 
 
 def labels_to_come(dataset: Dataset) -> Any:
@@ -107,7 +125,8 @@ def scorers(future: Any, held_out: Dataset, ks: list[int]) -> dict[str, Scorer]:
 def print_path(result: PathResult, title: str) -> None:
     """The table for people; the best row is marked."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    columns = ["C", "prune", *result.score_names, "certified gap", "CPU s", "weights", "size"]
+    settings = [*result.params, *(["prune"] if "prune" in result.table else [])]
+    columns = [*settings, *result.score_names, "certified gap", "CPU s", "weights", "size"]
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for index in range(len(result)):
@@ -115,8 +134,7 @@ def print_path(result: PathResult, title: str) -> None:
         scores = [f"{row[name]:.4f}" for name in result.score_names]
         size = [f"{row['n_weights']:,}", size_text(row["model_bytes"])]
         cells = [
-            f"{row['C']:g}",
-            f"{row['prune']:g}",
+            *(f"{row[name]:g}" for name in settings),
             *scores,
             f"{row['relative_gap']:.1e}",
             f"{row['cpu_s']:.2f}",
@@ -125,4 +143,4 @@ def print_path(result: PathResult, title: str) -> None:
         table.add_row(*cells, style="bold" if index == result.best_index else None)
     Console().print(table)
     best = result.best
-    Console().print(f"best: C = {best['C']:g}, prune = {best['prune']:g}")
+    Console().print("best: " + ", ".join(f"{name} = {best[name]:g}" for name in settings))

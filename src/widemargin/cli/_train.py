@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from widemargin.cli._console import gap_text, print_json, print_table, progress_bar, short_warnings, size_text
+from widemargin.cli._methods import make_estimator, targets_for
 from widemargin.data.load import Dataset, load_data
 from widemargin.data.text import ZeroBased
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.persistence import save
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
 __all__ = ["add_names", "check_labelled", "run", "train_model"]
-
-METHODS = {"one-vs-all": OneVsAllClassifier}
 
 
 def run(
@@ -32,6 +30,7 @@ def run(
 ) -> None:
     """Read, train, save and report."""
     check_writable(out)
+    make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
         dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
         model, seconds = train_model(dataset, method, parameters)
@@ -46,9 +45,11 @@ def run(
 def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
     check_labelled(dataset, "train")
+    dataset = targets_for(method, dataset)
+    estimator = make_estimator(method, parameters)
     wall, cpu = time.perf_counter(), time.process_time()
     with progress_bar("Training") as callback:
-        model = METHODS[method](**parameters, callback=callback).fit(dataset.X, dataset.Y)
+        model = estimator.set_params(callback=callback).fit(dataset.X, dataset.Y)
     model.callback = None
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     add_names(model, dataset)

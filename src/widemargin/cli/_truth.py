@@ -18,7 +18,7 @@ from widemargin.data.load import Dataset, load_data, recognize_format
 from widemargin.data.text import ZeroBased
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 
-__all__ = ["classes_of_rows", "load_for_model", "truth_in_model_columns"]
+__all__ = ["classes_of_rows", "load_for_model", "only_labels", "truth_in_model_columns"]
 
 UNKNOWN = -1
 
@@ -47,7 +47,8 @@ def classes_of_rows(model: Any, dataset: Dataset) -> Any:
     """For a model with one label a row: the number of each row's class in `classes_`, −1 for one it does not know."""
     y = dataset.Y
     if y.ndim == 2:
-        y = _only_labels(dataset)
+        remedy = "evaluate on rows with one label each, or train on lists of labels"
+        y = only_labels(dataset, "the model gives one label a row", remedy)
     known = model.classes_.tolist()
     values = y.tolist()
     if (y.dtype.kind in "biuf") != (model.classes_.dtype.kind in "biuf"):  # one has names where the other has numbers
@@ -59,20 +60,22 @@ def classes_of_rows(model: Any, dataset: Dataset) -> Any:
     return classes
 
 
-def _only_labels(dataset: Dataset) -> Any:
-    """The name of each row's label, of a file with lists of labels that all have one."""
+def only_labels(dataset: Dataset, need: str, remedy: str) -> Any:
+    """The name of each row's label, its column number without names, of a file with lists of labels that all have one.
+
+    Otherwise an error that says who needs it so, and what to do.
+    """
     Y = sp.csr_array(dataset.Y)
     counts = np.diff(Y.indptr)
     if np.any(counts != 1):
         row = int(np.argmax(counts != 1))
         raise DataFormatError(
-            f"the model gives one label a row, but the file has lists of labels: row {row} (counted from 0) has "
-            f"{counts[row]}",
+            f"{need}, but the file has lists of labels: row {row} (counted from 0) has {counts[row]}",
             path=dataset.path,
-            remedy="evaluate on rows with one label each, or train on lists of labels",
+            remedy=remedy,
         )
-    names = dataset.label_names or [str(column) for column in range(Y.shape[1])]
-    return np.array(names, dtype=object)[Y.indices]
+    columns = Y.indices.astype(np.int64)
+    return columns if dataset.label_names is None else np.array(dataset.label_names, dtype=object)[columns]
 
 
 def truth_in_model_columns(model: Any, dataset: Dataset) -> Any:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from widemargin.cli._failure import report_failures
+from widemargin.cli._options import (
+    DATA_HELP,
+    Base,
+    ClassWeight,
+    Coef0,
+    Data,
+    Degree,
+    Features,
+    Gamma,
+    IndexBase,
+    Init,
+    Jobs,
+    Json,
+    Kernel,
+    Labels,
+    Loss,
+    MaxIter,
+    Method,
+    MethodOption,
+    Model,
+    Seed,
+    Smoothing,
+    Tolerance,
+)
 
 __all__ = ["app"]
 
@@ -21,78 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-DATA_HELP = (
-    "Rows and labels: a file in the Extreme Classification Repository format or svmlight (plain or .gz), an .npz file, "
-    "or a store folder made by widemargin convert."
-)
-
-Data = Annotated[Path, typer.Argument(metavar="DATA", help=DATA_HELP)]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by widemargin train.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Threads; -1 for all cores. Results do not depend on it.")]
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        "--labels",
-        help="Label names, one a line in the order of their numbers; found by itself when it "
-        "lies next to the data as labels.txt.",
-    ),
-]
-Features = Annotated[
-    Path | None, typer.Option("--features", help="Feature names, one a line in the order of their numbers.")
-]
-
-
-class IndexBase(StrEnum):
-    """Values of `--index-base`."""
-
-    auto = "auto"
-    zero = "0"
-    one = "1"
-
-    @property
-    def zero_based(self) -> bool | Literal["auto"]:
-        """The argument of the readers."""
-        return "auto" if self is IndexBase.auto else self is IndexBase.zero
-
-
-Base = Annotated[
-    IndexBase,
-    typer.Option("--index-base", help="Number of the first feature in a text file; say it where a file may lack it."),
-]
-
-
-class Method(StrEnum):
-    """Families that `train` offers."""
-
-    one_vs_all = "one-vs-all"
-
-
-class LossName(StrEnum):
-    """Values of `--loss`."""
-
-    squared_hinge = "squared_hinge"
-    logistic = "logistic"
-
-
-class Init(StrEnum):
-    """Values of `--init`; the numbers of the starts have their defaults."""
-
-    auto = "auto"
-    zero = "zero"
-    bias = "bias"
-    msi = "msi"
-    ovap = "ovap"
-    ovap_tree = "ovap++"
-    subspace = "subspace"
-
-
-class ClassWeight(StrEnum):
-    """Values of `--class-weight`."""
-
-    none = "none"
-    balanced = "balanced"
 
 
 @app.callback(invoke_without_command=True)
@@ -120,24 +71,54 @@ def train(
             help="Folder for the model; an earlier model in it is replaced when training has succeeded.",
         ),
     ],
-    method: Annotated[Method, typer.Option(help="Family of models.")] = Method.one_vs_all,
+    method: MethodOption = Method.one_vs_all,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", "-k", help="The true class shall be among the k best, of top-k.", show_default="1"),
+    ] = None,
     C: Annotated[
         float, typer.Option("--C", "-C", help="Weight of the loss; larger fits the training rows closer.")
     ] = 1.0,
-    loss: Annotated[LossName, typer.Option(help="Loss of a margin.")] = LossName.squared_hinge,
+    loss: Loss = None,
+    smoothing: Smoothing = None,
+    kernel: Kernel = None,
+    gamma: Gamma = None,
+    degree: Degree = None,
+    coef0: Coef0 = None,
+    cache_size_mb: Annotated[
+        float | None, typer.Option(help="Megabytes of columns of the kernel matrix to keep.", show_default="512")
+    ] = None,
     init: Annotated[
-        Init, typer.Option(help="Where training starts: all lead to the same optimum; auto takes the fastest solver.")
-    ] = Init.auto,
-    tol: Annotated[float, typer.Option(help="Tolerance of the gradient rule.")] = 0.01,
-    gap_tol: Annotated[float, typer.Option(help="Largest certified relative gap of a label before pruning.")] = 1e-3,
-    prune: Annotated[float, typer.Option(help="Drop weights below this; 0 keeps all, in a dense model.")] = 0.01,
+        Init | None,
+        typer.Option(
+            help="Where one-vs-all starts: all lead to the same optimum; auto takes the fastest solver.",
+            show_default="auto",
+        ),
+    ] = None,
+    tol: Tolerance = None,
+    gap_tol: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest certified relative gap of a label before pruning, of one-vs-all.", show_default="0.001"
+        ),
+    ] = None,
+    prune: Annotated[
+        float | None,
+        typer.Option(
+            help="Drop weights below this; 0 keeps all, in a dense model; of one-vs-all.", show_default="0.01"
+        ),
+    ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale rows to unit length, in training and prediction.")] = True,
     intercept: Annotated[bool, typer.Option(help="Learn an intercept for each label.")] = True,
-    regularize_intercept: Annotated[bool, typer.Option(help="Penalise the intercept like a weight.")] = False,
+    regularize_intercept: Annotated[
+        bool | None, typer.Option(help="Penalise the intercept like a weight, in one-vs-all; top-k always does.")
+    ] = None,
     class_weight: Annotated[
-        ClassWeight, typer.Option(help="Give positive and negative rows the same total weight.")
+        ClassWeight,
+        typer.Option(help="Give positive and negative rows of a label, or all classes, the same total weight."),
     ] = ClassWeight.none,
-    max_iter: Annotated[int, typer.Option(help="Newton iterations a label.")] = 1000,
+    max_iter: MaxIter = None,
+    seed: Seed = None,
     labels: Labels = None,
     features: Features = None,
     jobs: Jobs = 1,
@@ -148,9 +129,16 @@ def train(
     from widemargin.cli import _train
 
     parameters = {
+        "k": k,
         "C": C,
-        "loss": loss.value,
-        "init": init.value,
+        "loss": loss and loss.value,
+        "smoothing": smoothing,
+        "kernel": kernel and kernel.value,
+        "gamma": gamma,
+        "degree": degree,
+        "coef0": coef0,
+        "cache_size_mb": cache_size_mb,
+        "init": init and init.value,
         "tol": tol,
         "gap_tol": gap_tol,
         "prune": prune,
@@ -158,6 +146,7 @@ def train(
         "fit_intercept": intercept,
         "regularize_intercept": regularize_intercept,
         "max_iter": max_iter,
+        "random_state": seed,
         "n_jobs": jobs,
         "class_weight": None if class_weight is ClassWeight.none else class_weight.value,
     }
@@ -178,15 +167,28 @@ def train(
 def path(
     data: Data,
     test: Annotated[Path, typer.Option("--test", metavar="DATA", help="Held-out rows, for the scores.")],
+    method: MethodOption = Method.one_vs_all,
     C: Annotated[
         str, typer.Option("--C", "-C", help="Weights of the loss, separated by commas.")
     ] = "0.0625,0.125,0.25,0.5,1,2,4,8,16",
+    ks: Annotated[
+        str | None, typer.Option("--ks", help="Values of k of the top-k losses, separated by commas.", show_default="1")
+    ] = None,
     prune: Annotated[
-        str, typer.Option(help="Thresholds below which weights are dropped, separated by commas.")
-    ] = "0.01",
+        str | None,
+        typer.Option(help="Thresholds below which one-vs-all drops weights, separated by commas.", show_default="0.01"),
+    ] = None,
     k: Annotated[str, typer.Option("--k", "-k", help="Depths of the ranking; the first decides.")] = "1,3,5",
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the best model.")] = None,
-    tol: Annotated[float, typer.Option(help="Tolerance of the gradient rule.")] = 0.01,
+    loss: Loss = None,
+    smoothing: Smoothing = None,
+    kernel: Kernel = None,
+    gamma: Gamma = None,
+    degree: Degree = None,
+    coef0: Coef0 = None,
+    tol: Tolerance = None,
+    max_iter: MaxIter = None,
+    seed: Seed = None,
     normalize: Annotated[bool, typer.Option(help="Scale rows to unit length, in training and prediction.")] = True,
     labels: Labels = None,
     features: Features = None,
@@ -194,16 +196,29 @@ def path(
     index_base: Base = IndexBase.auto,
     json: Json = False,
 ) -> None:
-    """Train at several C and thresholds, each from the one before, and compare the models on held-out rows.
+    """Train at several C and k, or C and thresholds, each from an earlier one; compare the models on held-out rows.
 
     Precision at k for lists of labels, top-k accuracy for one label a row; with every certificate and model size.
     """
     from widemargin.cli import _path
 
-    parameters = {"tol": tol, "normalize": normalize, "n_jobs": jobs}
-    sweep = {"values": _path.parse_numbers("--C", C), "prune": _path.parse_numbers("--prune", prune)}
+    parameters = {
+        "loss": loss and loss.value,
+        "smoothing": smoothing,
+        "kernel": kernel and kernel.value,
+        "gamma": gamma,
+        "degree": degree,
+        "coef0": coef0,
+        "tol": tol,
+        "max_iter": max_iter,
+        "random_state": seed,
+        "normalize": normalize,
+        "n_jobs": jobs,
+    }
+    sweep = _path.parse_sweep(method.value, C, ks, prune)
     names = {"labels": labels, "features": features}
-    _path.run(data, test, out, parameters, sweep, k, names, zero_based=index_base.zero_based, as_json=json)
+    zero_based = index_base.zero_based
+    _path.run(data, test, out, method.value, parameters, sweep, k, names, zero_based=zero_based, as_json=json)
 
 
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")
@@ -230,7 +245,9 @@ def evaluate(
     data: Data,
     k: Annotated[
         str | None,
-        typer.Option("--k", "-k", help="Depths of the ranking, separated by commas.", show_default="1,3,5"),
+        typer.Option(
+            "--k", "-k", help="Depths, separated by commas.", show_default="1,3,5; for one label a row, 1 to 10"
+        ),
     ] = None,
     propensity_a: Annotated[float, typer.Option("--propensity-a", help="A of Jain's propensities.")] = 0.55,
     propensity_b: Annotated[float, typer.Option("--propensity-b", help="B of Jain's propensities.")] = 1.5,
@@ -241,7 +258,7 @@ def evaluate(
     """Measure a model on labelled rows.
 
     Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label a
-    row: top-k accuracy.
+    row: the curve of top-k accuracy.
     """
     from widemargin.cli import _evaluate
 

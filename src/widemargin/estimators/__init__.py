@@ -3,5 +3,6 @@
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.persistence import load, save
+from widemargin.estimators.top_k import TopKClassifier
 
-__all__ = ["OneVsAllClassifier", "TopK", "load", "save"]
+__all__ = ["OneVsAllClassifier", "TopK", "TopKClassifier", "load", "save"]

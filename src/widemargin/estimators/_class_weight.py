@@ -1,4 +1,4 @@
-"""The `class_weight` parameter: factors on the positive and the negative rows of every label."""
+"""The `class_weight` parameter: factors on the rows of a class, or on the positive and negative rows of every label."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from widemargin.labels.encoding import EncodedTargets
 
-__all__ = ["class_factors"]
+__all__ = ["class_factors", "row_factors"]
 
 Factors = tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64] | None]
 
@@ -26,14 +26,35 @@ def class_factors(
     """
     if class_weight is None:
         return None, None
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, got {class_weight!r}")
+    if class_weight == "balanced":
         return _balanced(targets, sample_weight)
     factors = _from_dictionary(class_weight, targets.classes)
     if targets.kind == "binary":
         return factors[1:], factors[:1]
     return factors, None
+
+
+def row_factors(
+    class_weight: dict[Any, float] | str | None,
+    targets: EncodedTargets,
+    sample_weight: npt.NDArray[np.float64] | None,
+) -> npt.NDArray[np.float64]:
+    """Factor of each row of a problem with one label a row, shape (n_samples,): that of its class times its weight.
+
+    "balanced" is scikit-learn's n / (n_classes · n_j), with sums of weights in place of numbers of rows.
+    """
+    rows = targets.indices
+    weights = np.ones(len(rows)) if sample_weight is None else sample_weight
+    if class_weight is None:
+        return weights
+    if class_weight == "balanced":
+        totals = np.bincount(rows, weights=weights, minlength=targets.n_classes)
+        equal = weights.sum() / targets.n_classes
+        factors = np.divide(equal, totals, out=np.ones_like(totals), where=totals > 0)
+    else:
+        factors = _from_dictionary(class_weight, targets.classes)
+    weighted: npt.NDArray[np.float64] = weights * factors[rows]
+    return weighted
 
 
 def _balanced(targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | None) -> Factors:
@@ -49,7 +70,9 @@ def _balanced(targets: EncodedTargets, sample_weight: npt.NDArray[np.float64] | 
     )
 
 
-def _from_dictionary(class_weight: dict[Any, float], classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _from_dictionary(class_weight: dict[Any, float] | str, classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    if not isinstance(class_weight, dict):
+        raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, got {class_weight!r}")
     position = {label: index for index, label in enumerate(classes.tolist())}
     unknown = [label for label in class_weight if label not in position]
     if unknown:

@@ -3,8 +3,9 @@
     score of label j for row x  =  coef_[j] · x + intercept_[j]
 
 A model sets `coef_`, `intercept_`, `classes_` and `kind_` ("binary", "multiclass" or "multilabel"); the methods here
-need nothing else. Scores are float64 and the same to the last bit in every method, batch and number of threads.
-Work is done in blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
+need nothing else. Scores are float64 and the same to the last bit in every method, batch and number of threads. A model
+with a kernel has no `coef_` but a `_scorer` of its own, whose last bits may depend on the batch. Work is done in
+blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
                 f"{n_labels:,} labels), above memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the "
                 "best labels or label_scores for those of known labels, or raise memory_limit_mb"
             )
-        scores = self._scorer().scores(X, n_threads=self._n_threads())
+        scores: npt.NDArray[np.float64] = self._scorer().scores(X, n_threads=self._n_threads())
         return scores[:, 0] if self.kind_ == "binary" else scores
 
     def predict(self, X: Any) -> Any:
@@ -138,9 +139,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         if self.kind_ == "binary":
             indices, scores = _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
         else:
-            indices, scores = self._scorer().top_k(
-                X, k, n_threads=self._n_threads(), memory_limit_mb=self.memory_limit_mb
-            )
+            indices, scores = self._best_labels(X, k)
         return TopK(self._encoding().decode(indices), scores, indices)
 
     def label_scores(self, X: Any, y: Any) -> Any:
@@ -255,7 +254,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)
 
-    def _scorer(self) -> LinearScorer:
+    def _scorer(self) -> Any:
         """The prediction index over the weights, made anew when they have changed.
 
         Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
@@ -267,6 +266,11 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             cached = (self.coef_, self.intercept_, LinearScorer(self.coef_, self.intercept_))
             _SCORERS[self] = cached
         return cached[2]
+
+    def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the k best labels of checked rows."""
+        scorer: LinearScorer = self._scorer()
+        return scorer.top_k(X, k, n_threads=self._n_threads(), memory_limit_mb=self.memory_limit_mb)
 
     def _weight_arrays(self) -> list[npt.NDArray[Any]]:
         """The arrays that hold `coef_` and `intercept_`."""

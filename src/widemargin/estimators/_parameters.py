@@ -11,11 +11,13 @@ import numpy as np
 __all__ = [
     "boolean",
     "check_parameters",
+    "finite_number",
     "jobs_or_none",
     "nonnegative",
     "positive",
     "positive_integer",
     "positive_or_none",
+    "whole_number",
 ]
 
 
@@ -32,6 +34,16 @@ def nonnegative(value: Any) -> bool:
 def positive_integer(value: Any) -> bool:
     """A whole number above 0."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value > 0)
+
+
+def whole_number(value: Any) -> bool:
+    """A whole number, 0 or above."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
+
+
+def finite_number(value: Any) -> bool:
+    """A finite number."""
+    return _is_number(value) and bool(np.isfinite(value))
 
 
 def positive_or_none(value: Any) -> bool:

@@ -1,22 +1,26 @@
-"""Fits along a path: what does not depend on the parameter is done once, and each fit starts from the one before.
+"""Fits along a path: what does not depend on the parameters is done once, and each fit starts from an earlier one.
 
-A one-vs-all session checks and normalises the rows and encodes the labels once, and starts each fit from the weights
-of the one before as they are stored, pruned: on debian-tags these serve as well as unpruned ones. Any other estimator
-is fitted again and again, with `warm_start=True` if it has that. Memory: the data, the model at hand, and one copy.
+Sessions of this package's estimators check and normalise the rows and encode the labels once. One-vs-all starts each
+fit from the weights of the one before as they are stored, pruned: on debian-tags these serve as well as unpruned ones.
+Top-k starts from dual variables of a fit with the same or a larger k, which are feasible for a smaller one, too, and
+makes its kernel once. Any other estimator is fitted again and again, with `warm_start=True` if it has that. Memory:
+the data, the model at hand, and one copy or the dual variables of two fits.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sklearn.base import clone
 
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.top_k import TopKClassifier
+from widemargin.solvers.top_k_start import DualPoint
 
-__all__ = ["FitSession", "OneVsAllSession", "open_session"]
+__all__ = ["FitSession", "OneVsAllSession", "TopKSession", "open_session"]
 
 
 class FitSession:
@@ -32,11 +36,11 @@ class FitSession:
         self.has_warm_start = "warm_start" in estimator.get_params(deep=False)
         self.warm_start = getattr(estimator, "warm_start", None)
 
-    def models(self, param: str, value: Any, thresholds: list[float] | None) -> Iterator[Any]:
-        """The model at a value, then the same at each further threshold; each is the caller's own."""
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
+        """The model with these parameters, then the same at each further threshold; each is the caller's own."""
         first = {} if thresholds is None else {"prune": thresholds[0]}
         warm = {"warm_start": True} if self.has_warm_start else {}
-        self.worker.set_params(**{param: value}, **first, **warm).fit(**self.arguments)
+        self.worker.set_params(**point, **first, **warm).fit(**self.arguments)
         yield self._own_copy()
         for threshold in (thresholds or [])[1:]:
             self.worker.set_params(prune=threshold).fit(**self.arguments)
@@ -57,9 +61,9 @@ class OneVsAllSession(FitSession):
         self.data = estimator._check_training_data(X, y, sample_weight)
         self.weights: tuple[Any, Any] | None = None
 
-    def models(self, param: str, value: Any, thresholds: list[float] | None) -> Iterator[Any]:
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
         first = {} if thresholds is None else {"prune": thresholds[0]}
-        model = clone(self.estimator).set_params(**{param: value}, **first)
+        model = clone(self.estimator).set_params(**point, **first)
         result = model._fit_checked(self.data, initial=self.weights)
         self.weights = (model.coef_, model.intercept_)
         yield model
@@ -67,12 +71,40 @@ class OneVsAllSession(FitSession):
             yield from model._pruned_models(self.data, result, thresholds[1:])
 
 
-# Parameters of one-vs-all that change the data a session shares, or the meaning of its weights.
-NOT_SHARED = {"normalize", "fit_intercept", "prune", "warm_start"}
+class TopKSession(FitSession):
+    """Fits of the top-k SVM: shared data and kernel, and starts from dual variables."""
+
+    def __init__(self, estimator: TopKClassifier, X: Any, y: Any, sample_weight: Any) -> None:
+        self.estimator = estimator
+        estimator._check_parameters()
+        self.data = estimator._check_training_data(X, y, sample_weight)
+        self.kernel: Any = None
+        self.last: DualPoint | None = None
+        self.widest: DualPoint | None = None  # the last one with the largest k
+
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
+        model = clone(self.estimator).set_params(**point)
+        if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
+            self.kernel = model._training_kernel(self.data.X)
+        start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
+        model._fit_checked(self.data, start=start, kernel=self.kernel)
+        self.last = model._dual_point
+        if self.widest is None or self.last.loss.k >= self.widest.loss.k:
+            self.widest = self.last
+        yield model
 
 
-def open_session(estimator: Any, param: str, X: Any, y: Any, sample_weight: Any) -> FitSession:
-    """The session that suits the estimator and the parameter."""
-    if type(estimator) is OneVsAllClassifier and param not in NOT_SHARED:
-        return OneVsAllSession(estimator, X, y, sample_weight)
-    return FitSession(estimator, X, y, sample_weight)
+# Parameters that change the data a session shares, or the meaning of its weights.
+NOT_SHARED = {
+    OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
+    TopKClassifier: {"normalize", "kernel", "warm_start"},
+}
+SESSIONS: dict[type, Callable[..., FitSession]] = {OneVsAllClassifier: OneVsAllSession, TopKClassifier: TopKSession}
+KERNEL_PARAMETERS = {"gamma", "degree", "coef0"}
+
+
+def open_session(estimator: Any, params: tuple[str, ...], X: Any, y: Any, sample_weight: Any) -> FitSession:
+    """The session that suits the estimator and the parameters."""
+    kind = type(estimator)
+    shares = kind in SESSIONS and NOT_SHARED[kind].isdisjoint(params)
+    return (SESSIONS[kind] if shares else FitSession)(estimator, X, y, sample_weight)

@@ -1,4 +1,4 @@
-"""The table of a path: one row for each value of the parameter and each pruning threshold, and the models kept."""
+"""The table of a path: one row for each value of the parameters and each pruning threshold, and the models kept."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class PathResult:
 
     Parameters
     ----------
-    param : str
-        Name of the parameter, which is also the name of its column.
+    params : tuple of str
+        Names of the parameters, which are also the names of their columns.
     table : History
-        Columns by name: the parameter, `prune` where the estimator has it, the scores (with cross-validation their
+        Columns by name: the parameters, `prune` where the estimator has it, the scores (with cross-validation their
         means, and their standard deviations as `<name>_std`), `cpu_s` (of the fit; at further thresholds, of the
         pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`, `relative_gap`
-        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero), `model_bytes`
-        (weights in memory) and `status`.
+        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero; of a kernel
+        model, coefficients), `model_bytes` (in memory) and `status`.
     models : mapping of int to estimator
         Fitted models by row.
     score_names : tuple of str
@@ -42,7 +42,7 @@ class PathResult:
     (2, 0.1, ['hot'])
     """
 
-    param: str
+    params: tuple[str, ...]
     table: History
     models: Mapping[int, Any] = field(repr=False)
     score_names: tuple[str, ...] = ()
@@ -52,13 +52,13 @@ class PathResult:
 
     @property
     def best_index(self) -> int:
-        """Row with the largest first score; of equal ones the smallest value, and there the largest threshold."""
+        """Row with the largest first score; of equal ones the first values, and there the largest threshold."""
         if not self.score_names:
             raise ValueError("nothing was scored, so no row is the best; give X_test and y_test, or cv")
         scores = self.table[self.score_names[0]]
         best = np.flatnonzero(scores == np.nanmax(scores))
-        same_value = self.table[self.param][best] == self.table[self.param][best[0]]
-        return int(best[same_value][-1])
+        same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
+        return int(best[same_values][-1])
 
     @property
     def best(self) -> dict[str, Any]:
@@ -90,14 +90,19 @@ def describe_model(model: Any) -> dict[str, Any]:
     """Certificate, iterations and size of a fitted model, as far as it has them."""
     certificate = getattr(model, "certificate_", None)
     bounds = ("primal", "dual", "relative_gap", "primal_before_pruning")
-    coef: Any = getattr(model, "coef_", np.zeros(0))
-    intercept = np.asarray(getattr(model, "intercept_", np.zeros(0)))
-    parts = [coef.data, coef.indices, coef.indptr] if sp.issparse(coef) else [np.asarray(coef)]
+    coef: Any = getattr(model, "coef_", getattr(model, "dual_coef_", np.zeros(0)))
+    parts = _parts(coef)
+    others = [part for name in ("intercept_", "support_vectors_") for part in _parts(getattr(model, name, np.zeros(0)))]
     status = getattr(model, "status_", None)
     return {
         **{name: float(getattr(certificate, name, np.nan)) for name in bounds},
         "n_iter": int(np.sum(getattr(model, "n_iter_", 0))),
         "n_weights": int(np.count_nonzero(parts[0])),
-        "model_bytes": int(sum(part.nbytes for part in [*parts, intercept])),
-        "status": "" if status is None else status.value,
+        "model_bytes": int(sum(part.nbytes for part in [*parts, *others])),
+        "status": "" if status is None else getattr(status, "value", str(status)),
     }
+
+
+def _parts(array: Any) -> list[Any]:
+    """The arrays that hold a dense or sparse matrix, its values first."""
+    return [array.data, array.indices, array.indptr] if sp.issparse(array) else [np.asarray(array)]

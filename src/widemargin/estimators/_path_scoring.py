@@ -1,7 +1,8 @@
 """Scores of a model on held-out rows: the model's own, scikit-learn's by name, any function, and rankings at k.
 
-Names such as "precision@5" are rankings of the best labels, precision, recall or ndcg; several of them share one
-prediction. Memory: the best labels of every row, up to the largest k.
+Names such as "precision@5" are rankings of the best labels, precision, recall or ndcg for several labels a row and
+top_k_accuracy for one; several of them share one prediction. Memory: the best labels of every row, up to the largest k;
+for top_k_accuracy, blocks of rows with all classes.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.metrics import get_scorer
 
 from widemargin import metrics
 
-__all__ = ["Scoring"]
+__all__ = ["Scoring", "top_k_accuracies"]
 
 RANKINGS = {
     "precision": metrics.precision_at_k,
     "recall": metrics.recall_at_k,
     "ndcg": metrics.ndcg_at_k,
 }
+TOP_K_ACCURACY = "top_k_accuracy"
 AT_K = re.compile(r"(\w+)@([1-9]\d*)")
+RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
 
 Scorer = Callable[[Any, Any, Any], float]
 
@@ -38,8 +42,8 @@ class Scoring:
             self.names.append(name)
             ranking = AT_K.fullmatch(given) if isinstance(given, str) else None
             if ranking:
-                if ranking[1] not in RANKINGS:
-                    known = ", ".join(RANKINGS)
+                if ranking[1] not in {*RANKINGS, TOP_K_ACCURACY}:
+                    known = ", ".join([*RANKINGS, TOP_K_ACCURACY])
                     raise ValueError(f"unknown ranking {given!r}; before the @ stands one of {known}")
                 self.rankings[name] = (ranking[1], int(ranking[2]))
             else:
@@ -53,12 +57,42 @@ class Scoring:
 
     def _ranked(self, model: Any, X: Any, y: Any) -> dict[str, float]:
         """Scores at k, from one list of the best labels of each row."""
-        if not hasattr(model, "predict_topk") or getattr(model, "kind_", "multilabel") != "multilabel":
-            name = next(iter(self.rankings))
-            raise ValueError(f"scoring={name!r} needs a multi-label model with predict_topk; use another score")
-        top = model.predict_topk(X, max(k for _, k in self.rankings.values()))
+        single = getattr(model, "kind_", "multilabel") != "multilabel"
+        for name, (metric, _) in self.rankings.items():
+            if not hasattr(model, "predict_topk") or (metric == TOP_K_ACCURACY) != single:
+                wanted = "one label a row" if metric == TOP_K_ACCURACY else "a multi-label model"
+                raise ValueError(f"scoring={name!r} needs {wanted}, and predict_topk; use another score")
+        ks = [k for _, k in self.rankings.values()]
+        if single:
+            classes = _class_numbers(model.classes_, y)
+            return dict(zip(self.rankings, top_k_accuracies(model, X, classes, ks).tolist(), strict=True))
+        top = model.predict_topk(X, max(ks))
         truth = model._encoding().indicator_with_unknown(y)
         return {name: float(RANKINGS[metric](truth, top, k)) for name, (metric, k) in self.rankings.items()}
+
+
+def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: list[int]) -> npt.NDArray[np.float64]:
+    """Top-k accuracy of a model with one label a row at each k, with expected ties, shape (len(ks),).
+
+    `classes` (n_samples,) are places in `classes_`, −1 for labels that the model does not know. In blocks of rows, of
+    all classes: only such lists always show where a tie ends.
+    """
+    n_rows, n_classes = X.shape[0], len(model.classes_)
+    rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
+    hits = np.zeros(len(ks))
+    for start in range(0, n_rows, rows_per_block):
+        rows, truth = X[start : start + rows_per_block], classes[start : start + rows_per_block]
+        top = model.predict_topk(rows, n_classes)
+        by_number = (top.indices, top.scores, top.indices)
+        hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
+    accuracies: npt.NDArray[np.float64] = hits / n_rows
+    return accuracies
+
+
+def _class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
+    """Places of the labels y among the classes; −1 for labels that are none of them."""
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    return np.array([places.get(label, -1) for label in np.asarray(y).ravel().tolist()], dtype=np.int64)
 
 
 def _named(scoring: Any) -> list[tuple[str, Any]]:

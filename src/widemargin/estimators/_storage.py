@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState
+from widemargin.model_io.state import encode_value
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import History, Status
 
@@ -28,7 +29,7 @@ class StoredLinearModel(BaseEstimator):
     def to_state(self) -> ModelState:
         """The fitted model as arrays and JSON values."""
         check_is_fitted(self)
-        parameters = self.get_params(deep=False)
+        self._check_savable()
         names = getattr(self, "feature_names_in_", getattr(self, "feature_names_", None))
         attributes = {
             "kind": self.kind_,
@@ -41,16 +42,12 @@ class StoredLinearModel(BaseEstimator):
         }
         if hasattr(self, "index_base_"):
             attributes["index_base"] = dict(self.index_base_)
-        arrays = {
-            "coef": self.coef_,
-            "intercept": self.intercept_,
-            "n_iter": self.n_iter_,
-            "label_counts": self.label_counts_,
-        }
+        attributes |= self._stored_attributes()
+        arrays = {**self._stored_arrays(), "n_iter": np.atleast_1d(self.n_iter_), "label_counts": self.label_counts_}
         numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))
         return ModelState(
             kind=type(self).__name__,
-            params={name: _encode(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED},
+            params=self._stored_parameters(),
             arrays=arrays,
             labels=None if numbered else self.classes_.tolist(),
             feature_names=None if names is None else names.tolist(),
@@ -70,10 +67,31 @@ class StoredLinearModel(BaseEstimator):
             raise ModelFormatError(f"the model is damaged: {error}; train it again") from error
         return model
 
-    def _restore(self, state: ModelState) -> None:
-        attributes = state.attributes
+    def _stored_parameters(self) -> dict[str, Any]:
+        parameters = self.get_params(deep=False)
+        return {name: _encode(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED}
+
+    def _check_savable(self) -> None:
+        """A NotSavableError that names the first parameter that a model folder cannot hold."""
+        for name, value in self._stored_parameters().items():
+            encode_value(value, f"parameter {name!r}")
+
+    def _stored_arrays(self) -> dict[str, Any]:
+        """What the model predicts from."""
+        return {"coef": self.coef_, "intercept": self.intercept_}
+
+    def _stored_attributes(self) -> dict[str, Any]:
+        """Small fitted attributes that other models do not have."""
+        return {}
+
+    def _restore_arrays(self, state: ModelState) -> None:
+        """Set what `_stored_arrays` and `_stored_attributes` gave; a ValueError where it does not fit the rest."""
         self.coef_ = state.arrays["coef"]
         self.intercept_ = state.arrays["intercept"]
+        _check_shapes(self)
+
+    def _restore(self, state: ModelState) -> None:
+        attributes = state.attributes
         self.n_iter_ = state.arrays["n_iter"]
         self.label_counts_ = state.arrays["label_counts"]
         self.kind_ = attributes["kind"]
@@ -90,7 +108,7 @@ class StoredLinearModel(BaseEstimator):
             setattr(self, attribute, np.array(state.feature_names, dtype=object))
         if "index_base" in attributes:
             self.index_base_ = _index_base(attributes["index_base"])
-        _check_shapes(self)
+        self._restore_arrays(state)
 
 
 def _check_shapes(model: Any) -> None:

@@ -11,23 +11,14 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_array
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils import Tags
+from sklearn.utils.validation import validate_data
 
 from widemargin import _core
-from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._parameters import (
@@ -41,7 +32,14 @@ from widemargin.estimators._parameters import (
 )
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
-from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.estimators._training import (
+    TrainingData,
+    check_training_data,
+    keep_result,
+    keep_targets,
+    warn_if_unfinished,
+)
+from widemargin.labels.encoding import EncodedTargets
 from widemargin.problems.losses import get_loss
 from widemargin.solvers.dense_one_vs_all import is_dense_problem, solve_dense_one_vs_all
 from widemargin.solvers.fast_one_vs_all import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
@@ -63,16 +61,6 @@ ADVICE = {
     Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
     Status.NOT_ATTAINED: "the rows cannot be fitted more exactly in double precision; loosen tol or gap_tol",
 }
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """What a fit needs and no parameter but `normalize` changes, so that several fits can share it."""
-
-    given: Any  # X as it came, for its feature names
-    X: Any
-    targets: EncodedTargets
-    sample_weight: npt.NDArray[np.float64] | None
 
 
 class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
@@ -260,20 +248,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         start_parameters(self.init, self.init_params, self.loss)
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Arrays as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
-        if y is None:
-            validate_data(self, X, y=None)  # scikit-learn's own message; other targets are checked by encode_targets
-        rows = check_array(
-            X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", estimator=self, input_name="X"
-        )
-        targets = encode_targets(_without_column(y))
-        check_consistent_length(rows, targets.Y)
-        if targets.kind != "multilabel" and len(targets.classes) < 2:
-            only = targets.classes.tolist()[0]
-            raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        return TrainingData(X, with_unit_rows(rows) if self.normalize else rows, targets, sample_weight)
+        return check_training_data(self, X, y, sample_weight)
 
     def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
         """Train on checked data, from weights that go before those of the previous fit."""
@@ -358,23 +333,11 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         self.intercept_ = result.intercept
         self._freeze_weights()
         self._forget_old_data()
-        self.label_counts_ = _label_counts(targets)
-        self.n_samples_fit_ = targets.Y.shape[0]
-        self.kind_ = targets.kind
-        self.sparse_output_ = targets.sparse_given
-        self.certificate_ = result.certificate
-        self.history_ = result.history
-        self.n_iter_ = result.n_iter
-        self.status_ = result.status
+        keep_targets(self, targets)
+        keep_result(self, result)
 
     def _warn(self, result: OneVsAllResult) -> None:
-        if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
-            warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
-                f"{result.certificate.relative_gap:.2g} over all labels; {ADVICE[result.status]}",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        warn_if_unfinished(result, ADVICE, " over all labels")
         self._warn_of_pruning(result)
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:
@@ -386,15 +349,3 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
                 UserWarning,
                 stacklevel=5,
             )
-
-
-def _without_column(y: Any) -> Any:
-    """One label a row given as a column becomes flat, with scikit-learn's warning."""
-    return column_or_1d(y, warn=True) if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1 else y
-
-
-def _label_counts(targets: EncodedTargets) -> npt.NDArray[np.int64]:
-    """Rows of each class; of both classes in a binary problem."""
-    if targets.kind == "multilabel":
-        return np.bincount(targets.Y.indices, minlength=targets.n_classes)
-    return np.bincount(targets.indices, minlength=targets.n_classes)

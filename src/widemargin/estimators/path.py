@@ -1,17 +1,18 @@
-"""Models along a path of parameter values, each started from the one before, and a sweep of pruning thresholds.
+"""Models along a path of parameter values, each started from an earlier one, and a sweep of pruning thresholds.
 
     for C₁ < C₂ < …:   w(C_i) = argmin ½‖w‖² + C_i Σ loss,  from w(C_{i−1}),  stored at thresholds t₁ < t₂ < …
+    for C₁ < C₂ < … and, for each, k₁ > k₂ > …:    W(C_i, k_1) from W(C_{i−1}, k_1),   W(C_i, k_j) from W(C_i, k_{j−1})
 
 Every solution obeys the same stopping rule and carries the same certificate as a fit of its own; only the start
 differs. Rows are checked and normalised and labels encoded once, a pipeline's transformers are fitted once, and the
-thresholds share one fit. Memory: the data, two models at a time, and those that are kept.
+thresholds share one fit. Memory: the data, two or three models at a time, and those that are kept.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from widemargin.estimators._path_fits import open_session
+from widemargin.estimators._path_grid import check_grid, check_prune
 from widemargin.estimators._path_result import PathResult, describe_model
 from widemargin.estimators._path_scoring import Scoring
 from widemargin.labels.encoding import encode_targets
@@ -36,8 +38,10 @@ def path(
     X: Any,
     y: Any,
     *,
-    values: Sequence[float],
-    param: str = "C",
+    Cs: Sequence[float] | None = None,
+    ks: Sequence[int] | None = None,
+    values: Sequence[float] | None = None,
+    param: str | None = None,
     sample_weight: Any = None,
     X_test: Any = None,
     y_test: Any = None,
@@ -47,7 +51,7 @@ def path(
     keep: str | None = None,
     n_jobs: int | None = None,
 ) -> PathResult:
-    """Fit an estimator at several values of a parameter, sharing work, and score the models.
+    """Fit an estimator at several values of C, of k, or of another parameter, sharing work, and score the models.
 
     Parameters
     ----------
@@ -57,10 +61,13 @@ def path(
         Training rows.
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Targets.
-    values : sequence of float
-        Values of the parameter, all different, in any order; the fits go from the smallest to the largest.
-    param : str, default="C"
-        Name of the parameter; of a pipeline's last step.
+    Cs : sequence of float, default=None
+        Values of `C`, all different, in any order; the fits go from the smallest to the largest.
+    ks : sequence of int, default=None
+        Values of the `k` of a `TopKClassifier`; the fits go from the largest to the smallest, for each C.
+    values, param : sequence of float and str, default=None
+        Values of another parameter of the estimator or of a pipeline's last step, instead of `Cs` and `ks`; without
+        `param` they are values of `C`.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the training rows. Scores are not weighted.
     X_test, y_test : rows and targets, default=None
@@ -69,7 +76,8 @@ def path(
         Cross-validation for the scores instead, as in scikit-learn; a whole path for each fold, and one on all rows.
     scoring : str, callable, list or dict, default=None
         The model's own `score` if None; a name of scikit-learn's; "precision@k", "recall@k" or "ndcg@k" with a number
-        for k; a function of model, X and y; or several. The first one decides. Larger is better.
+        for k, for one label a row "top_k_accuracy@k"; a function of model, X and y; or several. The first one
+        decides. Larger is better.
     prune : sequence of float, default=None
         Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
         share the fit: the weights are those of a fit at the smallest one, pruned further, and certified anew.
@@ -81,7 +89,7 @@ def path(
     Returns
     -------
     PathResult
-        One row for each value and threshold, both ascending.
+        One row for each fit and threshold, in the order of the fits; thresholds ascend.
 
     See Also
     --------
@@ -93,50 +101,62 @@ def path(
     >>> from widemargin.datasets import load_debian_tags
     >>> data = load_debian_tags()
     >>> result = path(
-    ...     OneVsAllClassifier(normalize=True), data.X_train, data.y_train[:, :20], values=[0.1, 1.0],
+    ...     OneVsAllClassifier(normalize=True), data.X_train, data.y_train[:, :20], Cs=[0.1, 1.0],
     ...     prune=[0.01, 0.02], X_test=data.X_test, y_test=data.y_test[:, :20], scoring=["precision@1", "precision@5"],
     ... )
     >>> result.table["C"].tolist(), result.table["prune"].tolist()
     ([0.1, 0.1, 1.0, 1.0], [0.01, 0.02, 0.01, 0.02])
     >>> result.best_model.C == result.best["C"], result.best["relative_gap"] < 0.01
     (True, True)
+
+    The k and C of a top-k SVM:
+
+    >>> import numpy as np
+    >>> from widemargin import TopKClassifier
+    >>> y = np.arange(60) % 4
+    >>> X = np.eye(4)[y] + 0.4 * np.random.default_rng(0).normal(size=(60, 4))
+    >>> result = path(TopKClassifier(random_state=0), X, y, Cs=[0.1, 1.0], ks=[1, 3])
+    >>> result.table["C"].tolist(), result.table["k"].tolist()
+    ([0.1, 0.1, 1.0, 1.0], [3, 1, 3, 1])
+    >>> bool((result.table["relative_gap"] <= 1e-3).all())
+    True
     """
     pipeline, last = _split_pipeline(estimator)
-    values, thresholds = _check_path(last, param, values), _check_prune(last, param, prune)
+    grid, thresholds = check_grid(last, Cs, ks, param, values), check_prune(last, prune)
     if n_jobs is not None:
         last = _with_jobs(last, n_jobs)
     scoring = _check_scoring(scoring, X_test, y_test, cv)
     keep = _check_keep(keep, scoring)
     test = None if X_test is None else (X_test, y_test)
-    task = _Path(pipeline, last, param, values, thresholds, scoring)
+    task = _Path(pipeline, last, grid, thresholds, scoring)
     folds = [] if cv is None else [task.fold_scores(*fold) for fold in _folds(cv, X, y, sample_weight)]
     table, models = task.run(X, y, sample_weight, test, folds, keep)
-    return PathResult(param, History(table), models, tuple(scoring.names) if scoring else ())
+    return PathResult(tuple(grid), History(table), models, tuple(scoring.names) if scoring else ())
 
 
 class _Path:
-    """The values and thresholds to go through, and how models are scored."""
+    """The grid of values and the thresholds to go through, and how models are scored."""
 
     def __init__(
         self,
         pipeline: Pipeline | None,
         estimator: Any,
-        param: str,
-        values: list[Any],
+        grid: dict[str, list[Any]],
         thresholds: list[float] | None,
         scoring: Scoring | None,
     ) -> None:
-        self.pipeline, self.estimator, self.param = pipeline, estimator, param
-        self.values, self.thresholds, self.scoring = values, thresholds, scoring
+        self.pipeline, self.estimator, self.params = pipeline, estimator, tuple(grid)
+        self.points = [dict(zip(grid, point, strict=True)) for point in itertools.product(*grid.values())]
+        self.thresholds, self.scoring = thresholds, scoring
 
-    def models(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, float]]:
-        """Value, model and CPU seconds, row by row."""
-        session = open_session(self.estimator, self.param, X, y, sample_weight)
-        for value in self.values:
-            steps = session.models(self.param, value, self.thresholds)
+    def models(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[dict[str, Any], Any, float]]:
+        """Values of the parameters, model and CPU seconds, row by row."""
+        session = open_session(self.estimator, self.params, X, y, sample_weight)
+        for point in self.points:
+            steps = session.models(point, self.thresholds)
             began = time.process_time()
             for model in steps:
-                yield value, model, time.process_time() - began
+                yield point, model, time.process_time() - began
                 began = time.process_time()
 
     def fold_scores(self, train: tuple[Any, Any, Any], test: tuple[Any, Any]) -> list[dict[str, float]]:
@@ -161,11 +181,11 @@ class _Path:
             test = (fitted.transform(test[0]), test[1])
         rows: list[dict[str, Any]] = []
         models: dict[int, Any] = {}
-        for value, model, cpu_s in self.models(X, y, sample_weight):
+        for point, model, cpu_s in self.models(X, y, sample_weight):
             scores = self._scores(model, test, [fold[len(rows)] for fold in folds])
             pruned = {"prune": float(model.prune)} if hasattr(model, "prune") else {}
             facts = describe_model(model)
-            rows.append({self.param: value, **pruned, **scores, "cpu_s": cpu_s, **facts})
+            rows.append({**point, **pruned, **scores, "cpu_s": cpu_s, **facts})
             if keep == "all":
                 models[len(rows) - 1] = model
             elif keep == "best" and self._is_best(rows):
@@ -185,8 +205,9 @@ class _Path:
     def _is_best(self, rows: list[dict[str, Any]]) -> bool:
         """Whether the last row is the best so far, by the rule of `PathResult.best_index`."""
         assert self.scoring is not None
-        table = {name: np.array([row[name] for row in rows]) for name in (self.param, self.scoring.names[0])}
-        return PathResult(self.param, History(table), {}, (self.scoring.names[0],)).best_index == len(rows) - 1
+        columns = (*self.params, self.scoring.names[0])
+        table = {name: np.array([row[name] for row in rows]) for name in columns}
+        return PathResult(self.params, History(table), {}, columns[-1:]).best_index == len(rows) - 1
 
     def _transform(self, X: Any, y: Any) -> tuple[Pipeline | None, Any]:
         """Fitted transformers, and the rows as the estimator sees them."""
@@ -212,40 +233,6 @@ def _split_pipeline(estimator: Any) -> tuple[Pipeline | None, Any]:
     if not hasattr(last, "fit") or not hasattr(last, "predict"):
         raise ValueError("the pipeline does not end in a classifier; a path needs one there")
     return (estimator if len(estimator.steps) > 1 else None), last
-
-
-def _check_path(estimator: Any, param: str, values: Any) -> list[Any]:
-    """The values, ascending; the estimator's own checks are made for each before anything is fitted."""
-    name, known = type(estimator).__name__, sorted(estimator.get_params(deep=True))
-    if param not in known:
-        raise ValueError(f"{name} has no parameter {param!r}; it has {', '.join(known)}")
-    if param == "prune":
-        raise ValueError("thresholds share one fit: give them as prune=[…], and values of another parameter")
-    checked = [value.item() if isinstance(value, np.generic) else value for value in np.ravel(values).tolist()]
-    numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in checked)
-    if not checked or not numbers or not np.isfinite(np.array(checked, dtype=float)).all():
-        raise ValueError(f"values of {param} must be finite numbers, at least one; got {values!r}")
-    if len(set(checked)) != len(checked):
-        raise ValueError(f"values of {param} must be different from each other; got {values!r}")
-    if hasattr(estimator, "_check_parameters"):
-        for value in checked:
-            clone(estimator).set_params(**{param: value})._check_parameters()
-    return sorted(checked)
-
-
-def _check_prune(estimator: Any, param: str, prune: Any) -> list[float] | None:
-    """The thresholds, ascending, or None when there is no sweep."""
-    if prune is None:
-        return None
-    if "prune" not in estimator.get_params(deep=False):
-        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave prune out")
-    try:
-        thresholds = sorted({float(threshold) for threshold in np.ravel(prune)})
-    except (TypeError, ValueError):
-        thresholds = []
-    if not thresholds or not np.isfinite(thresholds).all() or thresholds[0] < 0:
-        raise ValueError(f"prune must be finite numbers, 0 or above, at least one; got {prune!r}")
-    return thresholds
 
 
 def _with_jobs(estimator: Any, n_jobs: int) -> Any:

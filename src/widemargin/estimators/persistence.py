@@ -10,12 +10,13 @@ import os
 from typing import Any
 
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.top_k import TopKClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import read_model, write_model
 
-__all__ = ["REGISTRY", "load", "save"]
+__all__ = ["REGISTRY", "check_savable", "load", "save"]
 
-REGISTRY: dict[str, Any] = {"OneVsAllClassifier": OneVsAllClassifier}
+REGISTRY: dict[str, Any] = {"OneVsAllClassifier": OneVsAllClassifier, "TopKClassifier": TopKClassifier}
 """Class by the name under which it is stored."""
 
 
@@ -26,7 +27,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : OneVsAllClassifier
+    model : OneVsAllClassifier or TopKClassifier
         A fitted model.
     folder : path
         Where to; made if missing.
@@ -41,11 +42,29 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     ...     load(folder).predict([[2.0]]).tolist()
     ['yes']
     """
+    check_savable(model)
+    write_model(folder, model.to_state())
+
+
+def check_savable(model: Any) -> None:
+    """A NotSavableError unless the model, fitted or not, can be stored with its parameters.
+
+    Parameters
+    ----------
+    model : object
+        Any model; say before training whether its result can be kept.
+
+    Examples
+    --------
+    >>> from widemargin import TopKClassifier
+    >>> from widemargin.estimators.persistence import check_savable
+    >>> check_savable(TopKClassifier(kernel="rbf"))
+    """
     if type(model).__name__ not in REGISTRY or not isinstance(model, REGISTRY[type(model).__name__]):
         raise NotSavableError(
             f"{type(model).__name__} cannot be saved as a model folder; these can: {', '.join(sorted(REGISTRY))}"
         )
-    write_model(folder, model.to_state())
+    model._check_savable()
 
 
 def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
@@ -61,7 +80,7 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    OneVsAllClassifier
+    OneVsAllClassifier or TopKClassifier
         The fitted model; its weights are memory-mapped and read-only.
 
     Examples

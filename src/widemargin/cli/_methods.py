@@ -1,0 +1,71 @@
+"""The families that `train` and `path` offer: which options belong to which, with what defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from widemargin.cli._truth import only_labels
+from widemargin.data.load import Dataset
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.persistence import check_savable
+from widemargin.estimators.top_k import TopKClassifier
+
+__all__ = ["METHODS", "make_estimator", "targets_for"]
+
+METHODS: dict[str, Any] = {"one-vs-all": OneVsAllClassifier, "top-k": TopKClassifier}
+
+# Defaults that differ from those of the class: DiSMEC++'s settings, and runs that can be repeated.
+DEFAULTS: dict[str, dict[str, Any]] = {"one-vs-all": {"prune": 0.01}, "top-k": {"random_state": 0}}
+LOSSES = {"one-vs-all": ("squared_hinge", "logistic"), "top-k": ("beta", "alpha")}
+# Options whose name is not that of the parameter.
+OPTION_OF = {"fit_intercept": "--intercept", "n_jobs": "--jobs", "random_state": "--seed"}
+
+
+def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
+    """An estimator with the options that were given, those that are not None; an error if one is not of this method."""
+    given = {name: value for name, value in options.items() if value is not None}
+    known = METHODS[method]().get_params(deep=False)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{_option(name)} is not an option of --method {method}; leave it out{_owner(name)}")
+    if given.get("loss", LOSSES[method][0]) not in LOSSES[method]:
+        words = " or ".join(LOSSES[method])
+        raise ValueError(f"--loss {given['loss']} is not a loss of --method {method}; it has {words}")
+    if "gamma" in given:
+        given["gamma"] = _gamma(given["gamma"])
+    estimator = METHODS[method](**DEFAULTS[method] | given)
+    estimator._check_parameters()  # before the data are read
+    check_savable(estimator)
+    return estimator
+
+
+def targets_for(method: str, dataset: Dataset) -> Dataset:
+    """The data with the targets that the method takes: of lists with one label each, top-k takes these labels."""
+    if method != "top-k" or dataset.Y is None or np.ndim(dataset.Y) == 1:
+        return dataset
+    remedy = "train on rows with one label each, or with --method one-vs-all"
+    return replace(dataset, Y=only_labels(dataset, "--method top-k takes one label a row", remedy))
+
+
+def _option(parameter: str) -> str:
+    return OPTION_OF.get(parameter, "--" + parameter.replace("_", "-"))
+
+
+def _owner(parameter: str) -> str:
+    """The method that has the parameter, as the end of a sentence."""
+    owners = [name for name, kind in METHODS.items() if parameter in kind().get_params(deep=False)]
+    return f", or use --method {owners[0]}" if owners else ""
+
+
+def _gamma(text: str) -> str | float:
+    """The value of `--gamma`."""
+    if text in ("scale", "auto"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--gamma takes scale, auto or a number; got {text!r}") from None

@@ -1,0 +1,152 @@
+"""Arguments and options that the commands share: their names, values and help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = [
+    "DATA_HELP",
+    "Base",
+    "ClassWeight",
+    "Coef0",
+    "Data",
+    "Degree",
+    "Features",
+    "Gamma",
+    "IndexBase",
+    "Init",
+    "Jobs",
+    "Json",
+    "Kernel",
+    "KernelName",
+    "Labels",
+    "Loss",
+    "LossName",
+    "MaxIter",
+    "Method",
+    "MethodOption",
+    "Model",
+    "Seed",
+    "Smoothing",
+    "Tolerance",
+]
+
+DATA_HELP = (
+    "Rows and labels: a file in the Extreme Classification Repository format or svmlight (plain or .gz), an .npz file, "
+    "or a store folder made by widemargin convert."
+)
+
+Data = Annotated[Path, typer.Argument(metavar="DATA", help=DATA_HELP)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by widemargin train.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Threads; -1 for all cores. Results do not depend on it.")]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels",
+        help="Label names, one a line in the order of their numbers; found by itself when it "
+        "lies next to the data as labels.txt.",
+    ),
+]
+Features = Annotated[
+    Path | None, typer.Option("--features", help="Feature names, one a line in the order of their numbers.")
+]
+
+
+class IndexBase(StrEnum):
+    """Values of `--index-base`."""
+
+    auto = "auto"
+    zero = "0"
+    one = "1"
+
+    @property
+    def zero_based(self) -> bool | Literal["auto"]:
+        """The argument of the readers."""
+        return "auto" if self is IndexBase.auto else self is IndexBase.zero
+
+
+Base = Annotated[
+    IndexBase,
+    typer.Option("--index-base", help="Number of the first feature in a text file; say it where a file may lack it."),
+]
+
+
+class Method(StrEnum):
+    """Families that `train` offers."""
+
+    one_vs_all = "one-vs-all"
+    top_k = "top-k"
+
+
+class LossName(StrEnum):
+    """Values of `--loss`."""
+
+    squared_hinge = "squared_hinge"
+    logistic = "logistic"
+    beta = "beta"
+    alpha = "alpha"
+
+
+class KernelName(StrEnum):
+    """Values of `--kernel`."""
+
+    linear = "linear"
+    rbf = "rbf"
+    poly = "poly"
+    sigmoid = "sigmoid"
+
+
+class Init(StrEnum):
+    """Values of `--init`; the numbers of the starts have their defaults."""
+
+    auto = "auto"
+    zero = "zero"
+    bias = "bias"
+    msi = "msi"
+    ovap = "ovap"
+    ovap_tree = "ovap++"
+    subspace = "subspace"
+
+
+class ClassWeight(StrEnum):
+    """Values of `--class-weight`."""
+
+    none = "none"
+    balanced = "balanced"
+
+
+# Options of both `train` and `path`; None stands for the default of the method.
+MethodOption = Annotated[
+    Method, typer.Option("--method", help="Family of models; top-k is for rows with one label each.")
+]
+Loss = Annotated[
+    LossName | None,
+    typer.Option("--loss", help="Loss of a margin.", show_default="squared_hinge; of top-k, beta"),
+]
+Kernel = Annotated[KernelName | None, typer.Option("--kernel", help="Kernel, of top-k.", show_default="linear")]
+Gamma = Annotated[
+    str | None, typer.Option("--gamma", help="γ of the kernel: scale, auto or a number.", show_default="scale")
+]
+Degree = Annotated[int | None, typer.Option("--degree", help="Degree of the poly kernel.", show_default="3")]
+Coef0 = Annotated[
+    float | None, typer.Option("--coef0", help="Constant of the poly and sigmoid kernels.", show_default="0")
+]
+Smoothing = Annotated[float | None, typer.Option("--smoothing", help="Smoothing of a top-k loss.", show_default="0")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k.", show_default="0")
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        "--tol", help="Tolerance of the gradient rule; of top-k, relative gap.", show_default="0.01; of top-k, 0.001"
+    ),
+]
+MaxIter = Annotated[
+    int | None,
+    typer.Option("--max-iter", help="Newton iterations a label; of top-k, passes over the rows.", show_default="1000"),
+]

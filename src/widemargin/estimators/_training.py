@@ -1,0 +1,95 @@
+"""What fits have in common: training data checked once, and what a model keeps of its targets and of a result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+
+from widemargin.data.normalize import with_unit_rows
+from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.solvers.result import SolverResult, Status
+
+__all__ = ["TrainingData", "check_training_data", "keep_result", "keep_targets", "warn_if_unfinished"]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a fit needs and no parameter but `normalize` changes, so that several fits can share it."""
+
+    given: Any  # X as it came, for its feature names
+    X: Any
+    targets: EncodedTargets
+    sample_weight: npt.NDArray[np.float64] | None
+
+
+def check_training_data(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, accept_sparse: bool = True
+) -> TrainingData:
+    """Arrays as the kernels take them; nothing is kept of them yet, for a fit that fails changes nothing."""
+    if y is None:
+        validate_data(estimator, X, y=None)  # scikit-learn's own message; other targets are checked by encode_targets
+    sparse_form = "csr" if accept_sparse else False
+    dtypes = [np.float64, np.float32]
+    rows = check_array(X, accept_sparse=sparse_form, dtype=dtypes, order="C", estimator=estimator, input_name="X")
+    targets = encode_targets(_without_column(y))
+    check_consistent_length(rows, targets.Y)
+    if targets.kind != "multilabel" and len(targets.classes) < 2:
+        only = targets.classes.tolist()[0]
+        raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+    if sample_weight is not None:
+        sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+    return TrainingData(X, with_unit_rows(rows) if estimator.normalize else rows, targets, sample_weight)
+
+
+def keep_targets(model: Any, targets: EncodedTargets) -> None:
+    """Set what prediction needs to know of the targets but the classes: `kind_`, counts, and the form of the output."""
+    model.label_counts_ = _label_counts(targets)
+    model.n_samples_fit_ = targets.Y.shape[0]
+    model.kind_ = targets.kind
+    model.sparse_output_ = targets.sparse_given
+
+
+def keep_result(model: Any, result: SolverResult) -> None:
+    """Set what a solver says of itself: `certificate_`, `history_`, `n_iter_` and `status_`."""
+    model.certificate_ = result.certificate
+    model.history_ = result.history
+    model.n_iter_ = result.n_iter
+    model.status_ = result.status
+
+
+def warn_if_unfinished(
+    result: SolverResult, advice: Mapping[Status, str], scope: str = "", stacklevel: int = 5
+) -> None:
+    """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance."""
+    if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
+        warnings.warn(
+            f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
+            f"{result.certificate.relative_gap:.2g}{scope}; {advice[result.status]}",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _without_column(y: Any) -> Any:
+    """One label a row given as a column becomes flat, with scikit-learn's warning."""
+    return column_or_1d(y, warn=True) if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _label_counts(targets: EncodedTargets) -> npt.NDArray[np.int64]:
+    """Rows of each class; of both classes in a binary problem."""
+    if targets.kind == "multilabel":
+        return np.bincount(targets.Y.indices, minlength=targets.n_classes)
+    return np.bincount(targets.indices, minlength=targets.n_classes)

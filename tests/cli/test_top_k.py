@@ -1,0 +1,171 @@
+"""The top-k SVM on the command line: train, predict, evaluate, inspect and path, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from widemargin import TopKClassifier, load, path, write_svmlight, write_xmc
+from widemargin.cli.app import app
+
+NAMES = ["ash", "beech", "cedar", "fir"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(72) % 4
+    X = np.maximum(np.eye(4)[y] @ rng.random((4, 5)) + 0.3 * rng.normal(size=(72, 5)), 0.0).astype(np.float32)
+    return sp.csr_array(X), y
+
+
+@pytest.fixture
+def files(data, tmp_path):
+    X, y = data
+    write_svmlight(tmp_path / "train.svm", X[:48], y[:48])
+    write_svmlight(tmp_path / "test.svm", X[48:], y[48:])
+    return tmp_path / "train.svm", tmp_path / "test.svm"
+
+
+def invoke(*arguments, exit_code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def train(files, folder, *options, exit_code=0):
+    return invoke("train", files[0], "--method", "top-k", "--out", folder, *options, exit_code=exit_code)
+
+
+def test_train_writes_the_model_that_python_would(data, files, tmp_path):
+    train(files, tmp_path / "m", "--k", "2")
+    model = load(tmp_path / "m")
+    expected = TopKClassifier(2, normalize=True, random_state=0).fit(data[0][:48], data[1][:48].astype(float))
+    assert model.get_params() == expected.get_params()
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        (["--loss", "alpha", "--C", "0.5"], {"loss": "alpha", "C": 0.5}),
+        (["--smoothing", "0.5", "--tol", "1e-2"], {"smoothing": 0.5, "tol": 1e-2}),
+        (["--kernel", "rbf", "--gamma", "2"], {"kernel": "rbf", "gamma": 2.0}),
+        (["--kernel", "rbf", "--gamma", "auto", "--cache-size-mb", "9"], {"gamma": "auto", "cache_size_mb": 9.0}),
+        (["--kernel", "poly", "--degree", "2", "--coef0", "1"], {"kernel": "poly", "degree": 2, "coef0": 1.0}),
+        (["--no-intercept", "--no-normalize"], {"fit_intercept": False, "normalize": False}),
+        (["--class-weight", "balanced", "--max-iter", "999"], {"class_weight": "balanced", "max_iter": 999}),
+        (["--seed", "7"], {"random_state": 7}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_training_option_reaches_the_model(files, tmp_path, options, parameters):
+    train(files, tmp_path / "m", *options)
+    model = load(tmp_path / "m")
+    assert {name: model.get_params()[name] for name in parameters} == parameters
+
+
+@pytest.mark.parametrize("options", [[], ["--kernel", "rbf"]], ids=["linear", "rbf"])
+def test_the_model_predicts_evaluates_and_shows_itself(data, files, tmp_path, options):
+    summary = json.loads(train(files, tmp_path / "m", "--k", "2", *options, "--json").stdout)
+    assert summary["certificate"]["relative_gap"] <= 1e-3
+    assert summary["worst_label"] is None
+    model = load(tmp_path / "m")
+    lines = invoke("predict", tmp_path / "m", files[1], "--k", "2").stdout.splitlines()
+    best = [line.split("\t")[0] for line in lines]
+    assert best == [str(label) for label in model.predict(data[0][48:])]
+    values = json.loads(invoke("evaluate", tmp_path / "m", files[1], "--json").stdout)
+    scores, y = model.decision_function(data[0][48:]), data[1][48:]
+    ranks = (scores > scores[np.arange(24), y][:, None]).sum(axis=1)
+    assert list(values["top_k_accuracy"]) == ["1", "2", "3", "4"]
+    for k, accuracy in values["top_k_accuracy"].items():
+        assert accuracy == pytest.approx(np.mean(ranks < int(k)))
+    shown = json.loads(invoke("inspect", tmp_path / "m", "--json").stdout)
+    assert shown["class"] == "TopKClassifier"
+    assert shown["parameters"]["k"] == 2
+    assert ("support_rows" in shown) == bool(options)
+    text = invoke("inspect", tmp_path / "m").stdout
+    assert ("support rows" in text) == bool(options)
+
+
+def test_evaluate_prints_the_curve_of_top_k_accuracy(tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.arange(60) % 12
+    X = sp.csr_array((np.eye(12)[y] + 0.2 * rng.random((60, 12))).astype(np.float32))
+    write_svmlight(tmp_path / "t.svm", X, y)
+    invoke("train", tmp_path / "t.svm", "--method", "top-k", "--k", "5", "--out", tmp_path / "m")
+    values = json.loads(invoke("evaluate", tmp_path / "m", tmp_path / "t.svm", "--json").stdout)
+    assert list(values["top_k_accuracy"]) == [str(k) for k in range(1, 11)]
+    curve = list(values["top_k_accuracy"].values())
+    assert curve == sorted(curve)
+    text = invoke("evaluate", tmp_path / "m", tmp_path / "t.svm").stdout
+    assert all(f"top-{k} accuracy" in text for k in range(1, 11))
+    assert "top-11" not in text
+    assert list(json.loads(invoke("evaluate", tmp_path / "m", tmp_path / "t.svm", "--k", "3", "--json").stdout)) == [
+        "rows", "top_k_accuracy"
+    ]  # fmt: skip
+
+
+def test_lists_of_one_label_each_are_classes_with_their_names(data, tmp_path):
+    X, y = data
+    write_xmc(tmp_path / "train.txt", X, sp.csr_array(np.eye(4, dtype=np.int8)[y]))
+    for folder, classes in (("numbers", [0, 1, 2, 3]), ("names", NAMES)):
+        if folder == "names":
+            (tmp_path / "labels.txt").write_text("\n".join(NAMES) + "\n")
+        invoke("train", tmp_path / "train.txt", "--method", "top-k", "--out", tmp_path / folder)
+        assert load(tmp_path / folder).classes_.tolist() == classes
+        values = json.loads(invoke("evaluate", tmp_path / folder, tmp_path / "train.txt", "--json").stdout)
+        assert values["top_k_accuracy"]["4"] == 1.0
+        assert values["top_k_accuracy"]["1"] > 0.5
+
+
+def test_path_walks_C_and_k_and_saves_the_best(data, files, tmp_path):
+    options = ("--C", "0.1,1", "--ks", "1,3", "--k", "3,1", "--out", tmp_path / "best")
+    answer = json.loads(invoke("path", files[0], "--test", files[1], "--method", "top-k", *options, "--json").stdout)
+    X, y = data
+    expected = path(TopKClassifier(normalize=True, random_state=0), X[:48], y[:48], Cs=[0.1, 1.0], ks=[1, 3])
+    assert answer["path"]["k"] == expected.table["k"].tolist() == [3, 1, 3, 1]
+    np.testing.assert_allclose(answer["path"]["primal"], expected.table["primal"], rtol=1e-6)
+    model = load(tmp_path / "best")
+    assert (model.C, model.k) == (answer["best"]["C"], answer["best"]["k"])
+    text = invoke("path", files[0], "--test", files[1], "--method", "top-k", "--C", "1", "--kernel", "rbf").stdout
+    assert "best: C = 1, k = 1" in text
+
+
+FAILURES = [
+    (["train", "train.svm", "--method", "top-k", "--k", "4"], "k can be at most 3"),
+    (["train", "train.svm", "--method", "top-k", "--k", "0"], "k must be a whole number above 0"),
+    (["train", "train.svm", "--method", "top-k", "--prune", "0.01"], "--prune is not an option of --method top-k"),
+    (["train", "train.svm", "--method", "top-k", "--init", "zero"], "--init is not an option of --method top-k"),
+    (["train", "train.svm", "--method", "top-k", "--gap-tol", "0.1"], "--gap-tol is not an option"),
+    (["train", "train.svm", "--method", "top-k", "--loss", "logistic"], "it has beta or alpha"),
+    (["train", "train.svm", "--k", "2"], "--k is not an option of --method one-vs-all; leave it out, or use --method"),
+    (["train", "train.svm", "--kernel", "rbf"], "--kernel is not an option of --method one-vs-all"),
+    (["train", "train.svm", "--seed", "1"], "--seed is not an option of --method one-vs-all"),
+    (["train", "train.svm", "--loss", "beta"], "it has squared_hinge or logistic"),
+    (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma takes scale, auto or a number"),
+    (["train", "lists.txt", "--method", "top-k"], "--method top-k takes one label a row, but the file has lists"),
+    (["train", "missing.svm", "--method", "top-k", "--C", "0"], "C must be a finite number above 0"),
+    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "0.1"], "--prune is not an option"),
+    (["path", "train.svm", "--test", "test.svm", "--ks", "1"], "--ks is not an option of --method one-vs-all"),
+    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--ks", "x"], "--ks takes whole numbers"),
+    (["path", "missing.svm", "--test", "test.svm", "--method", "top-k", "--C", "-1"], "C must be a finite number"),
+    (["inspect", "m", "--label", "1"], "no weights of features"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), FAILURES, ids=lambda value: str(value)[:60])
+def test_failures_are_explained_without_a_traceback(files, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    write_xmc(tmp_path / "lists.txt", sp.csr_array(np.eye(3, 5)), sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]])))
+    if arguments[0] == "inspect":
+        train(files, tmp_path / "m", "--kernel", "rbf")
+    out = ["--out", "new"] if arguments[0] == "train" else []
+    result = invoke(*arguments, *out, exit_code=1)
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "new").exists()
