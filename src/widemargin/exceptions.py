@@ -108,5 +108,5 @@ class NotSavableError(WidemarginError, ValueError):
     >>> save(LinearSVC(), "folder")
     Traceback (most recent call last):
     ...
-    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: OneVsAllClassifier
+    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: OneVsAllClassifier, TopKClassifier
     """
