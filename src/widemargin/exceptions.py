@@ -105,8 +105,8 @@ class NotSavableError(WidemarginError, ValueError):
     --------
     >>> from sklearn.svm import LinearSVC
     >>> from widemargin import save
-    >>> save(LinearSVC(), "folder")
+    >>> save(LinearSVC(), "folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: OneVsAllClassifier, TopKClassifier
+    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: OneVsAllClassifier...
     """

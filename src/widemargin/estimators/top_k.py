@@ -96,8 +96,8 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
-    max_iter : int, default=1000
-        Passes over the rows at most.
+    max_iter : int, default=10000
+        Passes over the rows at most. Rows that hardly change are left out of most of them: a pass may be very short.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
@@ -187,7 +187,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         intercept_scaling: float = 1.0,
         normalize: bool = False,
         class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
+        max_iter: int = 10_000,
         memory_limit_mb: float = 1024,
         callback: Callback | None = None,
         warm_start: bool = False,

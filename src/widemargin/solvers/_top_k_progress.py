@@ -12,11 +12,11 @@ from widemargin.solvers.result import Callback, History, Progress, Status
 
 __all__ = ["TopKProgress"]
 
-FIRST_EVALUATION = 5
-"""Pass of the first evaluation."""
+FIRST_EVALUATION = 4
+"""Pass of the first evaluation, of an ascent from zero."""
 CAUTION = 0.8
 """Share of the predicted way that is gone before the next evaluation: predictions from early passes are too long."""
-GROWTH = 0.5
+GROWTH = 1.0
 """Most that the number of passes grows from an evaluation to the next, relative to the passes so far."""
 FACE_GAP = 0.05
 """Gap from which on a step on the face is tried: further away dual variables have not found their bounds."""
@@ -53,9 +53,9 @@ class TopKProgress:
     >>> from widemargin.solvers._top_k_progress import TopKProgress
     >>> progress = TopKProgress(tol=1e-3, max_iter=7, callback=None, time_limit=None)
     >>> progress.passes += progress.passes_to_go
-    >>> progress.record(bounds=(2.0, 1.0), n_active=10, n_visits=50)
+    >>> progress.record(bounds=(2.0, 1.0), n_active=10, n_visits=40)
     >>> progress.passes, progress.passes_to_go, progress.status
-    (5, 2, None)
+    (4, 3, None)
     """
 
     def __init__(self, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
@@ -149,7 +149,7 @@ class TopKProgress:
 
     def _passes_needed(self, gap: float) -> int:
         """How many passes the gap is expected to need: its logarithm falls along a line."""
-        most = max(1, int(GROWTH * self.passes))
+        most = max(2, int(GROWTH * self.passes))
         self._expected = np.inf
         if len(self._gaps) < 2 or not 0.0 < gap < self._gaps[-2]:
             return most

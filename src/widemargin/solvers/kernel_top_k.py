@@ -62,7 +62,7 @@ def solve_kernel_top_k(
     *,
     bias: float = 0.0,
     tol: float = 1e-3,
-    max_iter: int = 1000,
+    max_iter: int = 10_000,
     seed: int = 0,
     n_threads: int = 1,
     start: Any = None,

@@ -41,7 +41,7 @@ def solve_top_k(
     *,
     bias: float = 0.0,
     tol: float = 1e-3,
-    max_iter: int = 1000,
+    max_iter: int = 10_000,
     seed: int = 0,
     n_threads: int = 1,
     start: Any = None,
@@ -108,6 +108,8 @@ def solve_top_k(
     progress = TopKProgress(tol, max_iter, callback, time_limit)
     kind = BlockedAscent if is_wide(problem) else Ascent
     ascent = kind(problem, np.float32 if tol >= FLOAT32_TOL else np.float64, seed, n_threads, start)
+    if start is not None:  # it may be good enough, and tells which rows may sleep from the first pass on
+        progress.next_evaluation = 0
     while progress.status is None:
         ascent.advance(progress)
         progress.record(ascent.evaluate(), ascent.core.n_active, ascent.core.n_visits)
