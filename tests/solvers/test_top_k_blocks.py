@@ -41,9 +41,9 @@ def test_blocks_reach_the_certified_gap(loss, n_classes, dtype, monkeypatch):
 @pytest.mark.parametrize("loss", [TopKHinge(1), TopKHinge(3, "alpha"), TopKHinge(3, "beta", 0.2)], ids=str)
 def test_blocks_make_the_visits_of_single_rows(loss, monkeypatch):
     X, y, costs = _wide_rows(20)
-    plain = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=6)
+    plain = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
     monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
-    blocked = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=6)
+    blocked = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
     assert plain.dual.nnz > 100  # averages of W are taken at other moments, the dual variables are those of the visits
     assert np.allclose(blocked.dual.toarray(), plain.dual.toarray(), rtol=0.0, atol=1e-9)
 
