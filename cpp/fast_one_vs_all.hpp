@@ -229,7 +229,7 @@ class FastOneVsAll {
                 } else {
                     waiting.push_back(std::move(c));
                 }
-                if (waiting.size() >= LANES) check();
+                if (waiting.size() >= SCAN_LANES) check();
             });
         check();
     }

@@ -28,8 +28,7 @@ struct RowEntry {
 
 constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass asks for lines; 24 to 200 differ by noise
 
-constexpr double FLOAT_UNIT = 5.9604644775390625e-8;  // 2⁻²⁴, half a unit in the last place of 1
-constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of the norms themselves
+constexpr double NORM_SLACK = 1 + 1e-6;  // covers the rounding of the norms themselves
 
 constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
 constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
@@ -68,15 +67,7 @@ struct RowStore {
     RowView view(uint32_t i) const { return {i, static_cast<uint32_t>(length(i)), entries.get() + start[i]}; }
     double weight_of(int64_t i) const { return weight[uniform ? 0 : i]; }
     float cost_of(int64_t i) const { return cost[uniform ? 0 : i]; }
-    // Bound on |float32 score − exact score| of row i when ‖x‖ ‖w‖ + |b| + 1 ≤ size for all rows: a sum of k products
-    // has an error of at most k units of rounding (Higham, Accuracy and Stability, 3.1), rounding the data to float32
-    // adds one more, comparing with a threshold another.
-    double rounding_bound(int64_t i, double size) const {
-        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(length(i) + 4) * size;
-    }
-    double rounding_bound(double size) const {
-        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(max_length + 4) * size;
-    }
+    // Bound on ‖x‖ ‖w‖ + |b| + 1 for all rows.
     double score_size(double weight_norm, double bias) const { return max_norm * weight_norm + std::abs(bias) + 1; }
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };

@@ -4,8 +4,8 @@
 //
 // A free intercept is first moved to its exact optimum for w, and the α of the heavier side are shrunk until
 // Σ y_i α_i = 0 in spite of rounding (one_vs_all.hpp does the same over dense arrays). A row that was not emitted has
-// a float32 score below the threshold; with the rounding bound of RowStore that proves it inactive, so it needs no
-// float64 score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
+// a score below the threshold in spite of its allowance for rounding; that proves it inactive, so it needs no float64
+// score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
 // score by at most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: reference/fast_one_vs_all.py.
 #pragma once
 
@@ -31,13 +31,11 @@ struct LabelBounds {
     }
 };
 
-// What the rows that are not in `found` have in common: score + slack_i ≤ threshold in float32 for all of them, where
-// slack_i is at least the rounding bound for scores of `size`, and for scores of pruned weights also at least
-// prune ‖x_i‖₁ if `covers_pruning`.
+// What the rows that are not in `found` have in common: score ≤ threshold for all of them, and for scores of pruned
+// weights as well if `covers_pruning`. Rows that are found have such scores + slack at least.
 struct EmittedRows {
     Emission found;
     double threshold;
-    double size;
     bool covers_pruning;
 };
 
@@ -60,8 +58,7 @@ class SparseCertificate {
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
         LabelBounds bounds;
         scatter(weights, prune);
-        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
-        const double room = -1 - emitted.threshold - store_.rounding_bound(std::max(0.0, size_ - emitted.size));
+        const double room = std::isfinite(norm_ + weights.bias) ? -1 - emitted.threshold : -1.0;
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         double allowed = std::min(room, USUAL_SHIFT);
         for (;;) {
@@ -80,15 +77,14 @@ class SparseCertificate {
         return bounds;
     }
 
-    // The objective of weights that are already pruned; every row with a float32 score above threshold is in `rows`.
+    // The objective of weights that are already pruned; every row with a score above threshold is emitted.
     bool objective(const LabelProblem &label, const EmittedRows &emitted, const SparseWeights &weights, double &value) {
         scatter(weights, 0);
-        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
         score_rows(label, emitted, -1, weights.bias);
         shift_ = 0;
         value = 0.5 * norm_ + 0.5 * label.bias_penalty * weights.bias * weights.bias + losses(&Scored::s);
         clear(weights);
-        return emitted.threshold + store_.rounding_bound(std::max(0.0, size_ - emitted.size)) <= -1;
+        return std::isfinite(norm_ + weights.bias) && emitted.threshold <= -1;
     }
 
   private:
@@ -112,7 +108,7 @@ class SparseCertificate {
     std::vector<RowView> chosen_;
     std::vector<Scored> scored_;
     std::vector<ActiveRow> active_;
-    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
+    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0;
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
@@ -163,13 +159,12 @@ class SparseCertificate {
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
     void score_rows(const LabelProblem &label, const EmittedRows &emitted, double least, double bias) {
-        const double extra = store_.rounding_bound(std::max(0.0, size_ - emitted.size));
         chosen_.clear();
         for (uint32_t row : label.positives) chosen_.push_back(store_.view(row));
         const uint32_t *positive = label.positives.data(), *last = positive + label.positives.size();
         for (int64_t k = 0; k < emitted.found.n; ++k) {
             const EmittedRow &e = emitted.found.rows[k];
-            if (e.score + e.slack + extra < least) continue;
+            if (static_cast<double>(e.score) + e.slack < least) continue;
             while (positive != last && *positive < e.row) ++positive;
             if (positive == last || *positive != e.row) chosen_.push_back(emitted.found.view(k, store_));
         }

@@ -28,22 +28,22 @@ WIDEMARGIN_INLINE double total(V v) {
     return sum;
 }
 
-// bit k set where a[k] > b[k]
-WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) {
+// bit k set where m[k] is negative, as where a comparison holds
+WIDEMARGIN_INLINE uint32_t sign_bits(M m) {
 #if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
-    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(m));
 #elif defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 8
-    return static_cast<uint32_t>(
-        _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), _CMP_GT_OQ)));
+    return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(m)));
 #elif defined(WIDEMARGIN_X86)
-    return static_cast<uint32_t>(
-        _mm_movemask_ps(_mm_cmpgt_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b))));
+    return static_cast<uint32_t>(_mm_movemask_ps(reinterpret_cast<__m128>(m)));
 #else
     uint32_t bits = 0;
-    for (int k = 0; k < WIDTH; ++k) bits |= static_cast<uint32_t>(a[k] > b[k]) << k;
+    for (int k = 0; k < WIDTH; ++k) bits |= static_cast<uint32_t>(m[k] < 0) << k;
     return bits;
 #endif
 }
+// bit k set where a[k] > b[k]
+WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) { return sign_bits(a > b); }
 
 // all ones in the lanes of this part whose bit is set
 WIDEMARGIN_INLINE M lane_mask(uint32_t bits, int part) {

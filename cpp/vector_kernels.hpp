@@ -6,51 +6,11 @@
 #include "vector_basics.hpp"
 #include "vector_exp.hpp"
 #include "batch_kernels.hpp"
+#include "scan_kernels.hpp"
 // clang-format on
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
-
-// Appends row i to a lane's list, and its entries to the lane's copy if there is room. Rows come by ascending length,
-// so that after the first that does not fit none does.
-WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, float score) {
-    const RowEntry *entries = args.entries + args.start[i];
-    const uint32_t length = static_cast<uint32_t>(args.start[i + 1] - args.start[i]), begin = args.copied[lane];
-    *args.out[lane]++ = {static_cast<uint32_t>(i), score, args.slack[i], begin};
-    if (length > args.room[lane] - begin) return;
-    RowEntry *copy = args.copies[lane] + begin;
-    for (int ahead = 4; ahead < 6; ++ahead) __builtin_prefetch(copy + ahead * LINE_ENTRIES, 1);
-    __builtin_prefetch(args.out[lane] + LINE_ENTRIES, 1);
-    for (uint32_t k = 0; k < length; k += COPY_STEP) std::memcpy(copy + k, entries + k, COPY_STEP * sizeof(RowEntry));
-    args.copied[lane] = begin + length;
-}
-
-// Emits every row to the lanes whose threshold its score, with the lane's allowance of slack, exceeds.
-static void scan(ScanArgs &args, int64_t begin, int64_t end) {
-    V bias[PARTS], threshold[PARTS], allowance[PARTS];
-    for (int part = 0; part < PARTS; ++part) {
-        std::memcpy(&bias[part], args.bias + part * WIDTH, sizeof(V));
-        std::memcpy(&threshold[part], args.threshold + part * WIDTH, sizeof(V));
-        std::memcpy(&allowance[part], args.allowance + part * WIDTH, sizeof(V));
-    }
-    for (int64_t i = begin; i < end; ++i) {
-        V line[PARTS];
-        for (int part = 0; part < PARTS; ++part) line[part] = bias[part];
-        row_line(args.entries + args.start[i], args.entries + args.start[i + 1], args.table, line);
-        const V slack = splat(args.slack[i]);
-        uint32_t bits = 0;
-        for (int part = 0; part < PARTS; ++part) {
-            bits |= greater_bits(line[part] + slack * allowance[part], threshold[part]) << (part * WIDTH);
-        }
-        if (bits == 0) continue;
-        alignas(LINE_BYTES) float scores[LANES];
-        for (int part = 0; part < PARTS; ++part) store(scores + part * WIDTH, line[part]);
-        for (; bits != 0; bits &= bits - 1) {
-            const int lane = __builtin_ctz(bits);
-            emit(args, lane, i, scores[lane]);
-        }
-    }
-}
 
 static void search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
     std::fill_n(sums, N_SEARCH_SUMS, 0.0);
