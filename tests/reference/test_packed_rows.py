@@ -56,7 +56,7 @@ def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
     allowance, unit = units(X, coef, intercept)
     for j, (expected_rows, expected_scores) in enumerate(emitted_rows(X, coef, intercept, threshold, slack)):
         got, got_scores = rows[indptr[j] : indptr[j + 1]], scores[indptr[j] : indptr[j + 1]]
-        both, here, there = np.intersect1d(got, expected_rows, return_indices=True)
+        _, here, there = np.intersect1d(got, expected_rows, return_indices=True)
         room = COMPARISON_ALLOWANCE * unit[j]
         np.testing.assert_allclose(got_scores[here], expected_scores[there], rtol=0, atol=room)
         # A row may differ only if the rounding of the comparison can decide it.
