@@ -45,6 +45,7 @@ constexpr float SECOND_REACH = 0.3f, LATER_REACH = 0.03f;
 constexpr int SAMPLED_SEARCHES = 2;  // the first two need no accuracy: all positives and a sample of the negatives
 constexpr int64_t SAMPLE_OF_ROWS = 4096;
 constexpr double DIAGONAL_SHARE = 0.15;  // of the Hessian's estimated diagonal in z; none and all take more iterations
+constexpr double NEGLIGIBLE_SHARE = 0.04;  // of the gradient's root mean square, for a weight
 constexpr double NEVER = 1e300;
 
 template <class Loss = SquaredHinge>
@@ -368,6 +369,13 @@ class BatchSubspace {
         return reached || state.iteration >= BATCH_MAX_ITER;
     }
 
+    // All columns have had weights since the start from the mean row, but most are of no active row any more. Leaving
+    // out what is small against the gradient's entries, even if all of it were, changes ‖g‖ by 4 % at most.
+    float negligible_weight(const Lane &state) const {
+        const double mean_square = state.gg / static_cast<double>(std::max<int64_t>(1, store_.n_used));
+        return static_cast<float>(NEGLIGIBLE_SHARE * std::sqrt(mean_square));
+    }
+
     Candidate take_out(int lane) {
         Lane &state = lanes_[lane];
         Candidate out = std::move(state.candidate);
@@ -375,12 +383,13 @@ class BatchSubspace {
         out.weights.cols.resize(store_.n_used);
         out.weights.vals.resize(store_.n_used);
         const float back = static_cast<float>(state.step_back());
+        const float least = negligible_weight(state);
         size_t count = 0;
         for (int64_t k = 0; k < store_.n_used; ++k) {
             const float w = W_[k * LANES + lane] - back * P_[k * LANES + lane];
             out.weights.cols[count] = static_cast<uint32_t>(k);
             out.weights.vals[count] = w;
-            count += w != 0;
+            count += std::abs(w) > least;
         }
         out.weights.cols.resize(count);
         out.weights.vals.resize(count);

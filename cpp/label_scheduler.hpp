@@ -74,7 +74,7 @@ class LabelScheduler {
           store_(shared.store),
           pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
           local_(shared.store, shared.kernels),
-          certificate_(shared.store),
+          certificate_(shared.store, shared.kernels),
           dense_(shared.store.n_cols, 0.0f) {}
 
     // Takes labels from `next` (false: none left) until all are finished, or until `stop`.

@@ -131,6 +131,9 @@ struct VectorKernels {
     void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
     // out_i = x_i · v for the rows of a local CSR
     void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
+    // out = x · v for two vectors at once, v₀ and v₁ of a column side by side, in double; exact: the values of x or
+    // null
+    void (*pair_dots)(const RowView &row, const double *exact, const float *pairs, double *out);
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
     void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in S and SP, then G += X' (−c φ' y), for rows [begin, end)

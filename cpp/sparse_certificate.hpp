@@ -47,8 +47,9 @@ constexpr size_t KEPT_SCORED = 1 << 15;  // room for scored rows that is kept fr
 
 class SparseCertificate {
   public:
-    explicit SparseCertificate(const RowStore &store)
+    SparseCertificate(const RowStore &store, const VectorKernels &kernels)
         : store_(store),
+          kernels_(kernels),
           w_(store.n_cols, Pair{0.0f, 0.0f}),
           u_(store.n_cols, 0.0),
           seen_(store.n_cols, 0),
@@ -100,6 +101,7 @@ class SparseCertificate {
         double signed_alpha;
     };
     const RowStore &store_;
+    const VectorKernels &kernels_;
     std::vector<Pair> w_;    // (n_cols,) the weights, zero outside
     std::vector<double> u_;  // (n_cols,)
     std::vector<uint8_t> seen_;
@@ -112,13 +114,15 @@ class SparseCertificate {
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
-        kept_ = dropped_ = 0;
+        double sums[2] = {0, 0};  // dropped, kept; which of the two cannot be predicted
         for (size_t k = 0; k < weights.cols.size(); ++k) {
-            const float w = weights.vals[k];
-            const bool keep = !(std::abs(static_cast<double>(w)) < prune);
-            w_[weights.cols[k]] = {w, keep ? w : 0.0f};
-            (keep ? kept_ : dropped_) += static_cast<double>(w) * w;
+            const float both[2] = {0.0f, weights.vals[k]};
+            const bool keep = !(std::abs(static_cast<double>(both[1])) < prune);
+            w_[weights.cols[k]] = {both[1], both[keep]};
+            sums[keep] += static_cast<double>(both[1]) * both[1];
         }
+        dropped_ = sums[0];
+        kept_ = sums[1];
         norm_ = kept_ + dropped_;
     }
 
@@ -140,21 +144,9 @@ class SparseCertificate {
     }
 
     void score_row(const RowView &row, double y, double factor, double bias) {
-        const double *exact = exact_values(row);
-        double even = 0, odd = 0, kept_even = 0, kept_odd = 0;  // two chains of additions each
-        auto add = [&](uint32_t k, double &all, double &kept) {
-            const Pair w = w_[row.entries[k].col];
-            const double x = value(row, exact, k);
-            all += x * w.all;
-            kept += x * w.kept;
-        };
-        uint32_t k = 0;
-        for (; k + 2 <= row.length; k += 2) {
-            add(k, even, kept_even);
-            add(k + 1, odd, kept_odd);
-        }
-        if (k < row.length) add(k, even, kept_even);
-        scored_.push_back({row, y, store_.weight_of(row.row) * factor, even + odd + bias, kept_even + kept_odd + bias});
+        double scores[2];  // of all and of the kept weights
+        kernels_.pair_dots(row, exact_values(row), &w_[0].all, scores);
+        scored_.push_back({row, y, store_.weight_of(row.row) * factor, scores[0] + bias, scores[1] + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.

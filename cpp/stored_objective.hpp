@@ -39,7 +39,7 @@ class StoredObjective {
     explicit StoredObjective(const FastShared &shared)
         : scratch(shared.store.n_cols, 0.0),
           pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
-          certificate_(shared.store) {}
+          certificate_(shared.store, shared.kernels) {}
 
     // next(PrunedLabel &): false when none is left. done(task, value): NaN where the pass could not prove enough.
     template <class Next, class Done>

@@ -102,6 +102,40 @@ static void row_dots(int64_t n, const int64_t *start, const RowEntry *entries, c
     for (; i < n; ++i) out[i] = rest_of_row(entries + start[i], entries + start[i + 1], v, 0.0f);
 }
 
+typedef double TwoDoubles __attribute__((vector_size(16)));
+
+WIDEMARGIN_INLINE TwoDoubles times_pair(const float *pairs, uint32_t col, double x) {
+    const float *pair = pairs + 2 * static_cast<size_t>(col);
+#ifdef WIDEMARGIN_X86  // GCC converts one by one otherwise
+    const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(pair));
+    return x * reinterpret_cast<TwoDoubles>(_mm_cvtps_pd(reinterpret_cast<__m128>(both)));
+#else
+    return x * TwoDoubles{pair[0], pair[1]};
+#endif
+}
+
+// Two chains of additions.
+template <class Value>
+WIDEMARGIN_INLINE void pair_sums(const RowView &row, Value value, const float *pairs, double *out) {
+    TwoDoubles even{}, odd{};
+    uint32_t k = 0;
+    for (; k + 2 <= row.length; k += 2) {
+        even += times_pair(pairs, row.entries[k].col, value(k));
+        odd += times_pair(pairs, row.entries[k + 1].col, value(k + 1));
+    }
+    if (k < row.length) even += times_pair(pairs, row.entries[k].col, value(k));
+    const TwoDoubles sum = even + odd;
+    out[0] = sum[0], out[1] = sum[1];
+}
+
+static void pair_dots(const RowView &row, const double *exact, const float *pairs, double *out) {
+    if (exact == nullptr) {
+        pair_sums(row, [&](uint32_t k) { return static_cast<double>(row.entries[k].val); }, pairs, out);
+    } else {
+        pair_sums(row, [&](uint32_t k) { return exact[k]; }, pairs, out);
+    }
+}
+
 inline const VectorKernels &kernels() {
 #define WIDEMARGIN_TEXT_OF(name) #name
 #define WIDEMARGIN_TEXT(name) WIDEMARGIN_TEXT_OF(name)
@@ -112,6 +146,7 @@ inline const VectorKernels &kernels() {
                                      step_features,
                                      direction_products,
                                      row_dots,
+                                     pair_dots,
                                      batch_dots,
                                      batch_gradient<SquaredHingeRows>,
                                      batch_features,

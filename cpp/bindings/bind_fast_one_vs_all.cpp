@@ -226,7 +226,7 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     pass.set(0, weights, threshold);
     pass.run();
     const EmittedRows emitted{pass.emitted(0), threshold, shared.covers_pruning};
-    SparseCertificate certificate(test.store);
+    SparseCertificate certificate(test.store, shared.kernels);
     LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
     if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
         const SparseWeights kept = weights.pruned(prune);
