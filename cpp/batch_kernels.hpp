@@ -43,6 +43,9 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane) {
 // z and p say more than the largest move of all rows, which takes in twice as many. In a sampled lane negatives that
 // are not of the sample stay out.
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
+    const RowEntry *entries = args.entries;  // not read again for every row, as stores might have changed them
+    const int64_t *start = args.start;
+    const float *Z = args.Z;
     V reach[PARTS], reach_z[PARTS], reach_p[PARTS];
     for (int part = 0; part < PARTS; ++part) {
         reach[part] = -1.0f - load(args.reach + part * WIDTH);
@@ -51,8 +54,8 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     }
     int64_t to_sample = (args.sample_stride - begin % args.sample_stride) % args.sample_stride;
     for (int64_t i = begin; i < end; ++i, --to_sample) {
-        V line[PARTS] = {};
-        row_line(args.entries + args.start[i], args.entries + args.start[i + 1], args.Z, line);
+        V line[PARTS];
+        row_line(entries + start[i], entries + start[i + 1], Z, line);
         uint32_t bits = 0;
         for (int part = 0; part < PARTS; ++part) {
             const int64_t at = i * LANES + part * WIDTH;
@@ -102,7 +105,7 @@ WIDEMARGIN_INLINE void add_row(const RowEntry *e, const RowEntry *last, const V 
 
 template <class Loss>
 static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
-    const RowEntry *entries = args.entries;  // not read again for every row, as stores might have changed them
+    const RowEntry *entries = args.entries;
     const int64_t *start = args.start;
     float *G = args.G;
     V loss[PARTS] = {}, bias_sum[PARTS] = {}, curvature[PARTS] = {}, largest[PARTS];

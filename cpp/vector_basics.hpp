@@ -57,14 +57,24 @@ WIDEMARGIN_INLINE V blend(M m, V yes, V no) {
 // ±1
 WIDEMARGIN_INLINE V sign_of(M positive) { return blend(positive, splat(1.0f), splat(-1.0f)); }
 
-// line = bias + Σ_k val_k table[col_k], for one row
+// line += x table[col] for one entry
+WIDEMARGIN_INLINE void add_entry(const RowEntry *e, const float *table, V *line) {
+    __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
+    const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
+    const V x = splat(e->val);
+    for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+}
+
+// line = Σ_k val_k table[col_k], for one row; two chains of additions, as one would be waited for.
 WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
-    for (; e != end; ++e) {
-        __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
-        const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
-        const V x = splat(e->val);
-        for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+    V odd[PARTS] = {};
+    for (int part = 0; part < PARTS; ++part) line[part] = V{};
+    for (; end - e >= 2; e += 2) {
+        add_entry(e, table, line);
+        add_entry(e + 1, table, odd);
     }
+    if (e != end) add_entry(e, table, line);
+    for (int part = 0; part < PARTS; ++part) line[part] += odd[part];
 }
 
 }  // namespace WIDEMARGIN_ISA_NAME
