@@ -77,13 +77,13 @@ class LabelScheduler {
           certificate_(shared.store, shared.kernels),
           dense_(shared.store.n_cols, 0.0f) {}
 
-    // Takes labels from `next` (false: none left) until all are finished, or until `stop`.
+    // Takes labels from `next` (false: none left), at most n_lanes at a time, until all are finished, or until `stop`.
     // finish(FinishedLabel) is called once for each.
     template <class Next, class Finish>
-    void run(const std::atomic<bool> &stop, Next next, Finish finish) {
+    void run(const std::atomic<bool> &stop, int n_lanes, Next next, Finish finish) {
         while (!stop) {
             int busy = 0;
-            for (int lane = 0; lane < SCAN_LANES; ++lane) {
+            for (int lane = 0; lane < n_lanes; ++lane) {
                 if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
                 busy += slots_[lane].stage != Stage::FREE;
             }

@@ -50,27 +50,35 @@ inline double row_allowance(const RowStore &store, double scale, int64_t i) {
     return NORM_SLACK * (0.5 * scale * store.l1_norm[i] + weights + 0.25 * m) + COMPARISON_ALLOWANCE;
 }
 
-inline PackedRows pack_rows(const RowStore &store) {
+// Row i in pairs, and its allowance.
+inline void pack_row(const RowStore &store, int64_t i, PackedRows &packed) {
+    const int64_t first = store.start[i], last = store.start[i + 1];
+    PackedPair *out = packed.pairs.get() + packed.start[i];
+    auto value = [&](int64_t k) { return packed_value(packed.scale * store.value(k)); };
+    int64_t k = first;
+    for (; k + 2 <= last; k += 2) {
+        *out++ = {{store.entries[k].col, store.entries[k + 1].col}, {value(k), value(k + 1)}};
+    }
+    if (k < last) *out = {{store.entries[k].col, 0}, {value(k), 0}};
+    const double allowance = row_allowance(store, packed.scale, i);
+    packed.unbounded[i] = !(allowance <= ALLOWANCE_LIMIT);
+    packed.allowance[i] = packed.unbounded[i] ? 0 : static_cast<int32_t>(std::ceil(allowance));
+}
+
+// The result does not depend on the threads.
+inline PackedRows pack_rows(const RowStore &store, int n_threads = 1) {
     PackedRows packed;
-    double largest = 0, largest_sum = 0;
-    for (int64_t k = 0; k < store.nnz(); ++k) largest = std::max(largest, std::abs(store.value(k)));
-    for (float sum : store.l1_norm) largest_sum = std::max(largest_sum, static_cast<double>(sum));
-    if (largest > 0) packed.scale = std::min(LARGEST_PACKED / largest, ALLOWANCE_LIMIT / largest_sum);
-    packed.start.push_back(0);
-    for (int64_t i = 0; i < store.n_rows; ++i) packed.start.push_back(packed.start[i] + (store.length(i) + 1) / 2);
+    float largest_sum = 0;
+    for (float sum : store.l1_norm) largest_sum = std::max(largest_sum, sum);
+    if (largest_sum > 0) packed.scale = std::min(LARGEST_PACKED / store.max_value, ALLOWANCE_LIMIT / largest_sum);
+    packed.start.resize(store.n_rows + 1);
+    for (int64_t i = 0; i < store.n_rows; ++i) packed.start[i + 1] = packed.start[i] + (store.length(i) + 1) / 2;
     packed.pairs = aligned_array<PackedPair>(packed.start[store.n_rows] + PREFETCH_PAIRS);
     packed.allowance.resize(store.n_rows);
     packed.unbounded.resize(store.n_rows);
-    for (int64_t i = 0; i < store.n_rows; ++i) {
-        for (int64_t k = 0; k < store.length(i); ++k) {
-            PackedPair &pair = packed.pairs[packed.start[i] + k / 2];
-            pair.col[k % 2] = store.entries[store.start[i] + k].col;
-            pair.val[k % 2] = packed_value(packed.scale * store.value(store.start[i] + k));
-        }
-        const double allowance = row_allowance(store, packed.scale, i);
-        packed.unbounded[i] = !(allowance <= ALLOWANCE_LIMIT);
-        packed.allowance[i] = packed.unbounded[i] ? 0 : static_cast<int32_t>(std::ceil(allowance));
-    }
+    row_store_detail::for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) pack_row(store, i, packed);
+    });
     return packed;
 }
 

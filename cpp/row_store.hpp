@@ -60,6 +60,7 @@ struct RowStore {
     std::vector<float> cost;         // (n_rows,) the same in float32
     std::vector<float> l1_norm;      // (n_rows,) Σ_k |x_ik|, rounded up
     double max_norm = 0;             // largest ‖x_i‖
+    double max_value = 0;            // largest |x_ik|
     int64_t max_length = 0;          // entries of the longest row
     bool uniform = true;             // all weights are the same: no need to look them up
     int64_t nnz() const { return start[n_rows]; }
@@ -143,12 +144,13 @@ void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t>
 }
 
 // Norms of row i, and what they mean for the error of its scores.
-inline void measure_row(int64_t i, RowStore &store, double &max_norm) {
+inline void measure_row(int64_t i, RowStore &store, double &max_norm, double &max_value) {
     double sum = 0, squares = 0;
     for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
         const double x = std::abs(store.value(k));
         sum += x;
         squares += x * x;
+        max_value = std::max(max_value, x);
     }
     store.l1_norm[i] = static_cast<float>(sum * NORM_SLACK);
     max_norm = std::max(max_norm, std::sqrt(squares) * NORM_SLACK);
@@ -216,21 +218,22 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_
     });
 }
 
-// Sets: weight, cost, uniform, l1_norm, max_norm, max_length.
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_value, max_length.
 inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
     store.l1_norm.resize(store.n_rows);
     std::mutex lock;
     for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
-        double max_norm = 0;
+        double max_norm = 0, max_value = 0;
         for (int64_t i = first; i < last; ++i) {
             store.weight[i] = row_weight[store.row_id[i]];
             store.cost[i] = static_cast<float>(store.weight[i]);
-            measure_row(i, store, max_norm);
+            measure_row(i, store, max_norm, max_value);
         }
         const std::lock_guard<std::mutex> guard(lock);
         store.max_norm = std::max(store.max_norm, max_norm);
+        store.max_value = std::max(store.max_value, max_value);
     });
     for (int64_t i = 0; i < store.n_rows; ++i) {
         store.max_length = std::max(store.max_length, store.length(i));
