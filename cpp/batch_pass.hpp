@@ -23,8 +23,8 @@ namespace widemargin {
 
 constexpr int64_t SCAN_ROWS = 512;        // rows between two looks at the room left for emitted rows
 constexpr size_t COLUMNS_AHEAD = 16;      // how far ahead lines of the table are asked for
-constexpr int64_t COPY_LIMIT = 48 << 10;  // entries; twice what a label of yso-finna-en has, and 12 MB for all lanes
-constexpr size_t KEPT_ROWS = 8 << 10;     // room that a lane keeps from one pass to the next
+constexpr int64_t COPY_LIMIT = 24 << 10;  // entries; what most labels of yso-finna-en have, and 6 MB for all lanes
+constexpr size_t KEPT_ROWS = 6 << 10;     // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
@@ -46,7 +46,7 @@ class BatchPass {
         float largest = 0;
         for (float w : weights.vals) largest = std::max(largest, std::abs(w));
         const double size = store_.score_size(std::sqrt(weights.squared_norm()), weights.bias);
-        const double scale = weight_scale(packed_, size, largest), units = scale * packed_.scale;
+        const double scale = weight_scale(packed_, size, largest), units = scale * static_cast<double>(packed_.scale);
         if (units == 0) return;  // not finite: nothing is emitted, and nothing can be proved
         written_[lane] = weights.cols;
         for (size_t k = 0; k < weights.cols.size(); ++k) {
@@ -73,8 +73,7 @@ class BatchPass {
     }
 
     void run() {
-        args_.pairs = packed_.pairs.get();
-        args_.pair_start = packed_.start.data();
+        args_.scale = packed_.scale;
         args_.allowance = packed_.allowance.data();
         args_.entries = store_.entries.get();
         args_.start = store_.start.data();

@@ -60,7 +60,7 @@ class FastOneVsAll {
           options_(options),
           store_(make_store()),
           setup_(store_, options_),
-          shared_(make_shared(store_, choose_kernels(), options.prune, options.n_threads)) {}
+          shared_(make_shared(store_, choose_kernels(), options.prune)) {}
 
     FastOneVsAll(const FastOneVsAll &) = delete;
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;

@@ -79,8 +79,8 @@ inline void set_slack(FastShared &shared) {
     }
 }
 
-inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune, int n_threads = 1) {
-    FastShared shared{store, pack_rows(store, n_threads), kernels, {}, false, {0}, {}, {}, prune, {}};
+inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
+    FastShared shared{store, pack_rows(store), kernels, {}, false, {0}, {}, {}, prune, {}};
     set_slack(shared);
     const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
     for (int64_t k = 0; k < size; ++k) {

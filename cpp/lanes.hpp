@@ -42,13 +42,12 @@ constexpr int64_t COPY_STEP = 4;  // entries copied at once
 // One batch pass: scores of all rows for 32 labels, of which the rows above a lane's threshold are kept. Sums and
 // limits are in the lane's units of 1 / (t s), see packed_rows.hpp.
 struct ScanArgs {
-    const PackedPair *pairs;
-    const int64_t *pair_start;
-    const int32_t *allowance;  // (n_rows,)
-    const RowEntry *entries;   // to be copied
+    const RowEntry *entries;
     const int64_t *start;
-    const float *slack;    // (n_rows,) added to a score before the comparison
-    const int16_t *table;  // (n_cols × SCAN_LANES) weights
+    float scale;               // of the values of rows
+    const int32_t *allowance;  // (n_rows,)
+    const float *slack;        // (n_rows,) added to a score before the comparison
+    const int16_t *table;      // (n_cols × SCAN_LANES) weights
     float bias[SCAN_LANES];
     float unit[SCAN_LANES];
     float limit[SCAN_LANES];        // threshold − bias; +inf: lane unused

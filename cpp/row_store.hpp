@@ -51,7 +51,7 @@ struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
-    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
+    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES + 1,), the tail is padding for prefetches
     std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
     std::vector<uint32_t> row_id;    // position -> row of X
     std::vector<uint32_t> position;  // row of X -> position
@@ -173,7 +173,7 @@ bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int 
     for (int64_t i = 0; i < X.n_rows; ++i) {
         store.start[i + 1] = store.start[i] + X.indptr[store.row_id[i] + 1] - X.indptr[store.row_id[i]];
     }
-    store.entries = aligned_array<RowEntry>(store.nnz() + PREFETCH_ENTRIES);
+    store.entries = aligned_array<RowEntry>(store.nnz() + PREFETCH_ENTRIES + 1);
     std::atomic<bool> rounded{false};
     for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
         std::vector<std::pair<uint32_t, double>> row;

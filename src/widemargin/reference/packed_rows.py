@@ -1,7 +1,7 @@
 """The batch pass in integers of 16 bits, as plain NumPy: which rows it emits, and a bound that proves it loses none.
 
     X = round(t x),  W = round(s w):   w·x ≈ Σ X W / (t s),   off by at most
-    allowance / (t s),  allowance = ½ t ‖x‖₁ + ½ s √m ‖w‖ + m/4 for a row of m entries
+    allowance / (t s),  allowance = ROUNDING (t ‖x‖₁ + s √m ‖w‖ + m) for a row of m entries
 
 t s (max‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT bounds s ‖w‖ by SUM_LIMIT / (t max‖x‖), which makes the allowance one of the
 row alone; some room is added for comparisons in float32. A row is emitted when its score, with allowance and slack,
@@ -28,6 +28,7 @@ SUM_LIMIT = 1.9e9
 ALLOWANCE_LIMIT = 1e8
 COMPARISON_ALLOWANCE = 2048
 NORM_SLACK = 1 + 1e-6  # covers the rounding of the norms
+ROUNDING = 0.51  # half, and a little for products in float32
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,12 @@ def pack_rows(X: Any) -> PackedRows:
     max_norm = NORM_SLACK * float(np.sqrt((dense**2).sum(axis=1)).max(initial=0.0))
     if max_norm == 0:
         return PackedRows(np.zeros(dense.shape, np.int64), 1.0, np.full(len(dense), COMPARISON_ALLOWANCE), 0.0)
-    scale = min(LARGEST_PACKED / float(np.abs(dense).max()), ALLOWANCE_LIMIT / float(l1.max()))
-    bound = 0.5 * scale * l1 + 0.5 * SUM_LIMIT / (scale * max_norm) * np.sqrt(length) + 0.25 * length
+    largest = min(LARGEST_PACKED / float(np.abs(dense).max()), ALLOWANCE_LIMIT / float(l1.max())) / NORM_SLACK
+    scale = np.float32(largest)
+    bound = ROUNDING * (float(scale) * l1 + SUM_LIMIT / (float(scale) * max_norm) * np.sqrt(length) + length)
     allowance = np.ceil(NORM_SLACK * bound + COMPARISON_ALLOWANCE).astype(np.int64)
-    return PackedRows(_rounded(scale * dense), scale, allowance, max_norm)
+    values = np.rint(dense.astype(np.float32) * scale).astype(np.int64)
+    return PackedRows(values, float(scale), allowance, max_norm)
 
 
 def pack_weights(rows: PackedRows, coef: Floats, intercept: float) -> PackedWeights:
