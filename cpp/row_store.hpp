@@ -61,7 +61,6 @@ struct RowStore {
     std::vector<float> l1_norm;      // (n_rows,) Σ_k |x_ik|, rounded up
     double max_norm = 0;             // largest ‖x_i‖
     double max_value = 0;            // largest |x_ik|
-    int64_t max_length = 0;          // entries of the longest row
     bool uniform = true;             // all weights are the same: no need to look them up
     int64_t nnz() const { return start[n_rows]; }
     int64_t length(int64_t i) const { return start[i + 1] - start[i]; }
@@ -218,7 +217,7 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_
     });
 }
 
-// Sets: weight, cost, uniform, l1_norm, max_norm, max_value, max_length.
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_value.
 inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
@@ -236,7 +235,6 @@ inline void measure_rows(const double *row_weight, int n_threads, RowStore &stor
         store.max_value = std::max(store.max_value, max_value);
     });
     for (int64_t i = 0; i < store.n_rows; ++i) {
-        store.max_length = std::max(store.max_length, store.length(i));
         store.uniform = store.uniform && row_weight[i] == row_weight[0];
     }
 }
