@@ -43,6 +43,9 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane) {
 // z and p say more than the largest move of all rows, which takes in twice as many. In a sampled lane negatives that
 // are not of the sample stay out.
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
+    const RowEntry *entries = args.entries;  // not read again for every row, as stores might have changed them
+    const int64_t *start = args.start;
+    const float *Z = args.Z;
     V reach[PARTS], reach_z[PARTS], reach_p[PARTS];
     for (int part = 0; part < PARTS; ++part) {
         reach[part] = -1.0f - load(args.reach + part * WIDTH);
@@ -51,8 +54,8 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     }
     int64_t to_sample = (args.sample_stride - begin % args.sample_stride) % args.sample_stride;
     for (int64_t i = begin; i < end; ++i, --to_sample) {
-        V line[PARTS] = {};
-        row_line(args.entries + args.start[i], args.entries + args.start[i + 1], args.Z, line);
+        V line[PARTS];
+        row_line(entries + start[i], entries + start[i + 1], Z, line);
         uint32_t bits = 0;
         for (int part = 0; part < PARTS; ++part) {
             const int64_t at = i * LANES + part * WIDTH;
@@ -91,11 +94,10 @@ WIDEMARGIN_INLINE V cost_line(const BatchArgs &args, int64_t i, int part, M posi
 }
 
 // G += a x for one row
-WIDEMARGIN_INLINE void add_row(const BatchArgs &args, int64_t i, const V *a) {
-    const RowEntry *last = args.entries + args.start[i + 1];
-    for (const RowEntry *e = args.entries + args.start[i]; e != last; ++e) {
-        __builtin_prefetch(args.G + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES, 1);
-        float *g = args.G + static_cast<size_t>(e->col) * LANES;
+WIDEMARGIN_INLINE void add_row(const RowEntry *e, const RowEntry *last, const V *a, float *G) {
+    for (; e != last; ++e) {
+        __builtin_prefetch(G + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES, 1);
+        float *g = G + static_cast<size_t>(e->col) * LANES;
         const V x = splat(e->val);
         for (int part = 0; part < PARTS; ++part) store(g + part * WIDTH, load(g + part * WIDTH) + x * a[part]);
     }
@@ -103,6 +105,9 @@ WIDEMARGIN_INLINE void add_row(const BatchArgs &args, int64_t i, const V *a) {
 
 template <class Loss>
 static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
+    const RowEntry *entries = args.entries;
+    const int64_t *start = args.start;
+    float *G = args.G;
     V loss[PARTS] = {}, bias_sum[PARTS] = {}, curvature[PARTS] = {}, largest[PARTS];
     for (int part = 0; part < PARTS; ++part) largest[part] = load(args.largest_move + part * WIDTH);
     for (int64_t i = begin; i < end; ++i) {
@@ -119,7 +124,7 @@ static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
             loss[part] += row.value, bias_sum[part] += a[part], curvature[part] += row.curvature;
             largest[part] = blend(move > largest[part], move, largest[part]);
         }
-        if (bits != 0) add_row(args, i, a);
+        if (bits != 0) add_row(entries + start[i], entries + start[i + 1], a, G);
     }
     for (int lane = 0; lane < LANES; ++lane) {
         args.loss[lane] += loss[lane / WIDTH][lane % WIDTH];

@@ -17,7 +17,7 @@
 // pass, −60 % a search. Lost: loose batches finished on working sets (+30 % time); the gradient by columns (no row is
 // skipped: as slow); sums in half lines where only half the lanes are active, z in bfloat16 (both no gain, at the same
 // iterations: the passes wait for rows from the cache, and for the copies of near rows); the best scale of the dual
-// point (the search already has g·w = 0: gain below 1e-6).
+// point (gain below 1e-6). Not built: one more old step as a direction (7 % fewer iterations on 13 labels).
 #pragma once
 
 #include <algorithm>
@@ -45,6 +45,7 @@ constexpr float SECOND_REACH = 0.3f, LATER_REACH = 0.03f;
 constexpr int SAMPLED_SEARCHES = 2;  // the first two need no accuracy: all positives and a sample of the negatives
 constexpr int64_t SAMPLE_OF_ROWS = 4096;
 constexpr double DIAGONAL_SHARE = 0.15;  // of the Hessian's estimated diagonal in z; none and all take more iterations
+constexpr double NEGLIGIBLE_SHARE = 0.04;  // of the gradient's root mean square, for a weight
 constexpr double NEVER = 1e300;
 
 template <class Loss = SquaredHinge>
@@ -375,12 +376,14 @@ class BatchSubspace {
         out.weights.cols.resize(store_.n_used);
         out.weights.vals.resize(store_.n_used);
         const float back = static_cast<float>(state.step_back());
+        // Weights of columns that no active row has any more: ‖g‖ changes by 4 % at most, even if all were left out.
+        const double least = NEGLIGIBLE_SHARE * std::sqrt(state.gg / std::max<double>(1, store_.n_used));
         size_t count = 0;
         for (int64_t k = 0; k < store_.n_used; ++k) {
             const float w = W_[k * LANES + lane] - back * P_[k * LANES + lane];
             out.weights.cols[count] = static_cast<uint32_t>(k);
             out.weights.vals[count] = w;
-            count += w != 0;
+            count += std::abs(w) > least;
         }
         out.weights.cols.resize(count);
         out.weights.vals.resize(count);

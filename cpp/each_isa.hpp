@@ -22,11 +22,11 @@
 #undef WIDEMARGIN_ISA_WIDTH
 #ifdef __clang__
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512dq,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))), apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,fma")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma")
 #endif
 #define WIDEMARGIN_ISA_NAME avx512
 #define WIDEMARGIN_ISA_WIDTH 16

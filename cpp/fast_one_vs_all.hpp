@@ -35,13 +35,15 @@ constexpr double FREQUENT_SHARE =
 // 20 % less time than 0.04 at C = 1 and 8, and as much at C = 1/8.
 constexpr double CARRIED_FREQUENT_SHARE = 0.08;
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
+constexpr int64_t FULL_BATCHES = 4;     // what a worker must be able to fill its lanes with
 constexpr int64_t SORTED_LABELS = 512;  // frequent labels are sorted within so many, so that the first end first
 constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
 
 // Labels still to be solved, shared by the threads.
 struct LabelQueue {
     std::vector<int64_t> labels;
-    bool whole = false;  // see Candidate
+    bool whole = false;      // see Candidate
+    int lanes = SCAN_LANES;  // that a thread may fill, so that a few labels are shared out evenly
     std::atomic<int64_t> taken{0};
     int64_t left() const { return static_cast<int64_t>(labels.size()) - taken; }
     bool empty() const { return left() <= 0; }
@@ -176,14 +178,19 @@ class FastOneVsAll {
         }
         sort_by_frequency(frequent.labels);
         frequent.whole = whole_;
+        const int64_t n_frequent = static_cast<int64_t>(frequent.labels.size());
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
+        for (LabelQueue *queue : {&frequent, &rest}) {
+            const int64_t share = (queue->left() + n_threads - 1) / n_threads;
+            queue->lanes = static_cast<int>(std::min<int64_t>(SCAN_LANES, std::max(share, FEWEST_IN_BATCH)));
+        }
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
-            // The lanes of every batch run empty at its end, so every other worker begins with the other labels, and
-            // starts a batch only if there is enough left to fill it; worker 0 leaves nothing.
-            if (number % 2 == 1) run_singles(rest, worker);
-            if (!frequent.whole && frequent.left() >= (number % 2 == 1 ? LANES : 1)) run_batches(frequent, worker);
+            // The lanes of every batch run empty at its end, so no more workers run batches than can fill theirs
+            // several times. The other labels come last: they are the smaller pieces.
+            const bool batches = number == 0 || n_frequent >= (number + 1) * FULL_BATCHES * LANES;
+            if (!frequent.whole && batches) run_batches(frequent, worker);
             if (frequent.whole) run_singles(frequent, worker);
             run_singles(rest, worker);
             const std::lock_guard<std::mutex> guard(lock_);
@@ -202,7 +209,7 @@ class FastOneVsAll {
     void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         worker.scheduler.run(
-            stop_, [&](Candidate &c) { return next(queue, worker, c); },
+            stop_, queue.lanes, [&](Candidate &c) { return next(queue, worker, c); },
             [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
@@ -217,7 +224,7 @@ class FastOneVsAll {
             return true;
         };
         auto check = [&] {
-            worker.scheduler.run(stop_, take_waiting,
+            worker.scheduler.run(stop_, SCAN_LANES, take_waiting,
                                  [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
         };
         BatchSubspace batch(store_, shared_.kernels);
@@ -229,7 +236,7 @@ class FastOneVsAll {
                 } else {
                     waiting.push_back(std::move(c));
                 }
-                if (waiting.size() >= LANES) check();
+                if (waiting.size() >= SCAN_LANES) check();
             });
         check();
     }

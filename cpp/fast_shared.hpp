@@ -15,7 +15,6 @@ namespace widemargin {
 constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
 constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
 constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, as lanes without slack multiply it by 0
-constexpr double USUAL_SIZE = 64;         // of scores, for the rounding bound; larger ones are allowed for later
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double LARGEST_START_BIAS = -1.03;
 
@@ -55,8 +54,9 @@ class BiasPrior {
 // Everything that is the same for all labels and threads.
 struct FastShared {
     const RowStore &store;
+    PackedRows packed;
     const VectorKernels &kernels;
-    std::vector<float> slack;  // (n_rows,) added to scores for rounding and, if covers_pruning, for pruning
+    std::vector<float> slack;  // (n_rows,) added to scores for pruning if covers_pruning, else 0
     bool covers_pruning;
     std::vector<int64_t> sample_start;  // evenly spaced rows, copied next to each other
     std::vector<RowEntry> sample_entries;
@@ -65,7 +65,7 @@ struct FastShared {
     BiasPrior prior;
 };
 
-// Allowances of a pass: for rounding, and for pruning as long as few rows need more than SLACK_CAP.
+// Allowances of a pass for pruning, as long as few rows need more than SLACK_CAP.
 inline void set_slack(FastShared &shared) {
     const RowStore &store = shared.store;
     int64_t outliers = 0;
@@ -74,13 +74,13 @@ inline void set_slack(FastShared &shared) {
     shared.slack.resize(store.n_rows);
     for (int64_t i = 0; i < store.n_rows; ++i) {
         const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
-        const double slack = NORM_SLACK * (pruning + store.rounding_bound(i, USUAL_SIZE));
-        shared.slack[i] = pruning > SLACK_CAP ? ALWAYS_EMITTED : static_cast<float>(slack);
+        const bool always = pruning > SLACK_CAP || shared.packed.unbounded[i];
+        shared.slack[i] = always ? ALWAYS_EMITTED : static_cast<float>(NORM_SLACK * pruning);
     }
 }
 
 inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
-    FastShared shared{store, kernels, {}, false, {0}, {}, {}, prune, {}};
+    FastShared shared{store, pack_rows(store), kernels, {}, false, {0}, {}, {}, prune, {}};
     set_slack(shared);
     const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
     for (int64_t k = 0; k < size; ++k) {

@@ -72,18 +72,18 @@ class LabelScheduler {
     explicit LabelScheduler(const FastShared &shared)
         : shared_(shared),
           store_(shared.store),
-          pass_(shared.store, shared.kernels, shared.slack.data()),
+          pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
           local_(shared.store, shared.kernels),
-          certificate_(shared.store),
+          certificate_(shared.store, shared.kernels),
           dense_(shared.store.n_cols, 0.0f) {}
 
-    // Takes labels from `next` (false: none left) until all are finished, or until `stop`.
+    // Takes labels from `next` (false: none left), at most n_lanes at a time, until all are finished, or until `stop`.
     // finish(FinishedLabel) is called once for each.
     template <class Next, class Finish>
-    void run(const std::atomic<bool> &stop, Next next, Finish finish) {
+    void run(const std::atomic<bool> &stop, int n_lanes, Next next, Finish finish) {
         while (!stop) {
             int busy = 0;
-            for (int lane = 0; lane < LANES; ++lane) {
+            for (int lane = 0; lane < n_lanes; ++lane) {
                 if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
                 busy += slots_[lane].stage != Stage::FREE;
             }
@@ -91,7 +91,7 @@ class LabelScheduler {
             pass_.run();
             ++counts.passes;
             counts.lanes += busy;
-            for (int lane = 0; lane < LANES && !stop; ++lane) {
+            for (int lane = 0; lane < SCAN_LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
                 counts.emitted += pass_.emitted(lane).n;
@@ -124,7 +124,7 @@ class LabelScheduler {
     std::vector<float> dense_, sample_scores_;
     std::vector<RowView> chosen_, merged_;
     std::vector<float> scores_;
-    Slot slots_[LANES];
+    Slot slots_[SCAN_LANES];
 
     template <class Next>
     void start_next(int lane, Next &next) {
@@ -175,7 +175,7 @@ class LabelScheduler {
                 x = 0;
             }
         }
-        pass_.set(lane, sum.cols, sum.vals.data(), 0.0f, threshold, false);
+        pass_.set(lane, sum, threshold, false);
         slot.stage = Stage::SEED;
     }
 
@@ -258,9 +258,8 @@ class LabelScheduler {
     void await(int lane, Slot &slot) {
         const double bias = slot.result.weights.bias;
         const bool may_accept = slot.round > 0;
-        slot.threshold = static_cast<float>(-1 - (may_accept ? CHECK_BAND : growth_band(bias)));
-        pass_.set(lane, slot.result.weights.cols, slot.result.weights.vals.data(), static_cast<float>(bias),
-                  static_cast<float>(slot.threshold), may_accept);
+        slot.threshold = -1 - (may_accept ? CHECK_BAND : growth_band(bias));
+        pass_.set(lane, slot.result.weights, slot.threshold, may_accept);
     }
 
     // Positives, the best rows of the pass, and some evenly spaced ones.  Sets: chosen_.
@@ -314,7 +313,7 @@ class LabelScheduler {
         const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
         if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
         ++counts.certified;
-        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, USUAL_SIZE, shared_.covers_pruning};
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, shared_.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
         if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
@@ -343,15 +342,13 @@ class LabelScheduler {
 
     void await_pruned(int lane, Slot &slot) {
         const SparseWeights kept = slot.result.weights.pruned(shared_.prune);
-        const double size = store_.score_size(std::sqrt(kept.squared_norm()), kept.bias);
-        slot.threshold =
-            static_cast<float>(-1 - 2 * FLOAT_UNIT - 2 * store_.rounding_bound(std::max(0.0, size - USUAL_SIZE)));
+        slot.threshold = -1;
         slot.stage = Stage::PRUNED;
-        pass_.set(lane, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), static_cast<float>(slot.threshold));
+        pass_.set(lane, kept, slot.threshold);
     }
 
     bool finish_pruned(int lane, Slot &slot) {
-        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, USUAL_SIZE, false};
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, false};
         LabelBounds &bounds = slot.result.bounds;
         bounds.pruned_valid =
             certificate_.objective(slot.label, emitted, slot.result.weights.pruned(shared_.prune), bounds.primal);

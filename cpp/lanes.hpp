@@ -6,11 +6,13 @@
 #include <cstdint>
 
 #include "aligned_array.hpp"
+#include "packed_rows.hpp"
 #include "row_store.hpp"
 
 namespace widemargin {
 
 constexpr int LANES = 16;                  // 64 bytes; 8 and 32 lanes were slower in the prototype
+constexpr int SCAN_LANES = 32;             // labels in a batch pass, 16 bits each
 constexpr int N_DIRECTIONS = 4;            // of the subspace search: z, p, w, bias
 constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
 
@@ -19,7 +21,7 @@ constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the He
 struct EmittedRow {
     uint32_t row;
     float score;
-    float slack;  // what was added to the score
+    float slack;  // what was added to the score, for rounding as well
     uint32_t begin;
 };
 
@@ -37,19 +39,24 @@ struct Emission {
 
 constexpr int64_t COPY_STEP = 4;  // entries copied at once
 
-// One batch pass: scores of all rows for 16 labels, of which the rows above a lane's threshold are kept.
+// One batch pass: scores of all rows for 32 labels, of which the rows above a lane's threshold are kept. Sums and
+// limits are in the lane's units of 1 / (t s), see packed_rows.hpp.
 struct ScanArgs {
     const RowEntry *entries;
     const int64_t *start;
-    const float *slack;  // (n_rows,) added to a score before the comparison
-    const float *table;  // (n_cols × LANES) weights
-    float bias[LANES];
-    float threshold[LANES];   // +inf: lane unused
-    float allowance[LANES];   // 1: with slack, 0: without
-    EmittedRow *out[LANES];   // where the next row of a lane goes
-    RowEntry *copies[LANES];  // the lane's copy, with COPY_STEP entries more than room
-    uint32_t copied[LANES];   // entries in it
-    uint32_t room[LANES];     // entries that may be in it
+    float scale;               // of the values of rows
+    const int32_t *allowance;  // (n_rows,)
+    const float *slack;        // (n_rows,) added to a score before the comparison
+    const int16_t *table;      // (n_cols × SCAN_LANES) weights
+    float bias[SCAN_LANES];
+    float unit[SCAN_LANES];
+    float limit[SCAN_LANES];        // threshold − bias; +inf: lane unused
+    float with_slack[SCAN_LANES];   // 1 or 0
+    float slack_share[SCAN_LANES];  // the same in units
+    EmittedRow *out[SCAN_LANES];    // where the next row of a lane goes
+    RowEntry *copies[SCAN_LANES];   // the lane's copy, with COPY_STEP entries more than room
+    uint32_t copied[SCAN_LANES];    // entries in it
+    uint32_t room[SCAN_LANES];      // entries that may be in it
 };
 
 // Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i stands
@@ -123,6 +130,9 @@ struct VectorKernels {
     void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
     // out_i = x_i · v for the rows of a local CSR
     void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
+    // out = x · v for two vectors at once, v₀ and v₁ of a column side by side, in double; exact: the values of x or
+    // null
+    void (*pair_dots)(const RowView &row, const double *exact, const float *pairs, double *out);
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
     void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in S and SP, then G += X' (−c φ' y), for rows [begin, end)

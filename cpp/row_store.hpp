@@ -28,8 +28,7 @@ struct RowEntry {
 
 constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass asks for lines; 24 to 200 differ by noise
 
-constexpr double FLOAT_UNIT = 5.9604644775390625e-8;  // 2⁻²⁴, half a unit in the last place of 1
-constexpr double NORM_SLACK = 1 + 1e-6;               // covers the rounding of the norms themselves
+constexpr double NORM_SLACK = 1 + 1e-6;  // covers the rounding of the norms themselves
 
 constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
 constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
@@ -52,7 +51,7 @@ struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
-    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES,), the tail is padding for prefetches
+    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES + 1,), the tail is padding for prefetches
     std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
     std::vector<uint32_t> row_id;    // position -> row of X
     std::vector<uint32_t> position;  // row of X -> position
@@ -61,22 +60,14 @@ struct RowStore {
     std::vector<float> cost;         // (n_rows,) the same in float32
     std::vector<float> l1_norm;      // (n_rows,) Σ_k |x_ik|, rounded up
     double max_norm = 0;             // largest ‖x_i‖
-    int64_t max_length = 0;          // entries of the longest row
+    double max_value = 0;            // largest |x_ik|
     bool uniform = true;             // all weights are the same: no need to look them up
     int64_t nnz() const { return start[n_rows]; }
     int64_t length(int64_t i) const { return start[i + 1] - start[i]; }
     RowView view(uint32_t i) const { return {i, static_cast<uint32_t>(length(i)), entries.get() + start[i]}; }
     double weight_of(int64_t i) const { return weight[uniform ? 0 : i]; }
     float cost_of(int64_t i) const { return cost[uniform ? 0 : i]; }
-    // Bound on |float32 score − exact score| of row i when ‖x‖ ‖w‖ + |b| + 1 ≤ size for all rows: a sum of k products
-    // has an error of at most k units of rounding (Higham, Accuracy and Stability, 3.1), rounding the data to float32
-    // adds one more, comparing with a threshold another.
-    double rounding_bound(int64_t i, double size) const {
-        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(length(i) + 4) * size;
-    }
-    double rounding_bound(double size) const {
-        return NORM_SLACK * FLOAT_UNIT * static_cast<double>(max_length + 4) * size;
-    }
+    // Bound on ‖x‖ ‖w‖ + |b| + 1 for all rows.
     double score_size(double weight_norm, double bias) const { return max_norm * weight_norm + std::abs(bias) + 1; }
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };
@@ -152,12 +143,13 @@ void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t>
 }
 
 // Norms of row i, and what they mean for the error of its scores.
-inline void measure_row(int64_t i, RowStore &store, double &max_norm) {
+inline void measure_row(int64_t i, RowStore &store, double &max_norm, double &max_value) {
     double sum = 0, squares = 0;
     for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
         const double x = std::abs(store.value(k));
         sum += x;
         squares += x * x;
+        max_value = std::max(max_value, x);
     }
     store.l1_norm[i] = static_cast<float>(sum * NORM_SLACK);
     max_norm = std::max(max_norm, std::sqrt(squares) * NORM_SLACK);
@@ -180,7 +172,7 @@ bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int 
     for (int64_t i = 0; i < X.n_rows; ++i) {
         store.start[i + 1] = store.start[i] + X.indptr[store.row_id[i] + 1] - X.indptr[store.row_id[i]];
     }
-    store.entries = aligned_array<RowEntry>(store.nnz() + PREFETCH_ENTRIES);
+    store.entries = aligned_array<RowEntry>(store.nnz() + PREFETCH_ENTRIES + 1);
     std::atomic<bool> rounded{false};
     for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
         std::vector<std::pair<uint32_t, double>> row;
@@ -225,24 +217,24 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_
     });
 }
 
-// Sets: weight, cost, uniform, l1_norm, max_norm, max_length.
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_value.
 inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
     store.l1_norm.resize(store.n_rows);
     std::mutex lock;
     for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
-        double max_norm = 0;
+        double max_norm = 0, max_value = 0;
         for (int64_t i = first; i < last; ++i) {
             store.weight[i] = row_weight[store.row_id[i]];
             store.cost[i] = static_cast<float>(store.weight[i]);
-            measure_row(i, store, max_norm);
+            measure_row(i, store, max_norm, max_value);
         }
         const std::lock_guard<std::mutex> guard(lock);
         store.max_norm = std::max(store.max_norm, max_norm);
+        store.max_value = std::max(store.max_value, max_value);
     });
     for (int64_t i = 0; i < store.n_rows; ++i) {
-        store.max_length = std::max(store.max_length, store.length(i));
         store.uniform = store.uniform && row_weight[i] == row_weight[0];
     }
 }

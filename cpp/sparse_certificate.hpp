@@ -4,8 +4,8 @@
 //
 // A free intercept is first moved to its exact optimum for w, and the α of the heavier side are shrunk until
 // Σ y_i α_i = 0 in spite of rounding (one_vs_all.hpp does the same over dense arrays). A row that was not emitted has
-// a float32 score below the threshold; with the rounding bound of RowStore that proves it inactive, so it needs no
-// float64 score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
+// a score below the threshold in spite of its allowance for rounding; that proves it inactive, so it needs no float64
+// score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
 // score by at most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: reference/fast_one_vs_all.py.
 #pragma once
 
@@ -31,13 +31,11 @@ struct LabelBounds {
     }
 };
 
-// What the rows that are not in `found` have in common: score + slack_i ≤ threshold in float32 for all of them, where
-// slack_i is at least the rounding bound for scores of `size`, and for scores of pruned weights also at least
-// prune ‖x_i‖₁ if `covers_pruning`.
+// What the rows that are not in `found` have in common: score ≤ threshold for all of them, and for scores of pruned
+// weights as well if `covers_pruning`. Rows that are found have such scores + slack at least.
 struct EmittedRows {
     Emission found;
     double threshold;
-    double size;
     bool covers_pruning;
 };
 
@@ -49,8 +47,9 @@ constexpr size_t KEPT_SCORED = 1 << 15;  // room for scored rows that is kept fr
 
 class SparseCertificate {
   public:
-    explicit SparseCertificate(const RowStore &store)
+    SparseCertificate(const RowStore &store, const VectorKernels &kernels)
         : store_(store),
+          kernels_(kernels),
           w_(store.n_cols, Pair{0.0f, 0.0f}),
           u_(store.n_cols, 0.0),
           seen_(store.n_cols, 0),
@@ -60,8 +59,7 @@ class SparseCertificate {
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
         LabelBounds bounds;
         scatter(weights, prune);
-        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
-        const double room = -1 - emitted.threshold - store_.rounding_bound(std::max(0.0, size_ - emitted.size));
+        const double room = std::isfinite(norm_ + weights.bias) ? -1 - emitted.threshold : -1.0;
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         double allowed = std::min(room, USUAL_SHIFT);
         for (;;) {
@@ -80,15 +78,14 @@ class SparseCertificate {
         return bounds;
     }
 
-    // The objective of weights that are already pruned; every row with a float32 score above threshold is in `rows`.
+    // The objective of weights that are already pruned; every row with a score above threshold is emitted.
     bool objective(const LabelProblem &label, const EmittedRows &emitted, const SparseWeights &weights, double &value) {
         scatter(weights, 0);
-        size_ = store_.score_size(std::sqrt(norm_), weights.bias);
         score_rows(label, emitted, -1, weights.bias);
         shift_ = 0;
         value = 0.5 * norm_ + 0.5 * label.bias_penalty * weights.bias * weights.bias + losses(&Scored::s);
         clear(weights);
-        return emitted.threshold + store_.rounding_bound(std::max(0.0, size_ - emitted.size)) <= -1;
+        return std::isfinite(norm_ + weights.bias) && emitted.threshold <= -1;
     }
 
   private:
@@ -104,6 +101,7 @@ class SparseCertificate {
         double signed_alpha;
     };
     const RowStore &store_;
+    const VectorKernels &kernels_;
     std::vector<Pair> w_;    // (n_cols,) the weights, zero outside
     std::vector<double> u_;  // (n_cols,)
     std::vector<uint8_t> seen_;
@@ -112,17 +110,19 @@ class SparseCertificate {
     std::vector<RowView> chosen_;
     std::vector<Scored> scored_;
     std::vector<ActiveRow> active_;
-    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0, size_ = 0;
+    double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0;
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const SparseWeights &weights, double prune) {
-        kept_ = dropped_ = 0;
+        double sums[2] = {0, 0};  // dropped, kept; which of the two cannot be predicted
         for (size_t k = 0; k < weights.cols.size(); ++k) {
-            const float w = weights.vals[k];
-            const bool keep = !(std::abs(static_cast<double>(w)) < prune);
-            w_[weights.cols[k]] = {w, keep ? w : 0.0f};
-            (keep ? kept_ : dropped_) += static_cast<double>(w) * w;
+            const float both[2] = {0.0f, weights.vals[k]};
+            const bool keep = !(std::abs(static_cast<double>(both[1])) < prune);
+            w_[weights.cols[k]] = {both[1], both[keep]};
+            sums[keep] += static_cast<double>(both[1]) * both[1];
         }
+        dropped_ = sums[0];
+        kept_ = sums[1];
         norm_ = kept_ + dropped_;
     }
 
@@ -144,32 +144,19 @@ class SparseCertificate {
     }
 
     void score_row(const RowView &row, double y, double factor, double bias) {
-        const double *exact = exact_values(row);
-        double even = 0, odd = 0, kept_even = 0, kept_odd = 0;  // two chains of additions each
-        auto add = [&](uint32_t k, double &all, double &kept) {
-            const Pair w = w_[row.entries[k].col];
-            const double x = value(row, exact, k);
-            all += x * w.all;
-            kept += x * w.kept;
-        };
-        uint32_t k = 0;
-        for (; k + 2 <= row.length; k += 2) {
-            add(k, even, kept_even);
-            add(k + 1, odd, kept_odd);
-        }
-        if (k < row.length) add(k, even, kept_even);
-        scored_.push_back({row, y, store_.weight_of(row.row) * factor, even + odd + bias, kept_even + kept_odd + bias});
+        double scores[2];  // of all and of the kept weights
+        kernels_.pair_dots(row, exact_values(row), &w_[0].all, scores);
+        scored_.push_back({row, y, store_.weight_of(row.row) * factor, scores[0] + bias, scores[1] + bias});
     }
 
     // Scores the positives, and the emitted rows that may reach `least` before or after pruning.
     void score_rows(const LabelProblem &label, const EmittedRows &emitted, double least, double bias) {
-        const double extra = store_.rounding_bound(std::max(0.0, size_ - emitted.size));
         chosen_.clear();
         for (uint32_t row : label.positives) chosen_.push_back(store_.view(row));
         const uint32_t *positive = label.positives.data(), *last = positive + label.positives.size();
         for (int64_t k = 0; k < emitted.found.n; ++k) {
             const EmittedRow &e = emitted.found.rows[k];
-            if (e.score + e.slack + extra < least) continue;
+            if (static_cast<double>(e.score) + e.slack < least) continue;
             while (positive != last && *positive < e.row) ++positive;
             if (positive == last || *positive != e.row) chosen_.push_back(emitted.found.view(k, store_));
         }

@@ -38,40 +38,32 @@ class StoredObjective {
 
     explicit StoredObjective(const FastShared &shared)
         : scratch(shared.store.n_cols, 0.0),
-          store_(shared.store),
-          pass_(shared.store, shared.kernels, shared.slack.data()),
-          certificate_(shared.store) {}
+          pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
+          certificate_(shared.store, shared.kernels) {}
 
     // next(PrunedLabel &): false when none is left. done(task, value): NaN where the pass could not prove enough.
     template <class Next, class Done>
     void run(Next next, Done done) {
         for (;;) {
             int busy = 0;
-            while (busy < LANES && next(lanes_[busy])) await(busy++);
+            while (busy < SCAN_LANES && next(lanes_[busy])) {
+                pass_.set(busy, lanes_[busy].weights, -1.0);
+                ++busy;
+            }
             if (busy == 0) return;
-            for (int lane = busy; lane < LANES; ++lane) pass_.clear(lane);
+            for (int lane = busy; lane < SCAN_LANES; ++lane) pass_.clear(lane);
             pass_.run();
             for (int lane = 0; lane < busy; ++lane) done(lanes_[lane].task, value(lane));
         }
     }
 
   private:
-    const RowStore &store_;
     BatchPass pass_;
     SparseCertificate certificate_;
-    PrunedLabel lanes_[LANES];
-    double threshold_[LANES] = {};
-
-    void await(int lane) {
-        const SparseWeights &w = lanes_[lane].weights;
-        const double size = store_.score_size(std::sqrt(w.squared_norm()), w.bias);
-        const double allowance = 2 * FLOAT_UNIT + 2 * store_.rounding_bound(std::max(0.0, size - USUAL_SIZE));
-        threshold_[lane] = static_cast<float>(-1 - allowance);
-        pass_.set(lane, w.cols, w.vals.data(), static_cast<float>(w.bias), static_cast<float>(threshold_[lane]));
-    }
+    PrunedLabel lanes_[SCAN_LANES];
 
     double value(int lane) {
-        const EmittedRows emitted{pass_.emitted(lane), threshold_[lane], USUAL_SIZE, false};
+        const EmittedRows emitted{pass_.emitted(lane), -1.0, false};
         double result = 0;
         const bool proven = certificate_.objective(lanes_[lane].label, emitted, lanes_[lane].weights, result);
         return proven ? result : std::numeric_limits<double>::quiet_NaN();
@@ -92,7 +84,7 @@ void pruned_objectives(const Matrix &X, const double *row_weight, const OneVsAll
     const int64_t n_tasks = labels.n_labels * static_cast<int64_t>(thresholds.size());
     std::atomic<int64_t> taken{0};
     const int n_threads =
-        static_cast<int>(std::min<int64_t>(std::max(1, options.n_threads), (n_tasks + LANES - 1) / LANES));
+        static_cast<int>(std::min<int64_t>(std::max(1, options.n_threads), (n_tasks + SCAN_LANES - 1) / SCAN_LANES));
     parallel_for(n_threads, n_threads, [&](int, int64_t) {
         StoredObjective worker(shared);
         worker.run(

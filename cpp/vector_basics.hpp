@@ -28,22 +28,22 @@ WIDEMARGIN_INLINE double total(V v) {
     return sum;
 }
 
-// bit k set where a[k] > b[k]
-WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) {
+// bit k set where m[k] is negative, as where a comparison holds
+WIDEMARGIN_INLINE uint32_t sign_bits(M m) {
 #if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
-    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(m));
 #elif defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 8
-    return static_cast<uint32_t>(
-        _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), _CMP_GT_OQ)));
+    return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(m)));
 #elif defined(WIDEMARGIN_X86)
-    return static_cast<uint32_t>(
-        _mm_movemask_ps(_mm_cmpgt_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b))));
+    return static_cast<uint32_t>(_mm_movemask_ps(reinterpret_cast<__m128>(m)));
 #else
     uint32_t bits = 0;
-    for (int k = 0; k < WIDTH; ++k) bits |= static_cast<uint32_t>(a[k] > b[k]) << k;
+    for (int k = 0; k < WIDTH; ++k) bits |= static_cast<uint32_t>(m[k] < 0) << k;
     return bits;
 #endif
 }
+// bit k set where a[k] > b[k]
+WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) { return sign_bits(a > b); }
 
 // all ones in the lanes of this part whose bit is set
 WIDEMARGIN_INLINE M lane_mask(uint32_t bits, int part) {
@@ -57,14 +57,24 @@ WIDEMARGIN_INLINE V blend(M m, V yes, V no) {
 // ±1
 WIDEMARGIN_INLINE V sign_of(M positive) { return blend(positive, splat(1.0f), splat(-1.0f)); }
 
-// line = bias + Σ_k val_k table[col_k], for one row
+// line += x table[col] for one entry
+WIDEMARGIN_INLINE void add_entry(const RowEntry *e, const float *table, V *line) {
+    __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
+    const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
+    const V x = splat(e->val);
+    for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+}
+
+// line = Σ_k val_k table[col_k], for one row; two chains of additions, as one would be waited for.
 WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
-    for (; e != end; ++e) {
-        __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
-        const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
-        const V x = splat(e->val);
-        for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+    V odd[PARTS] = {};
+    for (int part = 0; part < PARTS; ++part) line[part] = V{};
+    for (; end - e >= 2; e += 2) {
+        add_entry(e, table, line);
+        add_entry(e + 1, table, odd);
     }
+    if (e != end) add_entry(e, table, line);
+    for (int part = 0; part < PARTS; ++part) line[part] += odd[part];
 }
 
 }  // namespace WIDEMARGIN_ISA_NAME

@@ -150,11 +150,12 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     const RowStore store = build_row_store(X, ones.data());
     std::vector<float> sorted_slack(X.n_rows);
     for (int64_t i = 0; i < X.n_rows; ++i) sorted_slack[i] = slack.data()[store.row_id[i]];
-    BatchPass pass(store, named_kernels(isa), sorted_slack.data());
-    const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), LANES));
+    const PackedRows packed = pack_rows(store);
+    BatchPass pass(store, packed, named_kernels(isa), sorted_slack.data());
+    const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), SCAN_LANES));
     for (int lane = 0; lane < n_lanes; ++lane) {
-        const SparseWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, 0.0);
-        pass.set(lane, weights.cols, weights.vals.data(), intercept.data()[lane], threshold.data()[lane]);
+        const SparseWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, intercept.data()[lane]);
+        pass.set(lane, weights, threshold.data()[lane]);
     }
     pass.run();
     std::vector<int64_t> ends{0}, rows;
@@ -221,18 +222,17 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     const TestLabel test(X, positives, row_weight, options);
     const FastShared shared = make_shared(test.store, choose_kernels(), prune);
     SparseWeights weights = sparse_weights(test.store, coef.data(), intercept);
-    BatchPass pass(test.store, shared.kernels, shared.slack.data());
-    const float limit = static_cast<float>(threshold);
-    pass.set(0, weights.cols, weights.vals.data(), static_cast<float>(intercept), limit);
+    BatchPass pass(test.store, shared.packed, shared.kernels, shared.slack.data());
+    pass.set(0, weights, threshold);
     pass.run();
-    const EmittedRows emitted{pass.emitted(0), limit, USUAL_SIZE, shared.covers_pruning};
-    SparseCertificate certificate(test.store);
+    const EmittedRows emitted{pass.emitted(0), threshold, shared.covers_pruning};
+    SparseCertificate certificate(test.store, shared.kernels);
     LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
     if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
         const SparseWeights kept = weights.pruned(prune);
-        pass.set(0, kept.cols, kept.vals.data(), static_cast<float>(kept.bias), limit);
+        pass.set(0, kept, threshold);
         pass.run();
-        certificate.objective(test.label, {pass.emitted(0), limit, USUAL_SIZE, false}, kept, b.primal);
+        certificate.objective(test.label, {pass.emitted(0), threshold, false}, kept, b.primal);
     }
     return {weights.bias,   b.primal,        b.dual,  b.primal_before_pruning,
             b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
@@ -246,7 +246,7 @@ void bind_kernels(nb::module_ &module) {
         "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
         nb::arg("threshold").noconvert(), nb::arg("slack").noconvert(), nb::arg("isa"),
-        "Batch pass for up to 16 labels: coef (n_labels, n_features), intercept and threshold (n_labels,), slack "
+        "Batch pass for up to 32 labels: coef (n_labels, n_features), intercept and threshold (n_labels,), slack "
         "(n_samples,).\nReturns indptr (n_labels + 1,), rows and scores of the rows with score + slack > "
         "threshold.");
     module.def(

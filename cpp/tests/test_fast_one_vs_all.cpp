@@ -88,11 +88,12 @@ void check_copies(int64_t n_rows) {
     const std::vector<double> weight(n_rows, 1.0);
     const std::vector<float> slack(n_rows, 0.0f);
     const RowStore store = build_row_store(d.view(), weight.data());
-    BatchPass pass(store, choose_kernels(), slack.data());
-    for (int lane = 0; lane < LANES; ++lane) pass.set(lane, {}, nullptr, 0.0f, lane % 2 == 0 ? -1.0f : 1.0f);
+    const PackedRows packed = pack_rows(store);
+    BatchPass pass(store, packed, choose_kernels(), slack.data());
+    for (int lane = 0; lane < SCAN_LANES; ++lane) pass.set(lane, {}, lane % 2 == 0 ? -1.0 : 1.0);
     for (int repetition = 0; repetition < 2; ++repetition) {
         pass.run();
-        for (int lane = 0; lane < LANES; ++lane) {
+        for (int lane = 0; lane < SCAN_LANES; ++lane) {
             const Emission found = pass.emitted(lane);
             CHECK(found.n == (lane % 2 == 0 ? n_rows : 0));
             CHECK(static_cast<int64_t>(found.rows[found.n].begin) <= COPY_LIMIT);

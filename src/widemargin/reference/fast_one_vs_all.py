@@ -1,13 +1,12 @@
 """The separable parts of the fast one-vs-all solver, as plain NumPy: what its kernels must give.
 
     row store     rows by length and then by their rarest column, columns by descending frequency, both stable
-    batch pass    for each label the rows with  w·x_i + b + slack_i > threshold
     local problem min over (w, b) of the objective on a set of rows
     certificate   after an exact bias step: P of the weights and of the pruned weights, D, and ‖∇f‖ over all rows
 
-The kernels work in float32 on 16 labels at once and see only part of the rows; here everything is dense, in float64
-and over all rows. Memory: (n_labels × n_samples) scores. Twin: cpp/row_store.hpp, cpp/batch_pass.hpp,
-cpp/local_problem.hpp, cpp/sparse_certificate.hpp.
+The kernels work in float32 and see only part of the rows; here everything is dense, in float64 and over all rows. The
+batch pass is in packed_rows.py. Memory: n_samples scores. Twin: cpp/row_store.hpp, cpp/local_problem.hpp,
+cpp/sparse_certificate.hpp.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.losses import Floats
 from widemargin.reference.newton import NewtonRule, newton_cg
 
-__all__ = ["CertifiedWeights", "certify_weights", "emitted_rows", "solve_local", "store_order"]
+__all__ = ["CertifiedWeights", "certify_weights", "solve_local", "store_order"]
 
 MAX_ITER = 1000
 
@@ -57,37 +56,6 @@ def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     ]
     rows = np.lexsort((rarest, np.diff(X.indptr))).astype(np.int64)
     return rows, columns
-
-
-def emitted_rows(X: Any, coef: Floats, intercept: Floats, threshold: Floats, slack: Floats) -> list[tuple[Any, Any]]:
-    """Return, for each label, the rows whose score plus slack exceeds the threshold, and their scores.
-
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The data.
-    coef : ndarray of shape (n_labels, n_features)
-        Weights.
-    intercept, threshold : ndarray of shape (n_labels,)
-        Intercepts, and what a score must exceed.
-    slack : ndarray of shape (n_samples,)
-        Added to the scores before they are compared.
-
-    Returns
-    -------
-    list of (rows, scores)
-        One pair a label, rows ascending.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.reference.fast_one_vs_all import emitted_rows
-    >>> emitted_rows(np.eye(2), np.array([[1.0, 3.0]]), np.zeros(1), np.ones(1), np.zeros(2))
-    [(array([1]), array([3.]))]
-    """
-    scores = np.asarray((X @ coef.T.astype(np.float64)).T + intercept[:, None])
-    rows = [np.flatnonzero(z + slack > limit) for z, limit in zip(scores, threshold, strict=True)]
-    return [(chosen, z[chosen]) for chosen, z in zip(rows, scores, strict=True)]
 
 
 def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: float) -> Floats:
