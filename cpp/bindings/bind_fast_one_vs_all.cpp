@@ -140,6 +140,29 @@ std::tuple<NumpyVector<uint32_t>, NumpyVector<uint32_t>> store_order(ConstVector
     return {own(std::move(store.row_id)), own(std::move(store.col_id))};
 }
 
+using PreparedLabel = std::tuple<NumpyVector<int64_t>, double, double, double, bool, double, double>;
+
+PreparedLabel prepare_label(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                            int64_t n_features, ConstVector<int64_t> positives, ConstVector<double> row_weight,
+                            double positive_factor, double negative_factor, double bias_value, double tol) {
+    const TestMatrix X = test_matrix(data, indices, indptr, n_features);
+    const RowStore store = build_row_store(X, row_weight.data());
+    OneVsAllOptions options{};
+    options.C = 1.0;
+    options.bias_value = bias_value;
+    options.tol = tol;
+    const int64_t ends[2] = {0, static_cast<int64_t>(positives.shape(0))};
+    const LabelBlock block{1, positives.data(), ends, row_weight.data(), &positive_factor, &negative_factor};
+    std::vector<double> scratch(n_features, 0.0);
+    LabelProblem label;
+    const LabelSides sides = LabelSetup(store, options).prepare(block, 0, scratch, label);
+    std::vector<int64_t> rows;
+    for (uint32_t i : label.positives) rows.push_back(store.row_id[i]);
+    std::sort(rows.begin(), rows.end());
+    return {own(std::move(rows)), label.positive_factor, label.negative_factor, label.rule,
+            label.swapped,        sides.positive,        sides.negative};
+}
+
 using EmittedLists = std::tuple<NumpyVector<int64_t>, NumpyVector<int64_t>, NumpyVector<float>>;
 
 EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
@@ -242,6 +265,13 @@ void bind_kernels(nb::module_ &module) {
     module.def("store_order", &store_order, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("n_features"),
                "Rows and columns in the order of the row store, each an array of their numbers.");
+    module.def(
+        "prepare_label", &prepare_label, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+        nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
+        nb::arg("row_weight").noconvert(), nb::arg("positive_factor"), nb::arg("negative_factor"),
+        nb::arg("bias_value"), nb::arg("tol"),
+        "A label's problem with C = 1: rows of the rarer side, its factor and that of the other side, the "
+        "gradient norm\nat which to stop, whether the sides are turned round, weight of positives and negatives.");
     module.def(
         "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),

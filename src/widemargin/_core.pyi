@@ -244,6 +244,18 @@ def scan_rows(
     slack: npt.NDArray[np.float32],
     isa: str,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
+def prepare_label(
+    data: npt.NDArray[np.float32],
+    indices: npt.NDArray[np.int32],
+    indptr: npt.NDArray[np.int32],
+    n_features: int,
+    positives: npt.NDArray[np.int64],
+    row_weight: npt.NDArray[np.float64],
+    positive_factor: float,
+    negative_factor: float,
+    bias_value: float,
+    tol: float,
+) -> tuple[npt.NDArray[np.int64], float, float, float, bool, float, float]: ...
 def store_order(
     data: npt.NDArray[np.float32],
     indices: npt.NDArray[np.int32],
