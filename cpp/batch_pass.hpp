@@ -13,18 +13,18 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "label_problem.hpp"
 #include "lanes.hpp"
+#include "reserved_array.hpp"
 
 namespace widemargin {
 
-constexpr int64_t SCAN_ROWS = 512;        // rows between two looks at the room left for emitted rows
-constexpr size_t COLUMNS_AHEAD = 16;      // how far ahead lines of the table are asked for
-constexpr int64_t COPY_LIMIT = 24 << 10;  // entries; what most labels of yso-finna-en have, and 6 MB for all lanes
-constexpr size_t KEPT_ROWS = 6 << 10;     // room that a lane keeps from one pass to the next
+constexpr size_t COLUMNS_AHEAD = 16;          // how far ahead lines of the table are asked for
+constexpr int64_t COPY_LIMIT = 24 << 10;      // entries; what most labels of yso-finna-en have, and 6 MB for all lanes
+constexpr int64_t FORGOTTEN_ROWS = 16 << 10;  // a longer list gives back its memory, as pages that come back cost time
+constexpr int64_t KEPT_ROWS = 6 << 10;        // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
@@ -35,8 +35,11 @@ class BatchPass {
           kernels_(kernels),
           slack_(slack),
           table_(aligned_array<int16_t>(store.n_cols * SCAN_LANES)),
-          copies_(new RowEntry[SCAN_LANES * (COPY_LIMIT + COPY_STEP)]) {
-        for (int lane = 0; lane < SCAN_LANES; ++lane) clear(lane);
+          copies_(SCAN_LANES * (COPY_LIMIT + COPY_STEP)) {
+        for (int lane = 0; lane < SCAN_LANES; ++lane) {
+            emitted_.emplace_back(static_cast<size_t>(store.n_rows) + 1);
+            args_.limit[lane] = std::numeric_limits<float>::infinity();
+        }
     }
 
     // Puts weights into a lane; rows with score + slack > threshold will be emitted. A lane that proves nothing about
@@ -62,7 +65,7 @@ class BatchPass {
 
     void clear(int lane) {
         // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
-        if (emitted_[lane].size() != KEPT_ROWS) std::vector<EmittedRow>(KEPT_ROWS).swap(emitted_[lane]);
+        if (n_emitted_[lane] > FORGOTTEN_ROWS) emitted_[lane].forget_from(KEPT_ROWS);
         const std::vector<uint32_t> &cols = written_[lane];
         for (size_t k = 0; k < cols.size(); ++k) {
             ask_for(cols, k + COLUMNS_AHEAD);
@@ -80,21 +83,20 @@ class BatchPass {
         args_.slack = slack_;
         args_.table = table_.get();
         std::fill_n(args_.copied, SCAN_LANES, 0u);
-        std::fill_n(n_emitted_, SCAN_LANES, 0);
-        for (int64_t begin = 0; begin < store_.n_rows; begin += SCAN_ROWS) {
-            const int64_t end = std::min(store_.n_rows, begin + SCAN_ROWS);
-            for (int lane = 0; lane < SCAN_LANES; ++lane) make_room(lane, end - begin);
-            kernels_.scan(args_, begin, end);
-            for (int lane = 0; lane < SCAN_LANES; ++lane) n_emitted_[lane] = args_.out[lane] - emitted_[lane].data();
-        }
         for (int lane = 0; lane < SCAN_LANES; ++lane) {
-            emitted_[lane].resize(std::max<size_t>(emitted_[lane].size(), n_emitted_[lane] + 1));
-            emitted_[lane][n_emitted_[lane]].begin = args_.copied[lane];
+            args_.out[lane] = emitted_[lane].data();
+            args_.copies[lane] = copies_.data() + lane * (COPY_LIMIT + COPY_STEP);
+            args_.room[lane] = COPY_LIMIT;
+        }
+        kernels_.scan(args_, 0, store_.n_rows);
+        for (int lane = 0; lane < SCAN_LANES; ++lane) {
+            n_emitted_[lane] = args_.out[lane] - emitted_[lane].data();
+            emitted_[lane].data()[n_emitted_[lane]].begin = args_.copied[lane];
         }
     }
 
     Emission emitted(int lane) const {
-        return {emitted_[lane].data(), n_emitted_[lane], copies_.get() + lane * (COPY_LIMIT + COPY_STEP)};
+        return {emitted_[lane].data(), n_emitted_[lane], copies_.data() + lane * (COPY_LIMIT + COPY_STEP)};
     }
 
   private:
@@ -104,8 +106,8 @@ class BatchPass {
     const float *slack_;
     AlignedArray<int16_t> table_;
     std::vector<uint32_t> written_[SCAN_LANES];
-    std::vector<EmittedRow> emitted_[SCAN_LANES];
-    std::unique_ptr<RowEntry[]> copies_;  // room for COPY_LIMIT + COPY_STEP a lane; pages not used cost nothing
+    std::vector<ReservedArray<EmittedRow>> emitted_;  // (n_rows + 1,) a lane
+    ReservedArray<RowEntry> copies_;                  // COPY_LIMIT + COPY_STEP a lane
     int64_t n_emitted_[SCAN_LANES] = {};
     ScanArgs args_{};
 
@@ -113,18 +115,6 @@ class BatchPass {
 
     void ask_for(const std::vector<uint32_t> &cols, size_t k) const {
         if (k < cols.size()) __builtin_prefetch(table_.get() + place(cols[k], 0), 1);
-    }
-
-    // Room for all of the next rows; of their entries there are copies up to COPY_LIMIT.
-    void make_room(int lane, int64_t n_rows) {
-        if (args_.limit[lane] == std::numeric_limits<float>::infinity()) n_rows = 0;
-        std::vector<EmittedRow> &rows = emitted_[lane];
-        const size_t wanted = n_emitted_[lane] + n_rows;
-        const size_t most = static_cast<size_t>(store_.n_rows) + 1;
-        if (rows.size() < wanted) rows.resize(std::max(wanted, std::min(wanted + wanted / 2, most)));
-        args_.out[lane] = rows.data() + n_emitted_[lane];
-        args_.copies[lane] = copies_.get() + lane * (COPY_LIMIT + COPY_STEP);
-        args_.room[lane] = COPY_LIMIT;
     }
 };
 
