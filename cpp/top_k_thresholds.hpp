@@ -194,6 +194,29 @@ WIDEMARGIN_INLINE ClassThresholds<T> find_thresholds(const Vec<T> *b, int n_grou
     return capped_threshold<T, GROUPS>(b, n_groups, target, last.t, work);
 }
 
+// Where C‖x_i‖² is next to nothing against the margins, thresholds are lost in their rounding: C/k each for the k
+// largest of b (n lanes), as if W would not change, is within C · C‖x_i‖² of the best. Writes x (n lanes).
+template <typename T>
+__attribute__((noinline)) ClassThresholds<T> choose_largest(const T *b, int64_t n, const TopKLoss &loss, T cost, T r,
+                                                            std::vector<double> &work, T *x) {
+    work.resize(n);
+    for (int64_t j = 0; j < n; ++j) work[j] = double(j);
+    const auto before = [b](double i, double j) {
+        const T u = b[int64_t(i)], v = b[int64_t(j)];
+        return u > v || (u == v && i < j);
+    };
+    std::nth_element(work.begin(), work.begin() + (loss.k - 1), work.end(), before);
+    double sum = 0.0;
+    for (int64_t c = 0; c < loss.k; ++c) sum += double(b[int64_t(work[c])]);
+    const T last = b[int64_t(work[loss.k - 1])], share = T(double(cost) / double(loss.k));
+    std::fill_n(x, n, T(0));
+    for (int64_t c = 0; c < loss.k; ++c) {
+        const int64_t j = int64_t(work[c]);
+        if (loss.alpha ? sum > 0.0 : b[j] > 0) x[j] = share;
+    }
+    return {last, T(double(r) / double(loss.k))};
+}
+
 // The same as a function to be called from elsewhere; b (n_groups, width) is aligned to a vector.
 template <typename T>
 static ClassThresholds<T> thresholds_of(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
