@@ -33,6 +33,11 @@ def test_costs_too_small_to_move_margins_are_all_lost(variant, k, cost):
     result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost))
     assert result.status is Status.CONVERGED
     assert result.certificate.dual == pytest.approx(120 * cost, rel=1e-3, abs=0.0)  # margins stay at 1
+    sums = np.array(
+        [X[y == j].sum(axis=0) for j in range(6)]
+    )  # to these W is proportional when all classes share alike
+    by_sums, by_weights = ((X @ W.T).argmax(axis=1) == y for W in (sums, result.coef))
+    assert by_weights.mean() >= by_sums.mean() - 0.05
 
 
 @VARIANTS
