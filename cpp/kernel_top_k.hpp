@@ -144,7 +144,7 @@ class KernelAscent {
     static constexpr int64_t BLOCK = 128;    // columns that are asked for together
     static constexpr int64_t WINDOW = 2048;  // rows that are looked at for them
     static constexpr int MAX_LEVEL = 6;      // sleep of at most 64 epochs; 4 was 10–15 % slower on digits and letter
-    // Changes of less than this share of C are not made: S would not follow.
+    // Changes of less than this share of C, or of 1/K_ii if that is less, are not made: S would not follow.
     static constexpr double SKIP = sizeof(T) == 4 ? 1e-8 : 1e-14;
 
     // Rows of S do not begin at the same place of a page: m strided loads would compete for the same cache lines.
@@ -202,7 +202,7 @@ class KernelAscent {
             largest = std::max(largest, std::fabs(d));
         }
         clear_duals(i);
-        if (largest <= SKIP * C) return 0.0;
+        if (largest <= SKIP * C && largest * N <= SKIP) return 0.0;
         if (sum != sigma) delta_.push_back({task_.y[i], sum - sigma});
         // Without curvature the row moves no score: it is done.
         return std::max(C * step_.curvature(N, C) * largest, std::numeric_limits<double>::min());

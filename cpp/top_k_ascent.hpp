@@ -226,6 +226,7 @@ class TopKAscent {
         visited_.assign(n, 0);
         if (state_.lists) state_.listed.resize(n);
         int64_t entries = 0;
+        for (int64_t i = 0; i < n; ++i) state_.total_cost += costs_[i];
         for (int64_t i = 0; i < n; ++i) {
             RowState<T> &row = state_.rows[i];
             row.y = y_[i];

@@ -38,11 +38,14 @@ inline void make_feasible(const TopKLoss &loss, double cost, double *x, int64_t 
     }
 }
 
-// A row of zeros has margins of 1 whatever the weights are: any x of sum C is best for it, and it is never visited.
+// A row of zeros has margins of 1 whatever the weights are: any x of sum C is best for it, and it is never visited. So
+// is a row so short that no weights with ‖W‖² ≤ 2 Σ C_i, as the best have, change its margins by more than 1e-12.
+constexpr double ZERO_ROW = 1e-24;
+
 template <typename T>
 bool is_zero_row(const TopKState<T> &state, int64_t i) {
     const RowState<T> &row = state.rows[i];
-    return row.cost > 0 && double(row.norm) <= 1e-30 && state.loss.smoothing == 0.0;
+    return row.cost > 0 && double(row.norm) * state.total_cost <= ZERO_ROW && state.loss.smoothing == 0.0;
 }
 
 template <typename T>
@@ -70,9 +73,9 @@ DualLists read_duals(const TopKState<T> &state, const double *costs) {
             lists.classes.push_back(j);
             lists.values.push_back(x[j]);
             lists.sum += x[j];
-            squares += x[j] * x[j];
+            squares += x[j] * (x[j] / costs[i]);  // in this order: squares of small costs would be 0
         }
-        if (state.loss.smoothing > 0.0) lists.smoothing_term += state.loss.smoothing / (2.0 * costs[i]) * squares;
+        if (state.loss.smoothing > 0.0) lists.smoothing_term += 0.5 * state.loss.smoothing * squares;
         lists.start.push_back(int64_t(lists.classes.size()));
     }
     return lists;

@@ -91,10 +91,14 @@ struct alignas(32) RowState {
 // times slower for α with k = 10.
 constexpr int MAX_SLEEP_LEVEL = 6;
 constexpr double SLEEP_SHARE = 0.5;
-// A change below this share of the cost is not made: with float 1e-6 stalls at a gap of 4e-5 where x is far below the
+// A change below this share of the cost, or of 1/‖x_i‖² if that is less (dual variables do not grow with the cost where
+// classes are separable), is not made: with float 1e-6 stalls at a gap of 4e-5 where x is far below the
 // cost, with double 1e-8 at 1e-7.
 template <typename T>
 constexpr double SKIPPED_CHANGE = sizeof(T) == 4 ? 1e-8 : 1e-15;
+// Radius of a projection, C‖x_i‖² + γ in units of margins, below which it is not told from 0.
+template <typename T>
+constexpr double LOST_RADIUS = sizeof(T) == 4 ? 1e-6 : 1e-10;
 constexpr int FULL_VISIT_EVERY = 8;  // visits that look at all groups, of a row with a list
 
 template <typename T>
@@ -110,6 +114,7 @@ struct TopKState {
     std::vector<RowState<T>> rows;
     std::vector<ListedGroups<T>> listed;  // (n_rows,) with lists
     int32_t epoch = 0;
+    double total_cost = 0;
     double still = 0;     // change of the objective below which a row sleeps longer
     double drift = 1e-4;  // running mean of the threshold's change, with lists
     std::vector<double> work;

@@ -83,7 +83,9 @@ class TopKStep {
     // γ/(2C) ‖x‖²
     double conjugate(const double *x, int64_t n, double C) const {
         if (loss_.smoothing == 0.0) return 0.0;
-        return 0.5 * loss_.smoothing / C * std::inner_product(x, x + n, x, 0.0);
+        double squares = 0.0;
+        for (int64_t j = 0; j < n; ++j) squares += x[j] * (x[j] / C);  // in this order: x of a small C would be 0
+        return 0.5 * loss_.smoothing * squares;
     }
 
   private:

@@ -194,6 +194,27 @@ WIDEMARGIN_INLINE ClassThresholds<T> find_thresholds(const Vec<T> *b, int n_grou
     return capped_threshold<T, GROUPS>(b, n_groups, target, last.t, work);
 }
 
+// Where C‖x_i‖² is next to nothing against the margins, thresholds are lost in their rounding: C/k each for the k
+// largest of b (n lanes), as if W would not change, is within C · C‖x_i‖² of the best. Equal ones share what is left,
+// lest the first classes lose all. Writes x (n lanes).
+template <typename T>
+__attribute__((noinline)) ClassThresholds<T> choose_largest(const T *b, int64_t n, const TopKLoss &loss, T cost, T r,
+                                                            std::vector<double> &work, T *x) {
+    work.assign(b, b + n);
+    std::nth_element(work.begin(), work.begin() + (loss.k - 1), work.end(), std::greater<double>());
+    const double last = work[loss.k - 1];
+    double sum = 0.0;
+    int64_t n_above = 0, n_equal = 0;
+    for (int64_t c = 0; c < loss.k; ++c) sum += work[c];
+    for (int64_t j = 0; j < n; ++j) n_above += double(b[j]) > last, n_equal += double(b[j]) == last;
+    const double share = double(cost) / double(loss.k), rest = share * double(loss.k - n_above) / double(n_equal);
+    for (int64_t j = 0; j < n; ++j) {
+        const double value = double(b[j]), chosen = value > last ? share : value == last ? rest : 0.0;
+        x[j] = (loss.alpha ? sum > 0.0 : value > 0.0) ? T(chosen) : T(0);
+    }
+    return {T(last), T(double(r) / double(loss.k))};
+}
+
 // The same as a function to be called from elsewhere; b (n_groups, width) is aligned to a vector.
 template <typename T>
 static ClassThresholds<T> thresholds_of(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,

@@ -143,17 +143,29 @@ WIDEMARGIN_INLINE VisitResult<T> project_visit(TopKState<T> &state, const RowSta
         const Vec<T> value = b[g] + splat<T>(row.norm) * old_x[g] + splat<T>(base) + load(&state.absent[at]);
         b[g] = select<T>(load(&state.lane_number[at]) == y, absent, value);
     }
-    const ClassThresholds<T> found = find_thresholds<T, GROUPS>(b, n, target, {row.t, row.hi}, state.work);
+    const bool lost = target.r <= LOST_RADIUS<T>;
+    const ClassThresholds<T> found =
+        lost ? choose_largest<T>(reinterpret_cast<const T *>(b), int64_t(n) * WIDTH, state.loss, row.cost, T(target.r),
+                                 state.work, reinterpret_cast<T *>(new_x))
+             : find_thresholds<T, GROUPS>(b, n, target, {row.t, row.hi}, state.work);
     const T inverse = T(1.0 / curvature);
     Vec<T> sum{}, change{};
     for (int g = 0; g < n; ++g) {
-        const Vec<T> above = larger<T>(b[g] - splat<T>(found.t), Vec<T>{});
-        new_x[g] = smaller<T>(above, splat<T>(found.hi)) * inverse;
+        if (!lost) {
+            const Vec<T> above = larger<T>(b[g] - splat<T>(found.t), Vec<T>{});
+            new_x[g] = smaller<T>(above, splat<T>(found.hi)) * inverse;
+        }
         step[g] = old_x[g] - new_x[g];
         sum += new_x[g];
         change = larger<T>(change, magnitude<T>(step[g]));
     }
     return {found, sum_lanes(sum), max_lanes(change)};
+}
+
+template <typename T>
+WIDEMARGIN_INLINE bool is_skipped(const RowState<T> &row, T change) {
+    return double(change) <= SKIPPED_CHANGE<T> * double(row.cost) &&
+           double(change) * double(row.norm) <= SKIPPED_CHANGE<T>;
 }
 
 // After a visit whose largest change was `change`: next to nothing sends the row to sleep, twice as long as before.
@@ -192,7 +204,7 @@ WIDEMARGIN_INLINE void visit_few(TopKState<T> &state, int64_t i) {
     row.t = found.thresholds.t;
     row.hi = found.thresholds.hi;
     schedule(state, row, found.change);
-    if (double(found.change) <= SKIPPED_CHANGE<T> * double(row.cost)) return;
+    if (is_skipped(row, found.change)) return;
     const Vec<T> y = splat<T>(T(row.y)), rise = splat<T>(found.sigma - row.sigma);
     for (int g = 0; g < GROUPS; ++g) {
         store(x + g * WIDTH, new_x[g]);
@@ -257,7 +269,7 @@ WIDEMARGIN_INLINE bool visit_scored(TopKState<T> &state, int64_t i, const Groups
     Vec<T> *new_x = reinterpret_cast<Vec<T> *>(state.new_dual.get());
     const VisitResult<T> found =
         project_visit<T, 0>(state, row, groups.ids, groups.count, groups.y_lane, b, old_x, new_x, step);
-    const bool changed = double(found.change) > SKIPPED_CHANGE<T> * double(row.cost);
+    const bool changed = !is_skipped(row, found.change);
     if (state.lists) {
         state.drift += 0.01 * (std::abs(double(found.thresholds.t) - double(row.t)) + 1e-4 - state.drift);
         if (groups.full) relist(state, row, state.listed[i], found.thresholds.t, b, changed ? new_x : old_x);

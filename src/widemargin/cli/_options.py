@@ -148,5 +148,9 @@ Tolerance = Annotated[
 ]
 MaxIter = Annotated[
     int | None,
-    typer.Option("--max-iter", help="Newton iterations a label; of top-k, passes over the rows.", show_default="1000"),
+    typer.Option(
+        "--max-iter",
+        help="Newton iterations a label; of top-k, passes over the rows.",
+        show_default="1000; of top-k, 10000",
+    ),
 ]

@@ -153,9 +153,10 @@ class TopKHinge:
 
     def _quadratic(self, x: Floats, cost: npt.ArrayLike) -> Floats:
         """γ/(2·cost) ‖x‖², 0 where the cost is 0."""
-        norms, c = np.einsum("ij,ij->i", x, x), np.asarray(cost, dtype=np.float64)
-        ratio: Floats = norms * np.divide(0.5 * self.smoothing, c, out=np.zeros(c.shape), where=c > 0.0)
-        return ratio
+        c = np.broadcast_to(np.asarray(cost, dtype=np.float64), len(x))[:, None]
+        shares = np.divide(x, c, out=np.zeros(x.shape), where=c > 0.0)  # first: squares of small costs would be 0
+        quadratic: Floats = 0.5 * self.smoothing * np.einsum("ij,ij->i", x, shares)
+        return quadratic
 
     def _check_width(self, z: Floats) -> None:
         if z.ndim != 2:

@@ -120,8 +120,9 @@ def _quadratic(x: sp.csr_array, costs: Floats, loss: TopKHinge) -> float:
     """Σ_i γ/(2C_i) ‖x_i‖²"""
     if loss.smoothing == 0.0:
         return 0.0
-    squares = np.asarray(x.multiply(x).sum(axis=1)).ravel()
-    return float((0.5 * loss.smoothing / costs[costs > 0.0]) @ squares[costs > 0.0])
+    c = np.repeat(costs, np.diff(x.indptr))
+    shares = np.divide(x.data, c, out=np.zeros(len(c)), where=c > 0.0)  # first: squares of small costs would be 0
+    return 0.5 * loss.smoothing * float(x.data @ shares)
 
 
 def _squared_norm(A: sp.csr_array, scores: Floats) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ FACE_COST = 4
 """Visits of a row that cost as much as its part in one of them: a step costs no more than all that came before."""
 FACE_VALUES = 4_000_000
 """Dual variables of the rows that have any, up to which a step on the face is tried: 32 MB an array."""
+SINGLE_VALUES, SINGLE_COSTS = 1e15, (1e-30, 1e30)
+"""Largest value of X, and range of the largest cost, up to which float32 weights are tried: squares must fit, too."""
+LARGEST_VALUE, LARGEST_COST = 1e150, 1e300
+"""Squared norms of rows and sums of losses must be finite in float64."""
 SLICE_S = 0.1
 """The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
 
@@ -55,7 +59,26 @@ class TopKProblem:
         bias: float,
     ) -> TopKProblem:
         """Arrays as the core takes them."""
-        return cls(_rows(X), y.astype(np.int32), np.ascontiguousarray(costs), n_classes, loss, bias)
+        if loss.k == 1:  # α and β are the same, and β needs fewer steps
+            loss = replace(loss, variant="beta")
+        problem = cls(_rows(X), y.astype(np.int32), np.ascontiguousarray(costs), n_classes, loss, bias)
+        if problem.largest_value() > LARGEST_VALUE:
+            raise ValueError(f"X or the intercept's scaling has values above {LARGEST_VALUE:g}; scale the features")
+        if costs.max() > LARGEST_COST / len(costs):
+            raise ValueError(
+                f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
+            )
+        return problem
+
+    def largest_value(self) -> float:
+        """The largest absolute value of the rows, the constant feature included."""
+        values = self.values
+        return max(abs(self.bias), float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+
+    def fits_single(self) -> bool:
+        """Whether float32 can hold the rows, the costs and what is made of them."""
+        low, high = SINGLE_COSTS
+        return self.largest_value() <= SINGLE_VALUES and low <= self.costs.max() <= high
 
     @property
     def values(self) -> npt.NDArray[Any]:

@@ -96,7 +96,8 @@ class TopKProgress:
         """Whether the gap has hardly moved for long, as where rounding keeps it up."""
         recent = self._rows[-len(self._gaps) :]
         earlier = [row[4] for row in recent if STALL * row[0] <= self.passes]
-        return self.passes >= STALL_PASSES and bool(earlier) and min(self._gaps) > 0.5 * earlier[-1]
+        later = self._gaps[len(earlier) :]  # a small gap long ago, by luck, is no progress
+        return self.passes >= STALL_PASSES and bool(earlier) and bool(later) and min(later) > 0.5 * earlier[-1]
 
     @property
     def wants_face_step(self) -> bool:

@@ -38,6 +38,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SINGLE_TOL = 1e-5  # below, float32 scores are not enough
+LARGEST_COST = 1e300  # of all rows: sums of losses must be finite
 SINGLE_LARGEST = 1e30  # largest kernel value that is kept as float32
 SLEEP_SHARE = 0.5  # of the mean gap of a row; 0.1 to 0.5 were alike, 2 slower (derivation of the linear solver)
 FIRST_EVALUATION = 5  # passes
@@ -127,6 +128,10 @@ def solve_kernel_top_k(
         raise ValueError(f"the kernel has {kernel.n_rows} rows, y {len(y)} and costs {len(costs)}; they must agree")
     if not 1 <= loss.k <= n_classes - 1:
         raise ValueError(f"k={loss.k}, but there are {n_classes - 1} wrong class(es) only; use a smaller k")
+    if costs.max() > LARGEST_COST / len(costs):
+        raise ValueError(
+            f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
+        )
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))

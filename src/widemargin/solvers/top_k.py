@@ -107,7 +107,8 @@ def solve_top_k(
     problem = TopKProblem.of(X, y, n_classes, loss, costs, bias)
     progress = TopKProgress(tol, max_iter, callback, time_limit)
     kind = BlockedAscent if is_wide(problem) else Ascent
-    ascent = kind(problem, np.float32 if tol >= FLOAT32_TOL else np.float64, seed, n_threads, start)
+    single = tol >= FLOAT32_TOL and problem.fits_single()
+    ascent = kind(problem, np.float32 if single else np.float64, seed, n_threads, start)
     if start is not None:  # it may be good enough, and tells which rows may sleep from the first pass on
         progress.next_evaluation = 0
     while progress.status is None:

@@ -1,0 +1,106 @@
+"""The top-k multiclass SVM with costs and rows of extreme size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from widemargin.problems.kernels import TrainingKernel, make_kernel
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.solvers.result import Status
+from widemargin.solvers.top_k import solve_top_k
+
+VARIANTS = pytest.mark.parametrize("variant", ["beta", "alpha"])
+
+
+def _rows(n=120, d=8, m=6):
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % m
+    return rng.normal(size=(m, d))[y] + rng.normal(size=(n, d)), y
+
+
+def _primal(result, X, y, loss, costs):
+    z = margins_of_wrong_classes(X @ np.asarray(result.coef, dtype=np.float64).T, y)
+    return 0.5 * float((np.asarray(result.coef, dtype=np.float64) ** 2).sum()) + float(costs @ loss.value(z))
+
+
+@VARIANTS
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("cost", [1e-9, 1e-13, 1e-20, 1e-100, 1e-300])
+def test_costs_too_small_to_move_margins_are_all_lost(variant, k, cost):
+    X, y = _rows()
+    result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost))
+    assert result.status is Status.CONVERGED
+    assert result.certificate.dual == pytest.approx(120 * cost, rel=1e-3, abs=0.0)  # margins stay at 1
+    sums = np.array(
+        [X[y == j].sum(axis=0) for j in range(6)]
+    )  # to these W is proportional when all classes share alike
+    by_sums, by_weights = ((X @ W.T).argmax(axis=1) == y for W in (sums, result.coef))
+    assert by_weights.mean() >= by_sums.mean() - 0.05
+
+
+@VARIANTS
+@pytest.mark.parametrize("scale", [1e-20, 1e-10, 1e10, 1e17])
+def test_scale_of_the_rows_is_made_up_for_by_the_cost(variant, scale):
+    X, y = _rows()
+    loss = TopKHinge(2, variant)
+    expected = solve_top_k(X, y, 6, loss, np.ones(120), tol=1e-6).certificate
+    costs = np.full(120, scale**-2)
+    result = solve_top_k(X * scale, y, 6, loss, costs)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.dual * scale**2 <= expected.primal * (1 + 1e-9)
+    assert result.certificate.primal * scale**2 >= expected.dual * (1 - 1e-9)
+    assert result.certificate.primal == pytest.approx(_primal(result, X * scale, y, loss, costs), rel=1e-9, abs=0.0)
+
+
+@VARIANTS
+def test_rows_of_very_different_length(variant):
+    X, y = _rows()
+    X *= 10.0 ** np.random.default_rng(1).uniform(-14, 0, size=(120, 1))
+    loss, costs = TopKHinge(2, variant), np.ones(120)
+    result = solve_top_k(X, y, 6, loss, costs, tol=1e-6)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.primal == pytest.approx(_primal(result, X, y, loss, costs), rel=1e-9)
+
+
+@VARIANTS
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_separable_classes_do_not_feel_a_large_cost(variant, k):
+    y = np.arange(120) % 6
+    X, loss = np.eye(6)[y], TopKHinge(k, variant)
+    expected = solve_top_k(X, y, 6, loss, np.full(120, 100.0), tol=1e-6).certificate
+    large = solve_top_k(X, y, 6, loss, np.full(120, 1e8)).certificate
+    assert large.relative_gap <= 1e-3
+    assert large.dual == pytest.approx(expected.dual, rel=2e-3)
+
+
+@VARIANTS
+def test_kernel_rows_move_however_large_the_cost(variant):
+    y = np.arange(60) % 6
+    kernel = TrainingKernel(np.eye(6)[y], make_kernel("rbf", gamma=1.0))
+    expected = solve_kernel_top_k(kernel, y, 6, TopKHinge(2, variant), np.full(60, 100.0), tol=1e-6).certificate
+    large = solve_kernel_top_k(kernel, y, 6, TopKHinge(2, variant), np.full(60, 1e20), max_iter=200).certificate
+    assert large.dual == pytest.approx(expected.dual, rel=1e-2)
+
+
+@VARIANTS
+def test_dual_stays_below_the_primal_where_squares_of_costs_vanish(variant):
+    X, y = _rows()
+    loss, costs = TopKHinge(2, variant, smoothing=1.0), np.full(120, 1e-300)
+    for result in (
+        solve_top_k(X, y, 6, loss, costs),
+        solve_kernel_top_k(TrainingKernel(X, make_kernel("rbf", gamma=1.0)), y, 6, loss, costs),
+    ):
+        assert -1e-12 <= result.certificate.relative_gap <= 1e-3
+
+
+def test_sums_beyond_float64_are_an_error():
+    X, y = _rows()
+    with pytest.raises(ValueError, match="use a smaller C"):
+        solve_top_k(X, y, 6, TopKHinge(1), np.full(120, 1e307))
+    kernel = TrainingKernel(X, make_kernel("rbf", gamma=1.0))
+    with pytest.raises(ValueError, match="use a smaller C"):
+        solve_kernel_top_k(kernel, y, 6, TopKHinge(1), np.full(120, 1e307))
+    with pytest.raises(ValueError, match="scale the features"):
+        solve_top_k(X * 1e160, y, 6, TopKHinge(1), np.ones(120))
