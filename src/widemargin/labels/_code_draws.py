@@ -19,7 +19,7 @@ __all__ = ["check_rows_can_differ", "draw_dense", "draw_sparse", "numbered_colum
 MOST_NUMBERED_CLASSES = 62
 """Columns of codes with up to this many classes are drawn as int64 numbers, without replacement."""
 TWIN_REDRAWS = 50
-"""How often equal or opposite columns of a sparse code are drawn again; then they are taken to be unavoidable."""
+"""How often rows and columns of a sparse code that coincide are drawn again; then they are taken as unavoidable."""
 SPARSE_VALUES = np.array([-1, 0, 0, 1], dtype=np.int8)  # one half of zeros (Allwein, Schapire, Singer, JMLR 2000)
 
 
@@ -58,15 +58,23 @@ def draw_dense(rng: np.random.Generator, n_classes: int, n_columns: int) -> Code
 
 
 def draw_sparse(rng: np.random.Generator, n_classes: int, n_columns: int) -> Code:
-    """A code with zeros; columns without both signs are drawn again, and for a while those that were there before."""
+    """A code with zeros; columns without both signs are drawn again, and for a while rows and columns that coincide."""
     code = rng.choice(SPARSE_VALUES, (n_classes, n_columns))
     for n_draws in itertools.count():
         wanted = (code > 0).any(axis=0) & (code < 0).any(axis=0)
+        good_rows = np.ones(n_classes, dtype=bool)
         if n_draws < TWIN_REDRAWS:
-            first = np.zeros(n_columns, dtype=bool)
-            first[np.unique(oriented_columns(code), axis=1, return_index=True)[1]] = True
-            wanted &= first
-        if wanted.all():
+            wanted &= _is_first(oriented_columns(code).T)
+            good_rows = _is_first(code) & code.any(axis=1)
+        if wanted.all() and good_rows.all():
             break
         code[:, ~wanted] = rng.choice(SPARSE_VALUES, (n_classes, n_columns - np.count_nonzero(wanted)))
+        code[~good_rows] = rng.choice(SPARSE_VALUES, (n_classes - np.count_nonzero(good_rows), n_columns))
     return code
+
+
+def _is_first(rows: Code) -> npt.NDArray[np.bool_]:
+    """Whether no earlier row is equal, for each row."""
+    first = np.zeros(len(rows), dtype=bool)
+    first[np.unique(rows, axis=0, return_index=True)[1]] = True
+    return first

@@ -32,8 +32,11 @@ Norm: TypeAlias = Literal["l1", "linf"]
 HIGHS_TOLERANCE = 1e-9
 """Feasibility tolerance given to HiGHS; its own default of 1e-7 would show in the seventh figure of the certificate."""
 
+DUAL_ROWS_COUNT = {"l1": 4, "linf": 1}
+"""Weight of a row of the dual against one of the primal. Seconds of primal and dual with 10 classes, C = 1: l1 0.34 and
+0.55 (100 examples, 40 columns), 0.31 and 0.30 (300, 15), 1.5 and 1.4 (1,000, 15); l∞ 0.54 and 0.37, 0.57 and 0.27."""
 TIE_TOLERANCE = 1e-10
-"""Margins this close, relative to the largest, are equal: those that an optimal code leaves are equal up to rounding."""
+"""Margins this close, relative to the largest, are equal: an optimal code leaves some that differ by rounding only."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,11 @@ class CodeProgram:
 
     @property
     def prefers_dual(self) -> bool:
-        """Whether the dual has fewer rows: it has one an example where the primal has one a pair."""
+        """Whether the dual has so few rows, one an example where the primal has one a pair, that HiGHS is faster."""
         entries = self.b.shape[1] * self.h.shape[1]
         n_primal = len(self.pairs[0]) + (1 if self.norm == "l1" else entries)
         n_dual = len(self.y) + entries + (entries if self.norm == "l1" else 1)
-        return bool(n_dual <= n_primal)
+        return bool(DUAL_ROWS_COUNT[self.norm] * n_dual <= n_primal)
 
     def differences(self) -> Any:
         """D, CSR of shape (n_pairs, n_classes * n_columns)."""

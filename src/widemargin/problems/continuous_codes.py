@@ -86,7 +86,7 @@ def continuous_code(
     n_classes : int, optional
         Number of classes; from `b`, or the largest index of y and one more, if not given.
     form : {"auto", "primal", "dual"}
-        Which linear program is solved; "auto" takes the one with fewer rows.
+        Which linear program is solved; "auto" chooses by their numbers of rows.
 
     Returns
     -------
