@@ -1,1 +1,1 @@
-"""Structure of the label set: taxonomies and label encoding. Nothing here knows of features or weights."""
+"""Structure of the label set: taxonomies, codes and label encoding. Nothing here knows of features or weights."""

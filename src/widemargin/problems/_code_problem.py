@@ -1,0 +1,161 @@
+"""A problem of continuous codes after its checks: its objectives, its scaling for HiGHS, and its certificate.
+
+HiGHS works with absolute tolerances, so the program is solved for h / s and the objective times f, with s the largest
+|h| and f such that the costs of the norm and of the losses lie on both sides of 1; M and η are scaled back.
+Whatever HiGHS says, bounds come from M and η alone: η is cut to η ≥ 0, its rows to their costs and the whole to
+‖G‖_q ≤ 1 (soft), M to ‖M‖_p ≤ A (hard), and then both objectives are computed in float64.
+Memory: a few arrays of shape (n_samples, n_classes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.labels.code_checks import check_count
+from widemargin.labels.decoding import check_class_indices, check_weights
+from widemargin.problems._code_programs import CodeProgram, Norm
+from widemargin.problems.certificate import Certificate
+
+__all__ = ["CodeProblem", "Scale", "finite_matrix"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.intp]
+
+OBJECTIVE_ROUNDING = 1e-10
+"""Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
+
+
+class Scale(NamedTuple):
+    """What the program's outputs were divided by, and what its objective was multiplied by."""
+
+    h: float
+    objective: float
+
+
+@dataclass(frozen=True)
+class CodeProblem:
+    """min (soft) ‖M‖ + Σ c_i ξ_i, or (hard, `bound` finite) Σ c_i ξ_i s.t. ‖M‖ ≤ bound; fields as in `CodeProgram`."""
+
+    h: Floats
+    y: Indices
+    b: Floats
+    costs: Floats
+    norm: Norm
+    bound: float
+
+    @classmethod
+    def checked(
+        cls,
+        h: npt.ArrayLike,
+        y: npt.ArrayLike,
+        norm: Norm,
+        C: float,
+        norm_bound: float | None,
+        sample_weight: npt.ArrayLike | None,
+        b: npt.ArrayLike | None,
+        n_classes: int | None,
+    ) -> CodeProblem:
+        """The problem of what a user gave, or an error that names what is wrong."""
+        outputs = finite_matrix(h, "h")
+        weights = check_weights(sample_weight, len(outputs))
+        if norm not in ("l1", "linf"):
+            raise ValueError(f"norm must be 'l1' or 'linf'; got {norm!r}")
+        if not 0.0 < C < np.inf:
+            raise ValueError(f"C must be a finite number above 0; got {C}")
+        if norm_bound is not None and not 0.0 <= norm_bound < np.inf:
+            raise ValueError(f"norm_bound must be a finite number of at least 0, or None; got {norm_bound}")
+        true, margins = _check_margins(y, b, len(outputs), n_classes)
+        return cls(outputs, true, margins, C * weights, norm, np.inf if norm_bound is None else float(norm_bound))
+
+    @property
+    def hard(self) -> bool:
+        """Whether the norm is bounded, and no part of the objective."""
+        return bool(np.isfinite(self.bound))
+
+    def program(self) -> tuple[CodeProgram, Scale]:
+        """The scaled linear programs."""
+        s = float(np.abs(self.h).max(initial=0.0)) or 1.0
+        largest = float(self.costs.max())
+        f = 1.0 / largest if self.hard else float(np.sqrt(s / largest))
+        price = 0.0 if self.hard else f / s
+        program = CodeProgram(self.h / s, self.y, self.b, f * self.costs, self.norm, price, self.bound * s)
+        return program, Scale(s, f)
+
+    def norm_of(self, matrix: Floats) -> float:
+        """‖M‖ of all entries."""
+        return float(np.abs(matrix).sum() if self.norm == "l1" else np.abs(matrix).max())
+
+    def dual_norm_of(self, matrix: Floats) -> float:
+        """The dual norm of all entries."""
+        return float(np.abs(matrix).max() if self.norm == "l1" else np.abs(matrix).sum())
+
+    def primal(self, matrix: Floats) -> float:
+        """Objective of a code; in the hard version its norm must be within the bound."""
+        scores = self.h @ matrix.T
+        own = scores[np.arange(len(self.y)), self.y]
+        losses = (self.b + scores - own[:, None]).max(axis=1)  # at least 0: that of the true class
+        return float(self.costs @ np.maximum(losses, 0.0)) + (0.0 if self.hard else self.norm_of(matrix))
+
+    def feasible_code(self, matrix: Floats) -> Floats:
+        """The code within its bound, and 0 if that is as good."""
+        if self.norm_of(matrix) > self.bound:
+            matrix = matrix * (self.bound / self.norm_of(matrix))
+        zero = np.zeros(matrix.shape)
+        at_zero = self.primal(zero)
+        return zero if at_zero <= self.primal(matrix) + OBJECTIVE_ROUNDING * at_zero else matrix
+
+    def feasible_dual(self, eta: Floats) -> tuple[Floats, float]:
+        """η made feasible, shape (n_samples, n_classes), and its value; 0 is feasible, so the value is never below."""
+        eta = np.maximum(eta, 0.0)
+        eta[np.arange(len(self.y)), self.y] = 0.0
+        sums = eta.sum(axis=1)
+        eta *= np.minimum(1.0, np.divide(self.costs, sums, out=np.ones(len(sums)), where=sums > 0.0))[:, None]
+        tau = -eta
+        tau[np.arange(len(self.y)), self.y] = eta.sum(axis=1)
+        size = self.dual_norm_of(tau.T @ self.h)
+        if not self.hard:
+            eta /= max(1.0, size)
+        value = float(np.vdot(self.b, eta)) - (self.bound * size if self.hard else 0.0)
+        return (eta, value) if value > 0.0 else (np.zeros(eta.shape), 0.0)
+
+    def certified(self, matrix: Floats, eta: Floats) -> tuple[Floats, Floats, Certificate]:
+        """Feasible M and η, and the bounds that they give."""
+        code = self.feasible_code(matrix)
+        dual, value = self.feasible_dual(eta)
+        primal = self.primal(code)
+        return code, dual, Certificate(primal, value, self.primal(np.zeros(code.shape)), primal)
+
+
+def finite_matrix(values: Any, name: str) -> Floats:
+    """`values` as a float64 matrix with a column at least, without NaN or infinity."""
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise ValueError(f"{name} must be a matrix with at least one column; got shape {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{name} holds NaN or infinity; learning a code needs finite numbers")
+    return matrix
+
+
+def _check_margins(
+    y: npt.ArrayLike, b: npt.ArrayLike | None, n_samples: int, n_classes: int | None
+) -> tuple[Indices, Floats]:
+    """Class indices and margins; the number of classes is that of `n_classes`, of b, or of y."""
+    margins = None if b is None else finite_matrix(b, "b")
+    if n_classes is None and margins is not None:
+        n_classes = margins.shape[1]
+    if n_classes is None:
+        n_classes = max(2, int(check_class_indices(y, n_samples, np.iinfo(np.intp).max).max()) + 1)
+    k = check_count(n_classes, "n_classes", 2)
+    true = check_class_indices(y, n_samples, k)
+    if margins is None:
+        margins = np.ones((n_samples, k))
+        margins[np.arange(n_samples), true] = 0.0
+    if margins.shape != (n_samples, k):
+        raise ValueError(f"b must have shape ({n_samples}, {k}), a margin for each row and class; got {margins.shape}")
+    if margins[np.arange(n_samples), true].any():
+        raise ValueError("b must be 0 for the true class of each row")
+    return true, margins

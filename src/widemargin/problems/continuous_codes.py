@@ -1,0 +1,247 @@
+"""Continuous codes for l1 and l∞: the code matrix that suits given binary classifiers best, by linear programming.
+
+    soft    min ‖M‖_p + C Σ_i weight_i ξ_i                        C = 1/β of Crammer and Singer (2002, eq. 15)
+    hard    min C Σ_i weight_i ξ_i   s.t. ‖M‖_p ≤ A
+    ξ_i = max(0, max_{r ≠ y_i} b_ir − ⟨h_i, M_{y_i} − M_r⟩),   b_ir = 1 unless given;   p = 1 or ∞ over all entries
+
+The dual has η_ir ≥ 0 with Σ_{r ≠ y_i} η_ir ≤ C weight_i and G_r = Σ_i h_i ([[y_i = r]] Σ_q η_iq − η_ir):
+
+    soft    max ⟨b, η⟩  s.t. ‖G‖_q ≤ 1            hard    max ⟨b, η⟩ − A ‖G‖_q           1/p + 1/q = 1
+
+Either program gives M and η; both are then made feasible (scaled) and their objectives recomputed, which is the
+certificate. M = 0 is optimal exactly for C up to `largest_zero_C`. Memory: n · k · 2 n_columns numbers, twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.labels.decoding import check_class_indices
+from widemargin.problems._code_problem import CodeProblem, finite_matrix
+from widemargin.problems._code_programs import Norm
+from widemargin.problems.certificate import Certificate
+
+__all__ = ["ContinuousCode", "continuous_code", "incremental_column", "incremental_margins", "largest_zero_C"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Form: TypeAlias = Literal["auto", "primal", "dual"]
+
+
+@dataclass(frozen=True)
+class ContinuousCode:
+    """A learned code with bounds on the optimum.
+
+    Parameters
+    ----------
+    code : ndarray of shape (n_classes, n_columns)
+        M; scores of the classes are h @ code.T.
+    dual : ndarray of shape (n_samples, n_classes)
+        η, a feasible dual point; 0 for the true class.
+    certificate : Certificate
+        Objective of `code` and of `dual`, recomputed from them.
+    form : {"primal", "dual"}
+        Which linear program was solved.
+    """
+
+    code: Floats
+    dual: Floats
+    certificate: Certificate
+    form: Literal["primal", "dual"]
+
+
+def continuous_code(
+    h: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    norm: Norm = "l1",
+    C: float = 1.0,
+    norm_bound: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    b: npt.ArrayLike | None = None,
+    n_classes: int | None = None,
+    form: Form = "auto",
+) -> ContinuousCode:
+    """Learn the code matrix for given outputs of binary classifiers.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs of the binary classifiers, best on rows that these were not trained on.
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
+    norm : {"l1", "linf"}
+        Norm of the entries of the code: their sum, or the largest, in absolute value.
+    C : float
+        Cost of the losses against the norm; 1/β of the paper. With `norm_bound` it only scales the objective.
+    norm_bound : float, optional
+        Largest norm allowed; the norm is then no part of the objective (the hard version).
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of the rows, at least 0 and not all 0.
+    b : array-like of shape (n_samples, n_classes), optional
+        Margins asked for, any numbers, 0 for the true class; 1 for wrong classes if not given.
+    n_classes : int, optional
+        Number of classes; from `b`, or the largest index of y and one more, if not given.
+    form : {"auto", "primal", "dual"}
+        Which linear program is solved; "auto" chooses by their numbers of rows.
+
+    Returns
+    -------
+    ContinuousCode
+        The code, a dual point and the certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.continuous_codes import continuous_code
+    >>> h = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5]])
+    >>> learned = continuous_code(h, [0, 1, 2], norm="l1", C=10.0)
+    >>> np.argmax(h @ learned.code.T, axis=1), learned.certificate.relative_gap < 1e-9
+    (array([0, 1, 2]), True)
+    >>> float(np.abs(continuous_code(h, [0, 1, 2], norm="linf", C=10.0, norm_bound=0.25).code).max())
+    0.25
+    """
+    problem = CodeProblem.checked(h, y, norm, C, norm_bound, sample_weight, b, n_classes)
+    if form not in ("auto", "primal", "dual"):
+        raise ValueError(f"form must be 'auto', 'primal' or 'dual'; got {form!r}")
+    program, scale = problem.program()
+    use_dual = form == "dual" or (form == "auto" and program.prefers_dual)
+    matrix, eta = program.solve_dual() if use_dual else program.solve_primal()
+    dual = np.zeros(problem.b.shape)
+    dual[program.pairs] = eta / scale.objective
+    code, dual, certificate = problem.certified(matrix / scale.h, dual)
+    return ContinuousCode(code, dual, certificate, "dual" if use_dual else "primal")
+
+
+def incremental_column(
+    h: npt.ArrayLike,
+    y: npt.ArrayLike,
+    code: npt.ArrayLike,
+    h_new: npt.ArrayLike,
+    *,
+    norm: Norm = "l1",
+    C: float = 1.0,
+    norm_bound: float | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    form: Form = "auto",
+) -> ContinuousCode:
+    """Learn the column of a code for one more binary classifier, the columns before it fixed.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs of the classifiers that have a column.
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
+    code : array-like of shape (n_classes, n_columns)
+        Their columns.
+    h_new : array-like of shape (n_samples,)
+        Outputs of the new classifier.
+    norm, C, norm_bound, sample_weight, form
+        As in `continuous_code`; the norm is that of the new column alone.
+
+    Returns
+    -------
+    ContinuousCode
+        `code` of shape (n_classes, 1), the new column; the objective counts the losses of the whole code.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.continuous_codes import incremental_column
+    >>> first = np.array([[1.0], [-1.0], [-1.0]])
+    >>> column = incremental_column([[1.0], [-1.0], [-1.0]], [0, 1, 2], first, [0.0, 1.0, -1.0], C=10.0)
+    >>> column.code.shape, float(column.code[1, 0] - column.code[2, 0])
+    ((3, 1), 1.0)
+    """
+    new = np.asarray(h_new, dtype=np.float64)
+    if new.ndim != 1:
+        raise ValueError(f"h_new must have shape (n_samples,), one output a row; got {new.shape}")
+    b = incremental_margins(h, y, code)
+    return continuous_code(
+        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, form=form
+    )
+
+
+def incremental_margins(h: npt.ArrayLike, y: npt.ArrayLike, code: npt.ArrayLike) -> Floats:
+    """b_ir = [[r ≠ y_i]] − ⟨h_i, M_{y_i} − M_r⟩: the margins that a code still lacks.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs.
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
+    code : array-like of shape (n_classes, n_columns)
+        The code.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_classes)
+        Margins to ask of what is added to the scores; 0 for the true class.
+
+    Examples
+    --------
+    >>> from widemargin.problems.continuous_codes import incremental_margins
+    >>> incremental_margins([[2.0]], [0], [[1.0], [0.0], [0.75]])
+    array([[ 0. , -1. ,  0.5]])
+    """
+    outputs, matrix = finite_matrix(h, "h"), finite_matrix(code, "code")
+    if outputs.shape[1] != matrix.shape[1]:
+        raise ValueError(f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must agree")
+    true = check_class_indices(y, len(outputs), len(matrix))
+    scores = outputs @ matrix.T
+    rows = np.arange(len(true))
+    margins: Floats = 1.0 + scores - scores[rows, true][:, None]
+    margins[rows, true] = 0.0
+    return margins
+
+
+def largest_zero_C(
+    h: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    norm: Norm = "l1",
+    sample_weight: npt.ArrayLike | None = None,
+    b: npt.ArrayLike | None = None,
+    n_classes: int | None = None,
+) -> float:
+    """The C up to which M = 0 solves the soft problem: 1/β_max, by one linear program.
+
+    M = 0 is optimal when some η that is optimal there, all of C·weight_i on the largest b_ir, has ‖G(η)‖_q ≤ 1.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs of the binary classifiers.
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
+    norm : {"l1", "linf"}
+        Norm of the code.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of the rows.
+    b : array-like of shape (n_samples, n_classes), optional
+        Margins asked for.
+    n_classes : int, optional
+        Number of classes.
+
+    Returns
+    -------
+    float
+        The threshold; inf if no C gives a code other than 0.
+
+    Examples
+    --------
+    >>> from widemargin.problems.continuous_codes import continuous_code, largest_zero_C
+    >>> h, y = [[1.0], [-1.0]], [0, 1]
+    >>> largest_zero_C(h, y)
+    0.5
+    >>> continuous_code(h, y, C=0.49).code.ravel().tolist(), continuous_code(h, y, C=0.51).code.any().item()
+    ([0.0, 0.0], True)
+    """
+    program, scale = CodeProblem.checked(h, y, norm, 1.0, None, sample_weight, b, n_classes).program()
+    smallest = program.smallest_dual_norm() * scale.h / scale.objective
+    return 1.0 / smallest if smallest > 0.0 else np.inf
