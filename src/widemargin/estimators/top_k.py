@@ -87,7 +87,8 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     cache_size_mb : float, default=512
         Bound on the columns of the kernel matrix that are kept in training.
     tol : float, default=1e-3
-        Training ends when the certified relative gap, (primal − dual) / max(|primal|, |dual|), is at most this.
+        Training ends when the certified relative gap, primal − dual over the larger of them in absolute value, is at
+        most this.
     fit_intercept : bool, default=True
         Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
     intercept_scaling : float, default=1.0

@@ -91,7 +91,7 @@ def decode(h: npt.ArrayLike, code: npt.ArrayLike, decoding: Decoding = "inner") 
 def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
     """Error of predicting one of the classes with the largest score, drawn uniformly.
 
-        1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|  over  Σ_i weight_i,    H_i = the classes with the largest score of row i
+        1 − Σ_i weight_i [[y_i ∈ H_i]] / n_i  over  Σ_i weight_i,    H_i = the n_i classes with the largest score of i
 
     Parameters
     ----------
