@@ -8,19 +8,10 @@
 #include "bind.hpp"
 #include "exponential.hpp"
 #include "kernel_top_k.hpp"
+#include "owned_arrays.hpp"
 
 namespace widemargin {
 namespace {
-
-template <typename T>
-using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <typename T>
-NumpyVector<T> own(std::vector<T> &&values) {
-    auto *kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
-}
 
 // Holds the arrays that the ascent reads. Runs release the GIL and end after a bounded amount of work, so that Python
 // sees to signals in between.

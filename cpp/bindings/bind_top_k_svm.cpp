@@ -4,23 +4,14 @@
 #include <tuple>
 
 #include "bind.hpp"
+#include "owned_arrays.hpp"
 #include "top_k_ascent.hpp"
 
 namespace widemargin {
 namespace {
 
 template <typename T>
-using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <typename T>
 using NumpyMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
-
-template <typename T>
-NumpyVector<T> own(std::vector<T> &&values) {
-    auto *kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
-}
 
 // Keeps the arrays it looks at alive. Dense rows come with no columns and no starts.
 template <typename T>

@@ -9,19 +9,9 @@
 #include "bind.hpp"
 #include "fast_one_vs_all.hpp"
 #include "matrix_view.hpp"
+#include "owned_arrays.hpp"
 
 namespace widemargin {
-
-template <typename T>
-using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-// An array that owns `values`.
-template <typename T>
-NumpyVector<T> own(std::vector<T> &&values) {
-    auto *kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return NumpyVector<T>(kept->data(), {kept->size()}, owner);
-}
 
 using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
                               NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
