@@ -53,6 +53,8 @@ constexpr double AVERAGE_POWER = 12.0;  // weights ~ count¹²: roughly the last
 constexpr double AVERAGE_SHARE = 0.25;
 constexpr int64_t LOSS_ROWS = 1024;  // of one task
 constexpr int LISTS_FROM_CLASSES = 96;
+// Share of values that are not 0 from which on features of a row are often neighbours.
+constexpr double CROWDED_FILL = 0.25;
 // Weights are made anew from the dual variables after so many visits of every row: without it rounding kept the gap of
 // digits above 1.5e-5.
 constexpr int64_t REFRESH_PASSES = 100;
@@ -75,6 +77,7 @@ class TopKAscent {
         state_.n_groups = (options.n_classes + kernels_.width - 1) / kernels_.width;
         state_.lists = options.n_classes >= LISTS_FROM_CLASSES;
         const int64_t stride = state_.stride();
+        state_.layout = layout_for(state_);
         for (auto *array : {&state_.W, &state_.average}) *array = aligned_array<T>((X.n_cols + 1) * stride);
         for (auto *array :
              {&state_.scores, &state_.old_dual, &state_.new_dual, &state_.step, &state_.lane_number, &state_.absent}) {
@@ -198,9 +201,9 @@ class TopKAscent {
         const T *average = primal_weights();
         const int64_t n_cols = state_.X.n_cols;
         for (int64_t f = 0; f < n_cols; ++f) {
-            for (int j = 0; j < options_.n_classes; ++j) coef[j * n_cols + f] = average[f * state_.stride() + j];
+            for (int j = 0; j < options_.n_classes; ++j) coef[j * n_cols + f] = average[state_.weight_at(f, j)];
         }
-        std::copy_n(average + n_cols * state_.stride(), options_.n_classes, constant);
+        for (int j = 0; j < options_.n_classes; ++j) constant[j] = average[state_.weight_at(n_cols, j)];
     }
 
     int64_t n_active() const { return int64_t(order_.size()); }
@@ -217,6 +220,16 @@ class TopKAscent {
     std::vector<int32_t> order_;
     int64_t position_ = 0, n_visits_ = 0, visits_to_average_ = 0, average_every_ = 1, visits_to_refresh_ = 0;
     double n_averages_ = 0;
+
+    // By group where visits look at few groups of rows whose features are neighbours; products of blocks of rows, which
+    // are for dense rows, want it by feature.
+    static WeightLayout layout_for(const TopKState<T> &state) {
+        const DataRows<T> &X = state.X;
+        const bool sparse = X.start != nullptr;
+        const bool crowded = sparse && double(X.start[X.n_rows]) >= CROWDED_FILL * double(X.n_rows) * double(X.n_cols);
+        if (state.lists && crowded) return {state.width, (X.n_cols + 1) * state.width};
+        return {state.stride(), state.width};
+    }
 
     int64_t weights_size() const { return (state_.X.n_cols + 1) * state_.stride(); }
 
@@ -281,6 +294,7 @@ class TopKAscent {
                 options_.loss,
                 options_.n_classes,
                 state_.stride(),
+                state_.layout,
                 state_.all_groups.data(),
                 primal_weights()};
     }
@@ -299,11 +313,12 @@ class TopKAscent {
 
     double squared_norm(const T *weights) const {
         double total = 0.0;
-        for (int64_t f = 0; f <= state_.X.n_cols; ++f) {
-            double line = 0.0;
-            const T *w = weights + f * state_.stride();
-            for (int j = 0; j < options_.n_classes; ++j) line += double(w[j]) * double(w[j]);
-            total += line;
+        // Lanes without a class have weight 0.
+        for (int64_t first = 0; first < weights_size(); first += state_.stride()) {
+            double part = 0.0;
+            const T *w = weights + first;
+            for (int64_t j = 0; j < state_.stride(); ++j) part += double(w[j]) * double(w[j]);
+            total += part;
         }
         return total;
     }
@@ -336,7 +351,7 @@ class TopKAscent {
                 for (int64_t j = first; j < last; ++j) {
                     const double w = strip[f * width + (j - first)];
                     total += w * w;
-                    state_.W[f * state_.stride() + j] = T(w);
+                    state_.W[state_.weight_at(f, j)] = T(w);
                 }
             }
         };

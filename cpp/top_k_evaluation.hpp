@@ -6,13 +6,16 @@ namespace WIDEMARGIN_ISA_NAME {
 
 // s (stride,) = W x_i
 template <typename T, typename Data>
-WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T *W, int64_t stride,
-                                     double *__restrict s) {
-    std::fill_n(s, stride, 0.0);
+WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                     int n_groups, double *__restrict s) {
+    constexpr int WIDTH = Lanes<T>::WIDTH;
+    std::fill_n(s, n_groups * WIDTH, 0.0);
     const int64_t begin = X.begin(i), length = X.length(i);
     const auto add = [&](double value, int64_t f) __attribute__((always_inline)) {
-        const T *__restrict line = W + f * stride;
-        for (int64_t j = 0; j < stride; ++j) s[j] += value * double(line[j]);
+        for (int g = 0; g < n_groups; ++g) {
+            const T *__restrict group = W + layout.at(f, g);
+            for (int lane = 0; lane < WIDTH; ++lane) s[g * WIDTH + lane] += value * double(group[lane]);
+        }
     };
     for (int64_t p = 0; p < length; ++p) {
         const double value = double(X.values[begin + p]);
@@ -86,15 +89,16 @@ static double sum_losses(const LossArgs<T, T> &args, int64_t begin, int64_t end)
     const int n_groups = int(args.stride / Lanes<T>::WIDTH);
     return add_losses<T>(args, begin, end, [&](int64_t i, T *s) {
         Vec<T> *out = reinterpret_cast<Vec<T> *>(s);
-        score_groups<T>(args.X, i, args.W, args.stride, args.all_groups, n_groups, out);
+        score_groups<T>(args.X, i, args.W, args.layout, args.all_groups, n_groups, out);
     });
 }
 
 // Scores in double.
 template <typename T, typename Data>
 static double sum_exact_losses(const LossArgs<T, Data> &args, int64_t begin, int64_t end) {
-    return add_losses<double>(args, begin, end,
-                              [&](int64_t i, double *s) { score_exactly(args.X, i, args.W, args.stride, s); });
+    const int n_groups = int(args.stride / Lanes<T>::WIDTH);
+    return add_losses<double>(
+        args, begin, end, [&](int64_t i, double *s) { score_exactly(args.X, i, args.W, args.layout, n_groups, s); });
 }
 
 // Σ C_i φ(z_i) of n rows from their scores (n, stride), which are lost.

@@ -25,8 +25,9 @@ struct LossArgs {
     TopKLoss loss;
     int n_classes;
     int64_t stride;
+    WeightLayout layout;
     const uint32_t *all_groups;  // 0, 1, 2 …
-    const T *W;                  // (n_cols + 1, stride)
+    const T *W;
 };
 
 template <typename T>

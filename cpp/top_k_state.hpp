@@ -68,6 +68,13 @@ struct DataRows {
     }
 };
 
+// Where the weights of feature f and group g begin: by feature, so that the groups of one follow each other, or by
+// group, so that neighbouring features share a cache line (10 % less time on silhouettes, half of whose values are 0).
+struct WeightLayout {
+    int64_t feature_step, group_step;
+    int64_t at(int64_t f, int64_t g) const { return f * feature_step + g * group_step; }
+};
+
 // The groups of classes that visits of a row look at, with their dual variables: all groups, or a list.
 template <typename T>
 struct ListedGroups {
@@ -99,15 +106,16 @@ constexpr double SKIPPED_CHANGE = sizeof(T) == 4 ? 1e-8 : 1e-15;
 // Radius of a projection, C‖x_i‖² + γ in units of margins, below which it is not told from 0.
 template <typename T>
 constexpr double LOST_RADIUS = sizeof(T) == 4 ? 1e-6 : 1e-10;
-constexpr int FULL_VISIT_EVERY = 8;  // visits that look at all groups, of a row with a list
+constexpr int FULL_VISIT_EVERY = 16;  // visits that look at all groups, of a row with a list
 
 template <typename T>
 struct TopKState {
     DataRows<T> X;
     TopKLoss loss;
     int n_classes, width, n_groups;
-    bool lists;                   // of groups; otherwise all groups always
-    AlignedArray<T> W, average;   // (n_cols + 1, stride)
+    bool lists;                  // of groups; otherwise all groups always
+    AlignedArray<T> W, average;  // (n_cols + 1) * stride values
+    WeightLayout layout;
     AlignedArray<T> dual;         // (n_rows, stride), without lists
     AlignedArray<T> lane_number;  // (stride,) 0, 1, 2 …
     AlignedArray<T> absent;       // (stride,) ABSENT_SCORE in lanes without a class, 0 elsewhere
@@ -122,6 +130,7 @@ struct TopKState {
     std::vector<uint32_t> all_groups, changed;
 
     int64_t stride() const { return int64_t(n_groups) * width; }
+    int64_t weight_at(int64_t f, int64_t j) const { return layout.at(f, j / width) + j % width; }
 
     // The dual variables of a row, (n_classes,) with 0 at the true class.
     void read_dual(int64_t i, double *x) const {

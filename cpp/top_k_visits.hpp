@@ -9,24 +9,24 @@ constexpr int PREFETCH_W = 6;  // features ahead
 // out[c] = Σ_f x_f W[f, group ids[c]] for CHUNK groups. Few groups take several features at a time, for the additions
 // of one would wait for each other.
 template <typename T, int CHUNK, bool DENSE>
-WIDEMARGIN_INLINE void score_chunk_of(const DataRows<T> &X, int64_t i, const T *W, int64_t stride, const uint32_t *ids,
-                                      Vec<T> *out) {
+WIDEMARGIN_INLINE void score_chunk_of(const DataRows<T> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                      const uint32_t *ids, Vec<T> *out) {
     constexpr int UNROLL = CHUNK <= 2 ? 4 : CHUNK <= 4 ? 2 : 1, WIDTH = Lanes<T>::WIDTH;
     const T *x = X.values + X.begin(i);
     const int32_t *cols = DENSE ? nullptr : X.cols + X.begin(i);
     const int64_t length = X.length(i);
     Vec<T> sums[UNROLL][CHUNK] = {};
     const auto add = [&](int u, T value, int64_t f) __attribute__((always_inline)) {
-        const T *line = W + f * stride;
+        const T *line = W + f * layout.feature_step;
         const Vec<T> v = splat<T>(value);
 #pragma GCC unroll 8
-        for (int c = 0; c < CHUNK; ++c) sums[u][c] += v * load(line + ids[c] * WIDTH);
+        for (int c = 0; c < CHUNK; ++c) sums[u][c] += v * load(line + ids[c] * layout.group_step);
     };
     int64_t p = 0;
     for (; p + UNROLL <= length; p += UNROLL) {
 #pragma GCC unroll 4
         for (int u = 0; u < UNROLL; ++u) {
-            if (!DENSE) __builtin_prefetch(W + cols[std::min(p + u + PREFETCH_W, length - 1)] * stride);
+            if (!DENSE) __builtin_prefetch(W + layout.at(cols[std::min(p + u + PREFETCH_W, length - 1)], ids[0]));
             add(u, x[p + u], DENSE ? p + u : cols[p + u]);
         }
     }
@@ -41,24 +41,24 @@ WIDEMARGIN_INLINE void score_chunk_of(const DataRows<T> &X, int64_t i, const T *
 }
 
 template <typename T, int CHUNK>
-WIDEMARGIN_INLINE void score_chunk(const DataRows<T> &X, int64_t i, const T *W, int64_t stride, const uint32_t *ids,
-                                   Vec<T> *out) {
-    if (X.cols == nullptr) return score_chunk_of<T, CHUNK, true>(X, i, W, stride, ids, out);
-    score_chunk_of<T, CHUNK, false>(X, i, W, stride, ids, out);
+WIDEMARGIN_INLINE void score_chunk(const DataRows<T> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                   const uint32_t *ids, Vec<T> *out) {
+    if (X.cols == nullptr) return score_chunk_of<T, CHUNK, true>(X, i, W, layout, ids, out);
+    score_chunk_of<T, CHUNK, false>(X, i, W, layout, ids, out);
 }
 
 // W[f, group ids[c]] += x_f step[c]
 template <typename T, int CHUNK>
-WIDEMARGIN_INLINE void step_chunk(const DataRows<T> &X, int64_t i, T *W, int64_t stride, const uint32_t *ids,
-                                  const Vec<T> *step) {
+WIDEMARGIN_INLINE void step_chunk(const DataRows<T> &X, int64_t i, T *W, const WeightLayout &layout,
+                                  const uint32_t *ids, const Vec<T> *step) {
     constexpr int WIDTH = Lanes<T>::WIDTH;
     const T *x = X.values + X.begin(i);
     const int32_t *cols = X.cols == nullptr ? nullptr : X.cols + X.begin(i);
     Vec<T> held[CHUNK];
     int64_t at[CHUNK];
-    for (int c = 0; c < CHUNK; ++c) held[c] = step[c], at[c] = ids[c] * WIDTH;
+    for (int c = 0; c < CHUNK; ++c) held[c] = step[c], at[c] = ids[c] * layout.group_step;
     const auto add = [&](T value, int64_t f) __attribute__((always_inline)) {
-        T *line = W + f * stride;
+        T *line = W + f * layout.feature_step;
         const Vec<T> v = splat<T>(value);
 #pragma GCC unroll 8
         for (int c = 0; c < CHUNK; ++c) store(line + at[c], load(line + at[c]) + v * held[c]);
@@ -100,10 +100,10 @@ WIDEMARGIN_INLINE void in_chunks(int count, F chunk) {
 }
 
 template <typename T>
-WIDEMARGIN_INLINE void score_groups(const DataRows<T> &X, int64_t i, const T *W, int64_t stride, const uint32_t *ids,
-                                    int count, Vec<T> *out) {
+WIDEMARGIN_INLINE void score_groups(const DataRows<T> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                    const uint32_t *ids, int count, Vec<T> *out) {
     in_chunks(count, [&](int first, auto size) __attribute__((always_inline)) {
-        score_chunk<T, decltype(size)::value>(X, i, W, stride, ids + first, out + first);
+        score_chunk<T, decltype(size)::value>(X, i, W, layout, ids + first, out + first);
     });
 }
 
@@ -186,7 +186,7 @@ static void step_weights(TopKState<T> &state, int64_t i, const uint32_t *ids, in
         step[n_changed++] = step[g];
     }
     in_chunks(n_changed, [&](int first, auto size) __attribute__((always_inline)) {
-        step_chunk<T, decltype(size)::value>(state.X, i, state.W.get(), state.stride(), state.changed.data() + first,
+        step_chunk<T, decltype(size)::value>(state.X, i, state.W.get(), state.layout, state.changed.data() + first,
                                              step + first);
     });
 }
@@ -198,7 +198,7 @@ WIDEMARGIN_INLINE void visit_few(TopKState<T> &state, int64_t i) {
     RowState<T> &row = state.rows[i];
     Vec<T> b[GROUPS], old_x[GROUPS], new_x[GROUPS], step[GROUPS];
     T *x = &state.dual[i * GROUPS * WIDTH];
-    score_chunk<T, GROUPS>(state.X, i, state.W.get(), GROUPS * WIDTH, state.all_groups.data(), b);
+    score_chunk<T, GROUPS>(state.X, i, state.W.get(), {GROUPS * WIDTH, WIDTH}, state.all_groups.data(), b);
     for (int g = 0; g < GROUPS; ++g) old_x[g] = load(x + g * WIDTH);
     const VisitResult<T> found = project_visit<T, GROUPS>(state, row, nullptr, GROUPS, row.y, b, old_x, new_x, step);
     row.t = found.thresholds.t;
@@ -219,7 +219,7 @@ template <typename T>
 WIDEMARGIN_INLINE void relist(TopKState<T> &state, RowState<T> &row, ListedGroups<T> &groups, T t, const Vec<T> *b,
                               const Vec<T> *x) {
     constexpr int WIDTH = Lanes<T>::WIDTH;
-    const Vec<T> floor = splat<T>(T(double(t) - 3.0 * state.drift));
+    const Vec<T> floor = splat<T>(T(double(t) - state.drift));
     std::vector<uint32_t> ids;
     for (int g = 0; g < state.n_groups; ++g) {
         const Mask<T> needed = (b[g] > floor) | (x[g] != Vec<T>{});
@@ -291,7 +291,7 @@ static void visit_many(TopKState<T> &state, int64_t i) {
     const GroupsOfVisit<T> groups = groups_of_visit(state, i, full);
     Vec<T> *b = reinterpret_cast<Vec<T> *>(state.scores.get());
     Vec<T> *step = reinterpret_cast<Vec<T> *>(state.step.get());
-    score_groups<T>(state.X, i, state.W.get(), state.stride(), groups.ids, groups.count, b);
+    score_groups<T>(state.X, i, state.W.get(), state.layout, groups.ids, groups.count, b);
     if (visit_scored(state, i, groups, b, step)) step_weights<T>(state, i, groups.ids, groups.count, step);
 }
 
@@ -343,7 +343,7 @@ WIDEMARGIN_INLINE void prefetch_row(const TopKState<T> &state, const int32_t *or
     if (p + 1 < n && state.X.cols != nullptr) {
         const int64_t next = order[p + 1], begin = state.X.begin(next), length = state.X.length(next);
         for (int64_t f = 0; f < std::min<int64_t>(length, 8); ++f) {
-            __builtin_prefetch(&state.W[state.X.cols[begin + f] * state.stride()]);
+            __builtin_prefetch(&state.W[state.layout.at(state.X.cols[begin + f], 0)]);
         }
     }
 }

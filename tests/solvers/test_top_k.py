@@ -118,12 +118,14 @@ def test_published_optima_of_digits_are_met(loss, C, lower, upper):
 
 @pytest.mark.parametrize("m", [2, 3, 8, 9, 17, 33, 70, 97, 300])
 @pytest.mark.parametrize("isa", ["baseline", None])
-def test_all_numbers_of_classes_and_instruction_sets_reach_the_gap(m, isa, monkeypatch):
+@pytest.mark.parametrize("zeros", [0.0, 0.5, 0.9])
+def test_all_numbers_of_classes_fills_and_instruction_sets_reach_the_gap(m, zeros, isa, monkeypatch):
     if isa is not None:
         monkeypatch.setenv("WIDEMARGIN_ISA", isa)
     rng = np.random.default_rng(m)
     X, y = rng.standard_normal((400, 20)).astype(np.float32), rng.integers(0, m, 400)
     X[np.arange(400), y % 20] += 1.0
+    X[rng.random(X.shape) < zeros] = 0.0
     loss = TopKHinge(min(3, m - 1), "alpha")
     result = solve_top_k(X, y, m, loss, np.full(400, 0.3), tol=1e-4)
     W, x = result.coef.astype(np.float64), result.dual.toarray()
