@@ -9,10 +9,10 @@ For a matrix A without positive entries off the diagonal and any v > 0
 
     min_i (Av)_i / v_i  ≤  λ_min(A)  ≤  vᵀAv / vᵀv,
 
-and the iteration of Noda (Numer. Math. 17, 1971), (A − σI) u = v with σ the lower bound, v ← u, raises the lower bound
-to λ_min quadratically. A − σI is positive definite on the way, so that a step is one elimination without fill. All
-components of A go at once, each with bounds of its own. The lower bound counts the rounding of Av in. Memory: a few
-numbers an ancestor pair.
+and the iteration of Noda (Numerische Mathematik 17, 1971), (A − σI) u = v with σ the lower bound, v ← u, raises the
+lower bound to λ_min quadratically. A − σI is positive definite on the way, so that a step is one elimination without
+fill. All components of A go at once, each with bounds of its own. The lower bound counts the rounding of Av in. Memory:
+a few numbers an ancestor pair.
 """
 
 from __future__ import annotations
