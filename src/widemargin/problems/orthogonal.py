@@ -174,7 +174,7 @@ def pair_products(paths: AncestorPaths, W: Any) -> Floats:
         part = slice(first, first + step)
         below, above = W[paths.descendant[part]], W[paths.path_nodes[part]]
         if sp.issparse(W):
-            products[part] = np.asarray(below.multiply(above).sum(axis=1)).ravel()
+            products[part] = np.asarray(below.astype(np.float64).multiply(above).sum(axis=1)).ravel()
         else:
             products[part] = np.einsum("ij,ij->i", below, above, dtype=np.float64)
     return products
