@@ -157,21 +157,24 @@ class _Average:
 
 
 class _Run:
-    """The iterates and the bounds.
+    """The iterates and the bounds, on the features that some example has: the other weights are always 0.
 
-    Sets: `W`, the last iterate, and its `objective`; `upper` with `best`, `lower`; `published` and `tail`, the lower
-    bounds of the last iteration.
+    Sets: `W`, the last iterate, with its `objective`, `penalty_at` (value and subgradient) and `point`; `upper` with
+    `best`, `lower`; `published` and `tail`, the lower bounds of the last iteration.
     """
 
     def __init__(self, X: Any, losses: TreeLosses, penalty: TreePenalty, use_tail: bool) -> None:
-        self.X, self.losses, self.penalty, self.use_tail = X, losses, penalty, use_tail
+        self.n_features, self.used = X.shape[1], _used_columns(X)
+        self.X, self.losses, self.penalty, self.use_tail = X[:, self.used], losses, penalty, use_tail
+        self.by_feature = self.X.T.tocsr() if sp.issparse(X) else self.X.T
         self.sigma = float(penalty.modulus)
-        shape = (penalty.paths.m, X.shape[1])
+        shape = (penalty.paths.m, len(self.used))
+        self.scores_fit = 8e-6 * losses.n_samples * shape[0] <= SCORES_MB
         self.W, self.best = np.zeros(shape), np.zeros(shape)
         self.all, self.late = _Average(shape), _Average(shape)
         self.at_zero = self.upper = self.objective = losses.at_zero
         self.lower = self.published = self.tail = 0.0  # J is nowhere negative
-        self.penalty_value, self.point = 0.0, self._evaluate(self.W)
+        self.penalty_at, self.point = penalty.value_and_subgradient(self.W), self._losses_at(self.W)
 
     def step(self, t: int) -> bool:
         """One iteration; false, with a warning, if numbers have become too large."""
@@ -179,9 +182,8 @@ class _Run:
             self._take_subgradient(t)
             W = self.all.slope / -self.sigma
             self.published, self.tail = self.all.bound(self.sigma), self.late.bound(self.sigma)
-            value = self.penalty.value(W)
-            finite = np.isfinite(value) and np.isfinite(self.published)
-        if not finite:
+            penalty_at = self.penalty.value_and_subgradient(W)
+        if not (np.isfinite(penalty_at[0]) and np.isfinite(self.published)):
             warnings.warn(
                 f"dual averaging left the range of floating-point numbers in iteration {t}: the curvature of the "
                 f"penalty is too large for its modulus {self.sigma:.3g}; use the joint dual",
@@ -189,8 +191,8 @@ class _Run:
                 stacklevel=3,
             )
             return False
-        self.W, self.penalty_value, self.point = W, value, self._evaluate(W)
-        self.objective = self.penalty_value + self.point.value
+        self.W, self.penalty_at, self.point = W, penalty_at, self._losses_at(W)
+        self.objective = penalty_at[0] + self.point.value
         if self.objective < self.upper:
             self.upper = self.objective
             self.best[:] = W
@@ -199,36 +201,44 @@ class _Run:
 
     def _take_subgradient(self, t: int) -> None:
         """Add the linear function at W to the averages."""
-        W, sigma = self.W, self.sigma
-        coupled, g = self.penalty.subgradient(W), self.losses.subgradient(self.X, self.point)
-        g = np.asarray(g.toarray() if sp.issparse(g) else g)
-        norm = float(np.linalg.norm(W))
+        W, sigma, (penalty, coupled), loss = self.W, self.sigma, self.penalty_at, self.point.value
+        g, norm = self._loss_subgradient(), float(np.linalg.norm(W))
         g_size = float(np.linalg.norm(coupled)) + float(np.linalg.norm(g)) + sigma * norm
-        g = g + coupled - sigma * W
+        g += coupled
+        g -= sigma * W
         psi = 0.5 * sigma * norm * norm
-        offset = self.penalty_value - psi + self.point.value - float(np.vdot(g, W))
-        offset_size = self.penalty_value + psi + self.point.value + g_size * norm
+        offset, offset_size = penalty - psi + loss - float(np.vdot(g, W)), penalty + psi + loss + g_size * norm
         if t & (t - 1) == 0:
             self.late.reset()
         self.all.add(offset, offset_size, g, g_size)
         self.late.add(offset, offset_size, g, g_size)
 
-    def _evaluate(self, W: Floats) -> LossPoint:
-        if 8e-6 * self.losses.n_samples * len(W) > SCORES_MB:
+    def _losses_at(self, W: Floats) -> LossPoint:
+        if not self.scores_fit:
             return self.losses.evaluate(self.X, W)
         scores = self.X @ W.T
         return self.losses.evaluate_scores(lambda rows, nodes: scores[rows, nodes])
 
+    def _loss_subgradient(self) -> Floats:
+        """A subgradient of H at W, dense."""
+        coefficients = self.losses.coefficients(self.point)
+        if self.scores_fit:  # a product with a dense array is faster than making a sparse one
+            return np.ascontiguousarray((self.by_feature @ coefficients.T.toarray()).T)
+        g = coefficients @ self.X
+        return np.asarray(g.toarray() if sp.issparse(g) else g)
+
     def result(self, bias: float, rows: list[tuple[float, ...]], status: Status) -> SolverResult:
         """The best iterate, its objective computed anew."""
         primal = self.penalty.value(self.best) + self.losses.evaluate(self.X, self.best).value
+        weights = np.zeros((len(self.best), self.n_features))
+        weights[:, self.used] = self.best
         table = np.array(rows, dtype=np.float64).reshape(-1, len(COLUMNS))
         columns: dict[str, npt.NDArray[Any]] = dict(zip(COLUMNS, table.T, strict=True))
         columns["iteration"] = columns["iteration"].astype(np.int64)
         has_bias = bias != 0.0
         return SolverResult(
-            coef=self.best[:, :-1].copy() if has_bias else self.best,
-            intercept=bias * self.best[:, -1] if has_bias else np.zeros(len(self.best)),
+            coef=weights[:, :-1].copy() if has_bias else weights,
+            intercept=bias * weights[:, -1] if has_bias else np.zeros(len(weights)),
             dual=None,
             certificate=Certificate(primal, self.lower, self.at_zero, primal),
             history=History(columns),
@@ -244,3 +254,8 @@ def _with_bias(X: Any, bias: float) -> Any:
         return X
     column = np.full((X.shape[0], 1), bias)
     return sp.hstack([X, sp.csr_array(column)], format="csr") if sp.issparse(X) else np.hstack([X, column])
+
+
+def _used_columns(X: Any) -> npt.NDArray[np.int64]:
+    """Features that some example has, ascending; all of them for dense rows."""
+    return np.unique(X.indices).astype(np.int64) if sp.issparse(X) else np.arange(X.shape[1])
