@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from widemargin.labels.code_checks import check_count
 from widemargin.labels.decoding import check_class_indices, check_weights
-from widemargin.problems._code_programs import CodeProgram, Norm
 from widemargin.problems.certificate import Certificate
+from widemargin.solvers._code_programs import CodeProgram, Norm
 
 __all__ = ["CodeProblem", "Scale", "finite_matrix"]
 

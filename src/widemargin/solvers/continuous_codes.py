@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin.labels.decoding import check_class_indices
-from widemargin.problems._code_problem import CodeProblem, finite_matrix
-from widemargin.problems._code_programs import Norm
 from widemargin.problems.certificate import Certificate
+from widemargin.solvers._code_problem import CodeProblem, finite_matrix
+from widemargin.solvers._code_programs import Norm
 
 __all__ = ["ContinuousCode", "continuous_code", "incremental_column", "incremental_margins", "largest_zero_C"]
 
@@ -96,7 +96,7 @@ def continuous_code(
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.problems.continuous_codes import continuous_code
+    >>> from widemargin.solvers.continuous_codes import continuous_code
     >>> h = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5]])
     >>> learned = continuous_code(h, [0, 1, 2], norm="l1", C=10.0)
     >>> np.argmax(h @ learned.code.T, axis=1), learned.certificate.relative_gap < 1e-9
@@ -151,7 +151,7 @@ def incremental_column(
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.problems.continuous_codes import incremental_column
+    >>> from widemargin.solvers.continuous_codes import incremental_column
     >>> first = np.array([[1.0], [-1.0], [-1.0]])
     >>> column = incremental_column([[1.0], [-1.0], [-1.0]], [0, 1, 2], first, [0.0, 1.0, -1.0], C=10.0)
     >>> column.code.shape, float(column.code[1, 0] - column.code[2, 0])
@@ -185,7 +185,7 @@ def incremental_margins(h: npt.ArrayLike, y: npt.ArrayLike, code: npt.ArrayLike)
 
     Examples
     --------
-    >>> from widemargin.problems.continuous_codes import incremental_margins
+    >>> from widemargin.solvers.continuous_codes import incremental_margins
     >>> incremental_margins([[2.0]], [0], [[1.0], [0.0], [0.75]])
     array([[ 0. , -1. ,  0.5]])
     """
@@ -235,7 +235,7 @@ def largest_zero_C(
 
     Examples
     --------
-    >>> from widemargin.problems.continuous_codes import continuous_code, largest_zero_C
+    >>> from widemargin.solvers.continuous_codes import continuous_code, largest_zero_C
     >>> h, y = [[1.0], [-1.0]], [0, 1]
     >>> largest_zero_C(h, y)
     0.5

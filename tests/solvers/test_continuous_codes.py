@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from widemargin.problems.continuous_codes import (
+from widemargin.solvers.continuous_codes import (
     continuous_code,
     incremental_column,
     incremental_margins,
