@@ -292,11 +292,13 @@ def test_the_same_seed_gives_the_same_code():
     [
         ({"form": "dual"}, "leave form='auto'"),
         ({"tol": 0.0}, "tol must be"),
-        ({"C": 1e300}, "too large"),
+        ({"C": 1e300}, "too large for sums"),
+        ({"scale": 1e150}, "squares overflow"),
         ({"norm": "l1", "kernel": RBF}, "a kernel needs norm='l2'"),
     ],
 )
 def test_bad_input_is_named(options, message):
     h, y, _ = make(0)
+    h = h * options.pop("scale", 1.0)
     with pytest.raises(ValueError, match=message):
         continuous_code(h, y, **{"norm": "l2", **options})

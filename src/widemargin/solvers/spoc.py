@@ -34,6 +34,7 @@ __all__ = ["solve_spoc"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+LARGEST_ROOT = 1e145  # of sums of C ‖h‖²: squares of scores must be finite, too
 SLICE_S = 0.1  # seconds between looks at signals
 CONVERGED, PAUSED = 0, 2  # what the core's run() ends with
 COLUMNS = ("iteration", "seconds", "primal", "dual", "active_rows")
@@ -139,9 +140,10 @@ class _Problem:
             raise ValueError(f"n_classes must be at least 2; got {self.n_classes}")
         largest = float(self.costs.max(initial=0.0))
         if largest > LARGEST_COST / max(1, len(self.costs)):
-            raise ValueError(
-                f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C"
-            )
+            raise ValueError(f"C times the weight of a row is {largest:g}, too large for sums of losses; use less")
+        size = float(np.abs(self.h).max(initial=0.0))
+        if not size * math.sqrt(max(1.0, largest) * self.h.size) < LARGEST_ROOT:
+            raise ValueError(f"outputs of size {size:g} are too large for this C, their squares overflow; scale them")
 
     def asked(self) -> Floats:
         """b, shape (n_samples, n_classes)."""
