@@ -78,7 +78,9 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
 def _solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
     n_classes = problem.b.shape[1]
     y = problem.y.astype(np.int64, copy=False)
-    return solve_spoc(problem.h, y, n_classes, costs, margins=problem.b, start=start, **vars(options))
+    plain = np.array_equal(problem.b, np.arange(n_classes) != y[:, None])
+    margins = None if plain else problem.b
+    return solve_spoc(problem.h, y, n_classes, costs, margins=margins, start=start, **vars(options))
 
 
 def _signed(x: Floats, problem: CodeProblem) -> Floats:
@@ -139,10 +141,11 @@ class _Search:
         if self.matrix is None:
             scores = self.problem.h @ result.coef.T
             norm = float(np.linalg.norm(result.coef))
+            dual_norm = float(np.linalg.norm(tau.T @ self.problem.h))  # not that of a code that is an average
         else:
             scores = self.matrix.scores(sp.csr_array(x), self.problem.y.astype(np.int64, copy=False))
-            norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
-        value = (float(np.vdot(self.problem.b, x)) - bound * norm) / gamma
+            norm = dual_norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
+        value = (float(np.vdot(self.problem.b, x)) - bound * dual_norm) / gamma
         if value > self.dual:
             self.dual, self.x = value, x / gamma
         for scale in self._scales(scores, norm):
