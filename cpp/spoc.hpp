@@ -123,7 +123,7 @@ class Spoc {
     static constexpr double STAGE = 10.0;       // growth of costs
     static constexpr double STAGE_TOL = 1e-3;   // gap at which they grow
 
-    // Costs are large where N C is: the ascent then goes to and fro. It begins with smaller ones, C / stage.
+    // Costs are large where N C is: the ascent then swings. It begins with smaller ones, C / stage.
     double stage_of_large_costs() const {
         double sum = 0.0, count = 0.0;
         for (int64_t i = 0; i < task_.n; ++i) {

@@ -44,7 +44,7 @@ def by_clarabel(h, y, k, C, norm_bound=None, weights=None, b=None, kernel=None):
     if norm_bound is None:
         value = value + 0.5 * cp.sum_squares(M)
     else:
-        limits.append(cp.norm(M, "fro") <= norm_bound)
+        limits.append(cp.norm(cp.vec(M, order="C")) <= norm_bound)
     return cp.Problem(cp.Minimize(value), limits).solve(solver=cp.CLARABEL)
 
 
