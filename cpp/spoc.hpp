@@ -49,6 +49,7 @@ class Spoc {
           norms_(task.n, 0.0),
           level_(task.n, 0),
           next_(task.n, 0),
+          gaps_(task.n, 0.0),
           F_(task.k),
           u_(task.k),
           work_(task.k),
@@ -140,10 +141,15 @@ class Spoc {
             eta_[i * task_.k + task_.y[i]] = cost_[i];
         }
     }
-    // The dual variables for costs that are larger by a factor up to the stage.
+    // Costs larger by a factor up to the stage, the dual variables by the one that is best for the dual.
     void grow(double factor) {
+        double asked = 0.0, squares = 0.0;
+        for (int64_t i = 0; i < task_.n; ++i)
+            for (int64_t r = 0; r < task_.k; ++r) asked += eta_[i * task_.k + r] * task_.margin(i, r);
+        for (const double m : M_) squares += m * m;
+        const double best = squares > 0.0 ? std::clamp(asked / squares, 0.0, factor) : factor;
         stage_ = factor >= stage_ ? 1.0 : stage_ / factor;
-        for (double &eta : eta_) eta *= factor;
+        for (double &eta : eta_) eta *= best;
         for (int64_t i = 0; i < task_.n; ++i) {
             cost_[i] = given_[i] / stage_;
             complete(i);
@@ -177,11 +183,14 @@ class Spoc {
         }
     }
 
-    // Who sleeps, when the next evaluation is, and steps on faces.
+    // Who sleeps and who wakes, when the next evaluation is, and steps on faces.
     void prepare(const SpocBounds &bounds) {
         const double gap = bounds.primal - bounds.dual;
         sleep_below_ = SLEEP_SHARE * gap / double(task_.n);
         next_evaluation_ = n_passes_ + (n_passes_ < PASSES ? FIRST : PASSES);
+        for (int64_t i = 0; i < task_.n; ++i) {
+            if (gaps_[i] > sleep_below_) next_[i] = 0;
+        }
         for (int step = 0; step < MOST_FACES; ++step) {
             if (face_step() < WORTHWHILE * gap) break;
         }
@@ -193,7 +202,8 @@ class Spoc {
         for (int64_t i = 0; i < task_.n; ++i) {
             if (task_.cost[i] == 0.0) continue;
             spoc_scores(task_, M_.data(), i, F_.data());
-            gap += row_gap(i);
+            gaps_[i] = row_gap(i);
+            gap += gaps_[i];
             for (int64_t r = 0; r < task_.k; ++r) dual += eta_[i * task_.k + r] * task_.margin(i, r);
         }
         return {dual + gap, dual};
@@ -247,6 +257,7 @@ class Spoc {
     std::vector<double> eta_, M_, cost_, norms_;
     std::vector<int> level_;
     std::vector<int64_t> next_;  // pass of the next visit
+    std::vector<double> gaps_;   // g_i at the last evaluation
     std::vector<double> F_, u_, work_;
     std::mt19937_64 random_;
     std::vector<int64_t> order_;

@@ -125,7 +125,7 @@ class _Search:
             following = self._next(gamma, norm)
             if len(self.sides) == 2 and self.primal - self.dual > 0.5 * before:
                 inner = max(TIGHTER * inner, LEAST_TOL)
-            start, gamma = result.dual * (following / gamma), following
+            start, gamma = result.dual * min(following / gamma, max(1.0, self.longest)), following
         return self._solution(status)
 
     def _inner_options(self, tol: float) -> L2Options:
@@ -135,7 +135,10 @@ class _Search:
         return replace(self.options, tol=tol, max_iter=max(1, self.options.max_iter - self.passes), time_limit=left)
 
     def _consider(self, result: SolverResult, gamma: float) -> float:
-        """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x."""
+        """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x, longest.
+
+        `longest` is the factor of x that is best for the soft dual when costs allow it.
+        """
         x, bound = result.dual, self.problem.bound
         tau = _signed(x, self.problem)
         if self.matrix is None:
@@ -146,6 +149,7 @@ class _Search:
             scores = self.matrix.scores(sp.csr_array(x), self.problem.y.astype(np.int64, copy=False))
             norm = dual_norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
         value = (float(np.vdot(self.problem.b, x)) - bound * dual_norm) / gamma
+        self.longest = float(np.vdot(self.problem.b, x)) / dual_norm**2 if dual_norm > 0.0 else 1.0
         if value > self.dual:
             self.dual, self.x = value, x / gamma
         for scale in self._scales(scores, norm):
