@@ -111,7 +111,12 @@ class Spoc {
     void visit_rows(const int64_t *rows, int64_t n_rows) {
         for (int64_t a = 0; a < n_rows; ++a) visit(rows[a]);
     }
-    double face_step() { return SpocFace(task_, norms_, eta_).step(M_, eta_); }
+    double face_step() {
+        SpocFace face(task_, norms_, eta_, ridge_);
+        const double gain = face.step(M_, eta_);
+        ridge_ = face.next_ridge();
+        return gain;
+    }
 
   private:
     static constexpr int MAX_LEVEL = 6;         // sleep of at most 64 passes
@@ -263,7 +268,7 @@ class Spoc {
     std::vector<int64_t> order_;
     std::vector<SpocRecord> records_;
     int64_t n_passes_ = 0, n_active_ = 0, next_evaluation_ = FIRST;
-    double sleep_below_ = 0.0, stage_ = 1.0;
+    double sleep_below_ = 0.0, stage_ = 1.0, ridge_ = SpocFace::RIDGE;
     std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 

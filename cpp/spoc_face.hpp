@@ -21,8 +21,8 @@ namespace widemargin {
 
 class SpocFace {
   public:
-    SpocFace(const SpocTask &task, const std::vector<double> &norms, const std::vector<double> &eta)
-        : task_(task), norms_(norms), G_(task.k * task.l), work_(task.k) {
+    SpocFace(const SpocTask &task, const std::vector<double> &norms, const std::vector<double> &eta, double ridge)
+        : task_(task), norms_(norms), ridge_(ridge), G_(task.k * task.l), work_(task.k) {
         for (int64_t i = 0; i < task.n; ++i) {
             if (norms[i] > 0.0) add_row(i, &eta[i * task.k]);
         }
@@ -40,14 +40,22 @@ class SpocFace {
             for (size_t a = 0; a < rows_.size(); ++a)
                 std::copy_n(&moved_[a * task_.k], task_.k, &eta[rows_[a] * task_.k]);
             for (size_t j = 0; j < M.size(); ++j) M[j] -= G_[j];
+            length_ = length;
             return gain;
         }
         return 0.0;
     }
 
+    // ρ for the next step: less after a whole step, more after one that was cut short.
+    double next_ridge() const {
+        if (length_ == 1.0) return std::max(ridge_ / FASTER, LEAST_RIDGE);
+        return length_ < CUT ? std::min(ridge_ * FASTER, RIDGE) : ridge_;
+    }
+    static constexpr double RIDGE = 1e-4;  // the first
+
   private:
     static constexpr double AT_BOUND = 1e-12;  // of C: what is less counts as 0
-    static constexpr double RIDGE = 1e-4;
+    static constexpr double LEAST_RIDGE = 1e-12, FASTER = 3.0, CUT = 0.1;
     static constexpr double RESIDUAL = 1e-10;  // against the first, where conjugate gradients end
     static constexpr double NOISE = 1e-14;     // of F: a gradient that is none
     static constexpr int MAX_STEPS = 100;      // of them
@@ -93,7 +101,7 @@ class SpocFace {
         for (size_t a = 0; a < rows_.size(); ++a)
             for (int64_t e = begin_[a]; e < begin_[a + 1]; ++e)
                 curved_[e] =
-                    spoc_score(task_, G_.data(), rows_[a], label_[e]) + RIDGE * norms_[rows_[a]] * direction_[e];
+                    spoc_score(task_, G_.data(), rows_[a], label_[e]) + ridge_ * norms_[rows_[a]] * direction_[e];
         centre(curved_);
     }
 
@@ -167,6 +175,7 @@ class SpocFace {
 
     const SpocTask &task_;
     const std::vector<double> &norms_;
+    double ridge_, length_ = 0.0;
     std::vector<double> G_, work_, sums_;
     std::vector<int64_t> rows_, label_, begin_{0};  // free rows, and the classes of each
     double floor_ = 0.0;
