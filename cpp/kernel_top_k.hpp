@@ -1,14 +1,14 @@
 // Dual ascent for the kernel top-k SVM, one row a block, with the scores S = K A kept up to date.
 //
-//     maximise  Σ_i [⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½⟨A, KA⟩,    a_ij = −x_ij for wrong classes j, a_{i,y_i} = ⟨1,x_i⟩
+//     maximise  Σ_i [⟨b_i,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½⟨A, KA⟩,    a_ij = −x_ij for wrong classes j, a_{i,y_i} = ⟨1,x_i⟩
 //
-// S is class-major, so that a changed class of row i is one contiguous S_c += δ_c K_i; a row's scores are m strided
-// loads. A row whose first-order violation C D max|δ| is below a threshold sleeps 2, 4, … 64 epochs. The order is
-// random in every epoch. Where the columns of K do not fit in memory, run() pauses and asks for those that the next
-// rows need. Memory: m · n values, the columns, and what is not 0 of the dual variables.
-// Tried and no faster on letter (3,000 and 10,000 rows): 8 to 32 changes at once, S tile by tile in the second cache;
-// prefetching the next column; leaving out changes whose violation is far below the threshold of sleep.
-// Twin: reference/kernel_top_k.py.
+// with the margins b that are asked for, 1 unless given. // S is class-major, so that a changed class of row i is one
+// contiguous S_c += δ_c K_i; a row's scores are m strided loads. A row whose first-order violation C D max|δ| is below
+// a threshold sleeps 2, 4, … 64 epochs. The order is random in every epoch. Where the columns of K do not fit in
+// memory, run() pauses and asks for those that the next rows need. Memory: m · n values, the columns, and what is not 0
+// of the dual variables. Tried and no faster on letter (3,000 and 10,000 rows): 8 to 32 changes at once, S tile by tile
+// in the second cache; prefetching the next column; leaving out changes whose violation is far below the threshold of
+// sleep. Twin: reference/kernel_top_k.py.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +32,7 @@ struct KernelTask {
     const double *diagonal;  // (n,) K_ii
     TopKLoss loss;
     uint64_t seed;
+    const double *margins = nullptr;  // (n, m) b, 0 for the true class; null: 1 for the others
 };
 
 struct DualEntry {
@@ -132,9 +133,10 @@ class KernelAscent {
             const double conjugate = step_.conjugate(old_.data(), task_.m - 1, task_.cost[i]);
             double product = 0.0;
             for (int64_t j = 0; j < task_.m - 1; ++j) product += old_[j] * b_[j];
+            const double asked = task_.margins == nullptr ? total : asked_of(i);
             clear_duals(i);
             sums.gap += task_.cost[i] * step_.value(b_.data(), task_.m - 1) - product + conjugate;
-            sums.dual += total - conjugate - 0.5 * (total - product);  // ⟨a,s⟩ = σ s_y − ⟨x,s⟩ = σ − ⟨x,z⟩
+            sums.dual += asked - conjugate - 0.5 * (asked - product);  // ⟨a,s⟩ = σ s_y − ⟨x,s⟩ = ⟨b,x⟩ − ⟨x,z⟩
         }
         return sums;
     }
@@ -160,13 +162,23 @@ class KernelAscent {
         }
     }
 
-    // b_ = 1 + s_j − s_y of the wrong classes
+    // ⟨b_i,x_i⟩
+    double asked_of(int64_t i) const {
+        double sum = 0.0;
+        for (const DualEntry &e : support_[i]) sum += e.value * task_.margins[i * task_.m + e.label];
+        return sum;
+    }
+    // b_ = b_ij + s_j − s_y of the wrong classes
     void load_margins(int64_t i) {
         const T *s = S_.get() + i;
         const int64_t y = task_.y[i];
         const double own = s[y * stride_];
         for (int64_t c = 0; c < y; ++c) b_[c] = 1.0 - own + s[c * stride_];
         for (int64_t c = y + 1; c < task_.m; ++c) b_[c - 1] = 1.0 - own + s[c * stride_];
+        if (task_.margins == nullptr) return;
+        const double *margins = task_.margins + i * task_.m;
+        for (int64_t c = 0; c < y; ++c) b_[c] += margins[c] - 1.0;
+        for (int64_t c = y + 1; c < task_.m; ++c) b_[c - 1] += margins[c] - 1.0;
     }
     int64_t place(int64_t i, int64_t label) const { return label - (label > task_.y[i]); }
 

@@ -58,8 +58,8 @@ class TopKStep {
     // x (n,) from b (n,); `threshold` is that of the row's last visit and becomes that of this one.
     void maximise(const double *b, int64_t n, double N, double C, double &threshold, double *x) {
         const double D = curvature(N, C);
-        if (D <= 0.0) {  // margins of 1 whatever the weights are: any x of sum C is best
-            std::fill_n(x, n, C / double(n));
+        if (D <= 0.0) {  // the weights do not move these margins
+            take_vertex(b, n, C, x);
         } else if (loss_.k == 1) {
             threshold = maximise_hinge(b, n, N, D, C, threshold, x);
         } else {
@@ -102,6 +102,23 @@ class TopKStep {
         double sum = 0.0;
         for (int64_t j = 0; j < n; ++j) sum += scaled_[j] * (z[j] - 0.5 * scaled_[j]);
         return sum / loss_.smoothing;
+    }
+
+    // The largest ⟨x,b⟩: any x of sum C if all b are equal, C/k on the k largest otherwise (α all or none, β those
+    // above 0).
+    void take_vertex(const double *b, int64_t n, double C, double *x) {
+        const double top = *std::max_element(b, b + n);
+        if (*std::min_element(b, b + n) == top) return void(std::fill_n(x, n, top > 0.0 ? C / double(n) : 0.0));
+        std::vector<int64_t> order(n);
+        std::iota(order.begin(), order.end(), 0);
+        std::partial_sort(order.begin(), order.begin() + loss_.k, order.end(),
+                          [b](int64_t i, int64_t j) { return b[i] > b[j]; });
+        std::fill_n(x, n, 0.0);
+        double sum = 0.0;
+        for (int64_t j = 0; j < loss_.k; ++j) sum += b[order[j]];
+        for (int64_t j = 0; j < loss_.k; ++j) {
+            if (loss_.alpha ? sum > 0.0 : b[order[j]] > 0.0) x[order[j]] = C / double(loss_.k);
+        }
     }
 
     // A sum above C by rounding is scaled down, which keeps x in both domains.

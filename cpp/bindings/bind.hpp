@@ -30,6 +30,7 @@ void bind_kernel_top_k(nb::module_ &module);
 void bind_growing_arrays(nb::module_ &module);
 void bind_one_vs_all(nb::module_ &module);
 void bind_projections(nb::module_ &module);
+void bind_spoc(nb::module_ &module);
 void bind_top_k_svm(nb::module_ &module);
 
 }  // namespace widemargin

@@ -1,6 +1,8 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,17 +22,19 @@ class KernelAscentObject {
   public:
     KernelAscentObject(ConstVector<int64_t> y, int64_t n_classes, ConstVector<double> costs,
                        ConstVector<double> diagonal, int64_t k, bool alpha, double smoothing, uint64_t seed,
-                       int64_t n_slots)
+                       int64_t n_slots, std::optional<ConstMatrix<double>> margins)
         : y_(y),
           costs_(costs),
           diagonal_(diagonal),
+          margins_(margins),
           ascent_({static_cast<int64_t>(y.shape(0)),
                    n_classes,
                    y.data(),
                    costs.data(),
                    diagonal.data(),
                    {k, alpha, smoothing},
-                   seed},
+                   seed,
+                   margins ? margins->data() : nullptr},
                   n_slots) {}
 
     void use_matrix(ConstMatrix<T> matrix) {
@@ -86,6 +90,7 @@ class KernelAscentObject {
   private:
     ConstVector<int64_t> y_;
     ConstVector<double> costs_, diagonal_;
+    std::optional<ConstMatrix<double>> margins_;
     ConstMatrix<T> matrix_, loan_;
     KernelAscent<T> ascent_;
 };
@@ -95,10 +100,10 @@ void bind_ascent(nb::module_ &module, const char *name) {
     using Object = KernelAscentObject<T>;
     nb::class_<Object>(module, name, "Dual ascent of the kernel top-k SVM; starts from dual variables of 0.")
         .def(nb::init<ConstVector<int64_t>, int64_t, ConstVector<double>, ConstVector<double>, int64_t, bool, double,
-                      uint64_t, int64_t>(),
+                      uint64_t, int64_t, std::optional<ConstMatrix<double>>>(),
              nb::arg("y").noconvert(), nb::arg("n_classes"), nb::arg("costs").noconvert(),
              nb::arg("diagonal").noconvert(), nb::arg("k"), nb::arg("alpha"), nb::arg("smoothing"), nb::arg("seed"),
-             nb::arg("n_slots"))
+             nb::arg("n_slots"), nb::arg("margins").noconvert().none() = nb::none())
         .def("use_matrix", &Object::use_matrix, nb::arg("matrix").noconvert(),
              "All columns of K (n, n), instead of slots.")
         .def("wanted", &Object::wanted, "Rows (b,) whose columns the next rows need.")

@@ -13,5 +13,6 @@ NB_MODULE(_core, module) {
     widemargin::bind_kernel_top_k(module);
     widemargin::bind_one_vs_all(module);
     widemargin::bind_projections(module);
+    widemargin::bind_spoc(module);
     widemargin::bind_top_k_svm(module);
 }

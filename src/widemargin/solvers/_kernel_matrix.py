@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, not_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 
-__all__ = ["KernelMatrix", "signed"]
+__all__ = ["KernelMatrix", "signed", "wrong_classes"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -71,8 +71,26 @@ class KernelMatrix:
         self._for_each(fill, _slices(len(indices), COLUMN_ROWS))
         return out
 
-    def bounds(self, x: sp.csr_array, y: Ints, costs: Floats, loss: TopKHinge) -> tuple[float, float, Floats]:
-        """Primal and dual objective of the dual variables x (n, m), and the scores (n, m) they give."""
+    def bounds(
+        self, x: sp.csr_array, y: Ints, costs: Floats, loss: TopKHinge, margins: Floats | None = None
+    ) -> tuple[float, float, Floats]:
+        """Primal and dual objective of the dual variables x (n, m), and the scores (n, m) they give.
+
+        `margins` (n, m) are those asked for, 1 if not given.
+        """
+        scores = self.scores(x, y)
+        gap = 0.0
+        for rows in _slices(self.n, GAP_ROWS):
+            z = margins_of_wrong_classes(scores[rows], y[rows])
+            if margins is not None:
+                z += wrong_classes(margins[rows], y[rows]) - 1.0
+            gap += float(loss.duality_gap(z, wrong_classes(x[rows].toarray(), y[rows]), costs[rows]).sum())
+        asked = x.sum() if margins is None else x.multiply(margins).sum()
+        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * _squared_norm(signed(x, y), scores)
+        return dual + gap, dual, scores
+
+    def scores(self, x: sp.csr_array, y: Ints) -> Floats:
+        """K A of the dual variables x, shape (n, m)."""
         A = signed(x, y)
         support = np.flatnonzero(np.diff(A.indptr))
         used = A[support]
@@ -84,12 +102,7 @@ class KernelMatrix:
             scores[rows] = strip(rows) @ right + moved
 
         self._for_each(fill, _slices(self.n, CERTIFIED_ROWS))
-        gap = 0.0
-        for rows in _slices(self.n, GAP_ROWS):
-            z = margins_of_wrong_classes(scores[rows], y[rows])
-            gap += float(loss.duality_gap(z, _wrong(x[rows].toarray(), y[rows]), costs[rows]).sum())
-        dual = float(x.sum()) - _quadratic(x, costs, loss) - 0.5 * _squared_norm(A, scores)
-        return dual + gap, dual, scores
+        return scores
 
     def _shifted(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.shift != 0.0:
@@ -110,7 +123,7 @@ def _slices(n: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
 
-def _wrong(x: Floats, y: Ints) -> Floats:
+def wrong_classes(x: Floats, y: Ints) -> Floats:
     """Columns of the wrong classes of each row."""
     wrong: Floats = x[np.arange(x.shape[1]) != y[:, None]].reshape(len(y), x.shape[1] - 1)
     return wrong

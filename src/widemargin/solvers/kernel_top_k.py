@@ -29,7 +29,7 @@ from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers._kernel_matrix import KernelMatrix, signed
+from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 
 __all__ = ["solve_kernel_top_k"]
@@ -70,6 +70,7 @@ def solve_kernel_top_k(
     callback: Callback | None = None,
     time_limit: float | None = None,
     cache_size_mb: float = 512.0,
+    margins: npt.NDArray[np.float64] | None = None,
 ) -> SolverResult:
     """Train, and certify what is returned.
 
@@ -103,6 +104,8 @@ def solve_kernel_top_k(
         Seconds after which the ascent stops; the certificate comes on top.
     cache_size_mb : float
         Room for kernel values that are kept.
+    margins : ndarray of shape (n_samples, n_classes) or None
+        Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; what stands at the true classes is not used.
 
     Returns
     -------
@@ -135,7 +138,7 @@ def solve_kernel_top_k(
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
-        run = _Run(matrix, y, n_classes, loss, costs, tol, seed, cache_size_mb * 2**20)
+        run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
         return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit)
 
 
@@ -149,6 +152,7 @@ class _Run:
         n_classes: int,
         loss: TopKHinge,
         costs: Floats,
+        margins: Floats | None,
         tol: float,
         seed: int,
         cache_bytes: float,
@@ -161,6 +165,7 @@ class _Run:
             loss,
         )
         self.costs, self.tol = np.ascontiguousarray(costs, dtype=np.float64), tol
+        self.margins = None if margins is None else np.ascontiguousarray(margins, dtype=np.float64)
         self.seed, self.cache_bytes = seed % 2**63, cache_bytes
         self.diagonal = matrix.diagonal()
         fits = self.diagonal.max(initial=0.0) <= SINGLE_LARGEST
@@ -198,7 +203,16 @@ class _Run:
         make = _core.KernelAscentSingle if self.dtype is np.float32 else _core.KernelAscentDouble
         alpha, smoothing = self.loss.variant == "alpha", self.loss.smoothing
         self.core = make(
-            self.y, self.n_classes, self.costs, self.diagonal, self.loss.k, alpha, smoothing, self.seed, n_slots
+            self.y,
+            self.n_classes,
+            self.costs,
+            self.diagonal,
+            self.loss.k,
+            alpha,
+            smoothing,
+            self.seed,
+            n_slots,
+            self.margins,
         )
         if whole:
             self.core.use_matrix(self.matrix.whole(self.dtype))
@@ -288,12 +302,17 @@ class _Run:
         return sp.csr_array((data, indices, indptr), shape=(len(self.y), self.n_classes))
 
     def _bounds(self, x: sp.csr_array) -> tuple[float, float, Floats]:
-        return self.matrix.bounds(x, self.y, self.costs, self.loss)
+        return self.matrix.bounds(x, self.y, self.costs, self.loss, self.margins)
+
+    def _at_zero(self) -> float:
+        """Objective at zero scores."""
+        if self.margins is None:
+            return float(self.costs.sum() * self.loss.value(np.ones((1, self.n_classes - 1)))[0])
+        return float(self.costs @ self.loss.value(wrong_classes(self.margins, self.y)))
 
     def _result(self, x: sp.csr_array, primal: float, dual: float, status: Status) -> SolverResult:
         elapsed = time.monotonic() - self.began
         table = np.array([*self.rows, (self.n_epochs, elapsed, primal, dual, self.core.n_active)])
-        at_zero = float(self.costs.sum() * self.loss.value(np.ones((1, self.n_classes - 1)))[0])
         columns = dict(zip(("iteration", "seconds", "primal", "dual", "active_rows"), table.T, strict=True))
         for name in ("iteration", "active_rows"):
             columns[name] = columns[name].astype(np.int64)
@@ -301,7 +320,7 @@ class _Run:
             coef=None,
             intercept=self.matrix.shift * np.asarray(signed(x, self.y).sum(axis=0)).ravel(),
             dual=x,
-            certificate=Certificate(primal, dual, at_zero, primal),
+            certificate=Certificate(primal, dual, self._at_zero(), primal),
             history=History(columns),
             n_iter=np.array([self.n_epochs]),
             status=status,

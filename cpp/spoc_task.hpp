@@ -1,0 +1,50 @@
+// What SPOC solves: the l2 code M (k × l) for outputs h_i of l classifiers, or the multiclass SVM where h(x) = x.
+//
+//     minimise  ½‖M‖² + Σ_i C_i max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩)
+//     maximise  Σ_ir b_ir η_ir − ½‖M‖²,    M_r = Σ_i h_i (C_i [[r = y_i]] − η_ir),   η_i ≥ 0, Σ_r η_ir = C_i
+//
+// With F_ir = b_ir + ⟨h_i, M_r⟩ the gap is Σ_i g_i, g_i = Σ_r η_ir (max_q F_iq − F_ir) ≥ 0. M is kept column by column,
+// (l, k), so that the k scores of a row are computed side by side.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace widemargin {
+
+struct SpocTask {
+    int64_t n, k, l;
+    const double *h;     // (n, l)
+    const int64_t *y;    // (n,)
+    const double *b;     // (n, k) margins, 0 for the true class; null: 1 for the others
+    const double *cost;  // (n,) C_i; rows of cost 0 are left out
+
+    double margin(int64_t i, int64_t r) const { return b != nullptr ? b[i * k + r] : double(r != y[i]); }
+    const double *row(int64_t i) const { return h + i * l; }
+};
+
+// F (k,) of row i for M (l, k)
+inline void spoc_scores(const SpocTask &task, const double *__restrict M, int64_t i, double *__restrict F) {
+    const double *h = task.row(i);
+    for (int64_t r = 0; r < task.k; ++r) F[r] = task.margin(i, r);
+    for (int64_t t = 0; t < task.l; ++t) {
+        const double value = h[t], *m = M + t * task.k;
+        for (int64_t r = 0; r < task.k; ++r) F[r] += value * m[r];
+    }
+}
+
+// ⟨h_i, M_r⟩
+inline double spoc_score(const SpocTask &task, const double *M, int64_t i, int64_t r) {
+    const double *h = task.row(i);
+    double sum = 0.0;
+    for (int64_t t = 0; t < task.l; ++t) sum += h[t] * M[t * task.k + r];
+    return sum;
+}
+
+// M_r += factor · h_i
+inline void spoc_add(const SpocTask &task, double *M, int64_t i, int64_t r, double factor) {
+    const double *h = task.row(i);
+    for (int64_t t = 0; t < task.l; ++t) M[t * task.k + r] += factor * h[t];
+}
+
+}  // namespace widemargin

@@ -1,0 +1,225 @@
+"""SPOC: the l2 code for outputs of given classifiers, linear or in the space of a kernel (Crammer and Singer 2002).
+
+    minimise  ½‖M‖² + Σ_i C_i ξ_i,     ξ_i = max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩),   b_{i,y_i} = 0, b_ir = 1 unless given
+
+Dual ascent, one example a block: the exact O(k log k) solution of its reduced problem (figure 3). Where h(x) = x this is
+the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
+rows that are not at rest, and steps on the face of the dual (`cpp/spoc.hpp` has what was tried; `widemargin.reference.spoc`
+is the specification). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one
+column of the kernel matrix, and columns are kept as far as `cache_size_mb` goes; that is the ascent of
+`widemargin.solvers.kernel_top_k` with k = 1 and margins b. Both stop when the relative gap, computed in float64 from the
+dual variables that are returned, is at most `tol`. Memory: a few arrays (n, k); with a kernel also the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin import _core
+from widemargin.problems.certificate import Certificate
+from widemargin.problems.kernels import Kernel, PrecomputedKernel, TrainingKernel
+from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.reference.spoc import bounds, signed, solve
+from widemargin.solvers.kernel_top_k import LARGEST_COST, solve_kernel_top_k
+from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
+
+__all__ = ["solve_spoc"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SLICE_S = 0.1  # seconds between looks at signals
+CONVERGED, PAUSED = 0, 2  # what the core's run() ends with
+COLUMNS = ("iteration", "seconds", "primal", "dual", "active_rows")
+
+
+def solve_spoc(
+    h: npt.NDArray[np.float64],
+    y: npt.NDArray[np.int64],
+    n_classes: int,
+    costs: npt.NDArray[np.float64],
+    *,
+    margins: npt.NDArray[np.float64] | None = None,
+    kernel: Kernel | TrainingKernel | PrecomputedKernel | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    seed: int = 0,
+    n_threads: int = 1,
+    start: Any = None,
+    callback: Callback | None = None,
+    time_limit: float | None = None,
+    cache_size_mb: float = 512.0,
+    backend: str = "core",
+) -> SolverResult:
+    """Learn the code, and certify what is returned.
+
+    Parameters
+    ----------
+    h : ndarray of shape (n_samples, n_columns)
+        Outputs of the classifiers, float64; not read where `kernel` has its rows already.
+    y : ndarray of int64 of shape (n_samples,)
+        Class of each row, 0 … n_classes − 1.
+    n_classes : int
+        Number of classes, at least 2; some may have no row.
+    costs : ndarray of shape (n_samples,)
+        C_i ≥ 0; rows of cost 0 count as absent.
+    margins : ndarray of shape (n_samples, n_classes) or None
+        b, any numbers, 0 for the true class; None for 1 at the wrong classes.
+    kernel : Kernel, TrainingKernel, PrecomputedKernel or None
+        A kernel of outputs, or a kernel matrix of the rows; None for the inner product.
+    tol : float
+        Relative gap to reach.
+    max_iter : int
+        Passes over the rows at most.
+    seed : int
+        Of the order in which rows are visited.
+    n_threads : int
+        Threads of kernel values and certificate; the ascent is sequential. Results do not depend on it.
+    start : ndarray or csr_array of shape (n_samples, n_classes) or None
+        Dual variables to start from, of the wrong classes, at least 0, with sums of rows up to `costs`.
+    callback : callable or None
+        Called with a `Progress` after evaluations; stops the solver when true.
+    time_limit : float or None
+        Seconds after which the ascent stops; the certificate comes on top.
+    cache_size_mb : float
+        Room for kernel values that are kept; not used without a kernel.
+    backend : {"core", "reference"}
+        The compiled solver, or its specification in NumPy (slow; without callback and limit of time).
+
+    Returns
+    -------
+    SolverResult
+        `coef` (n_classes, n_columns) is M, or None with a kernel; `dual` (n_samples, n_classes) holds η of the wrong
+        classes, 0 at the true ones, so that τ is −η there and the sum of η at the true class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.spoc import solve_spoc
+    >>> h, y = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]), np.array([0, 1, 2])
+    >>> result = solve_spoc(h, y, 3, np.ones(3))
+    >>> (h @ result.coef.T).argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
+    ([0, 1, 2], True)
+    """
+    problem = _Problem(h, y, n_classes, costs, margins)
+    problem.check()
+    rows = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
+    if backend == "reference":
+        return problem.solve_by_reference(rows, tol, max_iter, start)
+    if rows is None:
+        return problem.solve(tol, max_iter, seed, start, callback, math.inf if time_limit is None else time_limit)
+    result = solve_kernel_top_k(
+        rows, y, n_classes, TopKHinge(1), costs, margins=margins, tol=tol, max_iter=max_iter, seed=seed,
+        n_threads=n_threads, start=None if start is None else sp.csr_array(start), callback=callback,
+        time_limit=time_limit, cache_size_mb=cache_size_mb,
+    )  # fmt: skip
+    return replace(result, dual=result.dual.toarray())
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is minimised; names as in `solve_spoc`."""
+
+    h: Floats
+    y: Ints
+    n_classes: int
+    costs: Floats
+    margins: Floats | None
+
+    def check(self) -> None:
+        """Refuse what would have no meaning, or end in numbers that are not finite."""
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2; got {self.n_classes}")
+        largest = float(self.costs.max(initial=0.0))
+        if largest > LARGEST_COST / max(1, len(self.costs)):
+            raise ValueError(
+                f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C"
+            )
+
+    def asked(self) -> Floats:
+        """b, shape (n_samples, n_classes)."""
+        if self.margins is not None:
+            return self.margins
+        b = np.ones((len(self.y), self.n_classes))
+        b[np.arange(len(self.y)), self.y] = 0.0
+        return b
+
+    def at_zero(self) -> float:
+        """Objective of the code 0."""
+        if self.margins is None:
+            return float(self.costs.sum())
+        return float(self.costs @ np.maximum(self.margins.max(axis=1), 0.0))
+
+    def solve(
+        self, tol: float, max_iter: int, seed: int, start: Any, callback: Callback | None, time_limit: float
+    ) -> SolverResult:
+        """With an explicit code, by the core."""
+        ascent = _core.SpocAscent(self.h, self.y, self.n_classes, self.costs, self.margins, seed % 2**63)
+        if start is not None:
+            ascent.set_duals(np.ascontiguousarray(start.toarray() if sp.issparse(start) else start, dtype=np.float64))
+        status = _ascend(ascent, tol, max_iter, callback, time_limit)
+        primal, dual = ascent.certify()
+        last = (ascent.n_passes, ascent.elapsed, primal, dual)
+        table = ascent.records().reshape(-1, len(COLUMNS)).T
+        active = table[-1, -1] if table.shape[1] else len(self.y)
+        columns = dict(zip(COLUMNS, np.column_stack([table, (*last, active)]), strict=True))
+        for name in ("iteration", "active_rows"):
+            columns[name] = columns[name].astype(np.int64)
+        eta = ascent.eta().reshape(len(self.y), self.n_classes)
+        code = np.ascontiguousarray(ascent.code().reshape(-1, self.n_classes).T)
+        return self._result(code, eta, primal, dual, columns, status)
+
+    def solve_by_reference(
+        self, kernel: TrainingKernel | PrecomputedKernel | None, tol: float, max_iter: int, start: Any
+    ) -> SolverResult:
+        """By the specification; an iteration is as many steps as there are rows."""
+        n = len(self.y)
+        eta = np.zeros((n, self.n_classes)) if start is None else np.array(start, dtype=np.float64)
+        eta[np.arange(n), self.y] = 0.0
+        eta[np.arange(n), self.y] = self.costs - eta.sum(axis=1)
+        K, b = (self.h @ self.h.T if kernel is None else kernel.columns(slice(None))), self.asked()
+        steps, reached = solve(K, self.y, b, self.costs, eta, tol=tol, max_iter=n * max_iter)
+        primal, dual = bounds(K, self.y, b, self.costs, eta)
+        code = None if kernel is not None else signed(eta, self.y, self.costs).T @ self.h
+        row = {"iteration": steps // n, "seconds": 0.0, "primal": primal, "dual": dual, "active_rows": n}
+        columns = {name: np.array([value]) for name, value in row.items()}
+        return self._result(code, eta, primal, dual, columns, Status.CONVERGED if reached else Status.MAX_ITER)
+
+    def _result(
+        self, code: Floats | None, eta: Floats, primal: float, dual: float, columns: dict[str, Any], status: Status
+    ) -> SolverResult:
+        eta[np.arange(len(self.y)), self.y] = 0.0
+        return SolverResult(
+            coef=code,
+            intercept=np.zeros(self.n_classes),
+            dual=eta,
+            certificate=Certificate(primal, dual, self.at_zero(), primal),
+            history=History(columns),
+            n_iter=columns["iteration"][-1:],
+            status=status,
+        )
+
+
+def _ascend(
+    ascent: _core.SpocAscent, tol: float, max_iter: int, callback: Callback | None, time_limit: float
+) -> Status:
+    """Run until the tolerance or a limit is reached."""
+    while True:
+        ended = ascent.run(tol, max_iter, min(ascent.elapsed + SLICE_S, time_limit), callback is not None)
+        if callback is not None:
+            n_iter, elapsed, primal, dual, _ = ascent.records()[-len(COLUMNS) :].tolist() or [0.0] * len(COLUMNS)
+            stopped = callback(Progress(int(n_iter), max_iter, elapsed, primal, dual))
+        else:
+            stopped = False
+        if ended != PAUSED:
+            return Status.CONVERGED if ended == CONVERGED else Status.MAX_ITER
+        if stopped:
+            return Status.STOPPED
+        if ascent.elapsed >= time_limit:
+            return Status.TIME_LIMIT
