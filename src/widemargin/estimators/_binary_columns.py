@@ -38,6 +38,7 @@ __all__ = [
     "FittedColumns",
     "LinearColumns",
     "OwnTrainer",
+    "n_weights_of",
     "steps_of",
     "takes_weights",
 ]
@@ -246,8 +247,17 @@ def steps_of(columns: LinearColumns | FittedColumns) -> npt.NDArray[np.int64]:
     """Steps of the solver of each column; 1 where the classifier does not tell."""
     if isinstance(columns, LinearColumns):
         return columns.n_iter
-    told = [np.max(getattr(estimator, "n_iter_", 1)) for estimator in columns.estimators]
-    return np.array(told, dtype=np.int64)
+    told = [getattr(estimator, "n_iter_", None) for estimator in columns.estimators]
+    return np.array([1 if steps is None else np.max(steps) for steps in told], dtype=np.int64)
+
+
+def n_weights_of(columns: LinearColumns | FittedColumns) -> int:
+    """Weights of linear columns; 0 for classifiers without."""
+    if isinstance(columns, LinearColumns):
+        coefs = [columns.coef]
+    else:
+        coefs = [getattr(estimator, "coef_", np.empty(0)) for estimator in columns.estimators]
+    return int(sum(coef.nnz if sp.issparse(coef) else coef.size for coef in coefs))
 
 
 def takes_weights(estimator: Any) -> bool:

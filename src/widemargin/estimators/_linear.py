@@ -255,6 +255,11 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         """Numbers that `decision_function` gives for a row."""
         return len(self.intercept_)
 
+    def _n_weights(self) -> int:
+        """Numbers that the model stores to score rows, the intercepts left out."""
+        coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
+        return int(coef.nnz if sp.issparse(coef) else coef.size)
+
     def _problem_name(self, index: int) -> str:
         """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
         return str(self.classes_[index])

@@ -68,8 +68,8 @@ def check_rows_and_targets(model: Any, X: Any, y: Any, sample_weight: Any) -> Tr
             "OneVsAllClassifier"
         )
     if data.targets.n_classes < 2:
-        only = data.targets.classes.tolist()[0]
-        raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+        what = "one class only" if data.targets.n_classes else "no rows"
+        raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
     return data
 
 

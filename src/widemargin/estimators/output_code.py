@@ -32,7 +32,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import _core
-from widemargin.estimators._binary_columns import steps_of
+from widemargin.estimators._binary_columns import n_weights_of, steps_of
 from widemargin.estimators._code_scores import CodeScorer
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._output_code_fit import FittedCode, check_rows_and_targets, fit_code
@@ -371,6 +371,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelMode
 
     def _n_scores(self) -> int:
         return 1 if self.kind_ == "binary" else len(self.classes_)
+
+    def _n_weights(self) -> int:
+        return n_weights_of(self._columns)
 
     def _problem_name(self, index: int) -> str:
         return f"column {index}"
