@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -144,6 +145,65 @@ def test_a_repeated_row_equals_its_weight_in_the_code(data):
     allowed = sum(np.sqrt(2 * model.certificate_.gap) for model in (weighted, repeated))
     np.testing.assert_allclose(weighted.code_book_, repeated.code_book_)
     assert np.linalg.norm(weighted.code_matrix_ - repeated.code_matrix_) <= allowed + 1e-3
+
+
+# Kernels of outputs.
+
+
+def product(A, B, scale=1.0):
+    return scale * (A @ B.T)
+
+
+def test_a_kernel_code_scores_by_its_support(data):
+    X, y = data
+    model = OutputCodeClassifier(learn="l2", kernel="rbf", gamma=0.3, C=2.0, random_state=0).fit(X, y)
+    h = np.column_stack([column.decision_function(X) for column in model.estimators_])
+    np.testing.assert_allclose(
+        model.decision_function(X), rbf_kernel(h, model.support_vectors_, gamma=0.3) @ model.dual_coef_.T, atol=1e-8
+    )
+    assert model.dual_coef_.shape == (4, len(model.support_))
+    assert model.gamma_ == 0.3
+    np.testing.assert_allclose(model.dual_coef_.sum(axis=0), 0.0, atol=1e-9)
+    with pytest.raises(AttributeError, match="a code with a kernel"):
+        _ = model.code_matrix_
+
+
+def test_the_objective_of_a_kernel_code_is_certified(data):
+    X, y = data
+    model = OutputCodeClassifier(learn="l2", kernel="rbf", C=2.0, cv="training", random_state=0).fit(X, y)
+    h = np.column_stack([column.decision_function(X) for column in model.estimators_])
+    A, rows, true = model.dual_coef_, np.arange(80), np.searchsorted(NAMES, y)
+    assert model.gamma_ == pytest.approx(1 / (h.shape[1] * h.var()))
+    np.testing.assert_allclose(model.support_vectors_, h[model.support_], atol=1e-12)
+    scores = rbf_kernel(h, h[model.support_], gamma=model.gamma_) @ A.T
+    margins = 1.0 + scores - scores[rows, true][:, None]
+    margins[rows, true] = 0.0
+    norm = np.sum((A @ rbf_kernel(h[model.support_], gamma=model.gamma_)) * A)
+    assert model.certificate_.primal == pytest.approx(norm / 2 + 2.0 * margins.max(axis=1).sum(), rel=1e-6)
+    assert model.certificate_.relative_gap <= model.tol
+
+
+def test_the_kernel_that_is_the_inner_product_gives_the_matrix_code(data):
+    X, y = data
+    options = {"learn": "l2", "tol": 1e-6, "random_state": 0}
+    matrix = OutputCodeClassifier(**options).fit(X, y)
+    kernel = OutputCodeClassifier(kernel=product, **options).fit(X, y)
+    assert kernel.certificate_.primal == pytest.approx(matrix.certificate_.primal, rel=1e-5)
+    implied = kernel.dual_coef_ @ kernel.support_vectors_
+    allowed = sum(np.sqrt(2 * model.certificate_.gap) for model in (matrix, kernel))
+    assert np.linalg.norm(implied - matrix.code_matrix_) <= allowed + 1e-6
+    half = OutputCodeClassifier(kernel=product, kernel_params={"scale": 0.25}, **options).fit(X, y)
+    assert half.certificate_.primal > kernel.certificate_.primal
+
+
+def test_the_bound_of_a_kernel_code_is_that_of_its_space(data):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = np.eye(3)[y] + 0.02 * rng.normal(size=(60, 3))
+    options = {"learn": "l2", "C": 100.0, "cv": "training", "random_state": 0, "tol": 1e-6}
+    values = [OutputCodeClassifier(kernel=k, **options).fit(X, y).generalization_bound() for k in ("linear", product)]
+    assert values[1].value == pytest.approx(values[0].value, rel=0.02)
+    assert values[1].radius == pytest.approx(values[0].radius, rel=1e-6)
 
 
 # Greedy codes.

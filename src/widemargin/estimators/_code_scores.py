@@ -15,7 +15,9 @@ import numpy.typing as npt
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-__all__ = ["CodeScorer"]
+from widemargin.problems.kernels import Kernel
+
+__all__ = ["CodeScorer", "kernel_scores"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -23,6 +25,12 @@ IntArray = npt.NDArray[np.int64]
 BYTES_PER_MB = 2**20
 BYTES_PER_VALUE = 32
 """An output or score, its copies on the way through decoding, and its place in the ranking."""
+
+
+def kernel_scores(kernel: Kernel, rows: FloatArray, dual_coef: FloatArray, h: FloatArray) -> FloatArray:
+    """s_r = Σ_i a_ri K(h, h_i), of shape (n_samples, n_classes)."""
+    scores: FloatArray = np.asarray(kernel.block(h, rows), dtype=np.float64) @ dual_coef.T
+    return scores
 
 
 class CodeScorer:

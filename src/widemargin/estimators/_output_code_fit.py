@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from widemargin.estimators._binary_columns import BinaryTask, ClonedTrainer, OwnTrainer, takes_weights
 from widemargin.estimators._class_weight import row_factors
+from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._output_code_learning import (
     CodeLearner,
     CodeRound,
@@ -168,7 +169,15 @@ def _learner(
     if model.learn is None:
         return None
     y = data.targets.indices
-    options = LearnOptions(model.learn, model.C, model.norm_bound, model.tol, int(model.interleave), {})
+    solver = {
+        "kernel": kernel_description(model, model.gamma),
+        "cache_size_mb": float(model.cache_size_mb),
+        "n_threads": model._n_threads(),
+        "seed": int(rng.integers(SEEDS)),
+    }
+    if model.max_iter is not None:
+        solver["max_iter"] = int(model.max_iter)
+    options = LearnOptions(model.learn, model.C, model.norm_bound, model.tol, int(model.interleave), solver)
     fold = fold_of_rows(model.cv, data.X, y, weights, rng)
     return CodeLearner(trainer, y, weights, data.targets.n_classes, options, fold, watch)
 

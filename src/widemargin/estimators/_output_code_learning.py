@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,21 @@ from widemargin.labels.decoding import expected_error
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.code_bounds import CodeMargins, code_margins
 from widemargin.problems.first_column import greedy_code
-from widemargin.solvers.continuous_codes import continuous_code
+from widemargin.problems.kernels import Kernel, make_kernel, resolve_gamma
+from widemargin.solvers._code_problem import CodeNorm
+from widemargin.solvers.continuous_codes import ContinuousCode, continuous_code
 from widemargin.solvers.result import Callback, Progress, Status
 
-__all__ = ["CodeLearner", "CodeRound", "LearnOptions", "Stopped", "Watch", "fold_of_rows", "retraining_task"]
+__all__ = [
+    "CodeLearner",
+    "CodeRound",
+    "KernelCode",
+    "LearnOptions",
+    "Stopped",
+    "Watch",
+    "fold_of_rows",
+    "retraining_task",
+]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -79,11 +90,27 @@ class Watch:
 
         return report
 
+    def within_learning(self) -> Callback | None:
+        """A callback for the solver of a code; None where nobody listens."""
+        if self.callback is None:
+            return None
+        return lambda progress: self._report(self.done * self.n_columns, progress.primal, progress.dual)
+
     def _report(self, done: int, primal: float, dual: float) -> bool:
         if self.callback is not None and not self.stopped:
             elapsed = time.perf_counter() - self.started
             self.stopped = bool(self.callback(Progress(done, self.n_stages * self.n_columns, elapsed, primal, dual)))
         return self.stopped
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A code in the space of a kernel: coefficients (n_support, n_classes) of outputs of some training rows."""
+
+    dual_coef: Any
+    support: Indices
+    outputs: Any
+    kernel: Any
 
 
 @dataclass(frozen=True)
@@ -93,7 +120,7 @@ class CodeRound:
     columns: Any
     book: Code
     matrix: Floats | None
-    kernel_code: Any  # a ContinuousCode of a kernel, with its outputs
+    kernel_code: KernelCode | None
     certificate: Certificate | None
     criterion: float
     expected_error: float
@@ -195,25 +222,62 @@ class CodeLearner:
         self, columns: Any, book: Code, h: Floats, y: Indices, weights: Floats | None, clock: Callable[[], float]
     ) -> CodeRound:
         """The code of l1, l2 or l∞."""
-        options = self.options
         learned = continuous_code(
             h,
             y,
-            norm=cast(Literal["l1", "linf"], options.learn),
-            C=options.C,
-            norm_bound=options.norm_bound,
+            norm=cast(CodeNorm, self.options.learn),
+            C=self.options.C,
+            norm_bound=self.options.norm_bound,
             sample_weight=weights,
             n_classes=self.n_classes,
-            **options.solver_options,
+            **self._l2_options(h),
         )
-        matrix, certificate = learned.code, learned.certificate
-        scores = h @ matrix.T
-        margins = code_margins(scores, y, matrix @ matrix.T, (h**2).sum(axis=1))
-        status = Status.CONVERGED if certificate.relative_gap <= options.tol else Status.MAX_ITER
+        scores, certificate = learned.scores(h), learned.certificate
+        margins = code_margins(scores, y, *_gram_and_norms(learned, h))
+        status = learned.status
+        if status is Status.CONVERGED and certificate.relative_gap > self.options.tol:
+            status = Status.MAX_ITER
+        kernel_code = None
+        if learned.support is not None:
+            kernel_code = KernelCode(
+                learned.dual_coef, self.used[learned.support], learned.support_outputs, learned.kernel
+            )
         error = expected_error(scores, y, weights)
         return CodeRound(
-            columns, book, matrix, None, certificate, certificate.primal, error, margins, 1, status, clock()
+            columns,
+            book,
+            learned.code,
+            kernel_code,
+            certificate,
+            certificate.primal,
+            error,
+            margins,
+            max(1, learned.n_iter),
+            status,
+            clock(),
         )
+
+    def _l2_options(self, h: Floats) -> dict[str, Any]:
+        """What only the solver for l2 takes."""
+        if self.options.learn != "l2":
+            return {}
+        options = dict(self.options.solver_options) | {
+            "tol": self.options.tol,
+            "callback": self.watch.within_learning(),
+        }
+        name, gamma, *others = options.pop("kernel")
+        if name != "linear":
+            options["kernel"] = make_kernel(name, resolve_gamma(gamma, h), *others)
+        return options
+
+
+def _gram_and_norms(learned: ContinuousCode, h: Floats) -> tuple[Floats, Floats]:
+    """⟨M_r, M_s⟩, and ‖h_i‖², in the space of the kernel if there is one."""
+    if learned.code is not None:
+        return learned.code @ learned.code.T, (h**2).sum(axis=1)
+    kernel, rows, coef = cast(Kernel, learned.kernel), learned.support_outputs, cast(Floats, learned.dual_coef)
+    gram: Floats = coef.T @ kernel.block(rows, rows) @ coef
+    return gram, kernel.diagonal(h)
 
 
 def fold_of_rows(cv: Any, X: Any, y: Indices, weights: Floats | None, rng: np.random.Generator) -> Indices | None:

@@ -17,15 +17,18 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from widemargin.estimators._binary_columns import SIGNS, ConstantColumn, FittedColumns, LinearColumns
+from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._output_code_parameters import NORMS
 from widemargin.estimators._storage import PARAMETERS_NOT_STORED, StoredLinearModel, encode_parameter
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
 from widemargin.problems.code_bounds import CodeMargins
+from widemargin.problems.kernels import make_kernel
 
 __all__ = ["LINEAR_CLASSIFIERS", "StoredOutputCode"]
 
+KERNEL_ARRAYS = ("dual_coef", "support", "support_vectors")
 LINEAR_CLASSIFIERS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (OneVsAllClassifier, LinearSVC, LogisticRegression, Perceptron, RidgeClassifier, SGDClassifier)
@@ -78,6 +81,8 @@ class StoredOutputCode(StoredLinearModel):
             arrays |= {"coef": np.vstack([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
         if "code_matrix_" in self.__dict__:
             arrays["code_matrix"] = self.code_matrix_
+        else:
+            arrays |= {name: getattr(self, f"{name}_") for name in KERNEL_ARRAYS}
         if self._margins is not None:
             arrays["code_gram"] = self._margins.gram
         return arrays
@@ -86,7 +91,8 @@ class StoredOutputCode(StoredLinearModel):
         if self._margins is None:
             return {}
         margins = self._margins
-        return {"radius": margins.radius, "margin": margins.margin, "n_learned": margins.n_samples}
+        kernel = {"gamma": float(self.gamma_)} if "gamma_" in self.__dict__ else {}
+        return {"radius": margins.radius, "margin": margins.margin, "n_learned": margins.n_samples, **kernel}
 
     def _restore_certificate(self, state: ModelState) -> None:
         if state.certificate is not None:
@@ -99,7 +105,13 @@ class StoredOutputCode(StoredLinearModel):
             self.n_iter_ = int(np.sum(self.n_iter_))
         self.code_book_ = np.asarray(arrays["code_book"])
         self._check_shapes(arrays)
-        self.code_matrix_ = arrays["code_matrix"]
+        if self.kernel == "linear":
+            self.code_matrix_ = arrays["code_matrix"]
+        else:
+            for name in KERNEL_ARRAYS:
+                setattr(self, f"{name}_", arrays[name])
+            self.gamma_ = float(attributes["gamma"])
+            make_kernel(*kernel_description(self, self.gamma_))
         self._margins, self._first_fit = None, None
         if "code_gram" in arrays:
             known = (float(attributes["radius"]), float(attributes["margin"]), int(attributes["n_learned"]))
@@ -125,10 +137,20 @@ class StoredOutputCode(StoredLinearModel):
             raise ValueError(f"the code book of shape {self.code_book_.shape} does not fit {n_classes} classes")
         if arrays["coef"].shape != (n_columns, self.n_features_in_) or arrays["intercept"].ndim != 1:
             raise ValueError(f"weights of shape {arrays['coef'].shape} do not fit {n_columns} columns")
-        if arrays["code_matrix"].shape != (n_classes, n_columns):
+        if self.kernel == "linear" and arrays["code_matrix"].shape != (n_classes, n_columns):
             raise ValueError(f"the code of shape {arrays['code_matrix'].shape} does not fit {n_classes} classes")
+        if self.kernel != "linear":
+            self._check_kernel_shapes(arrays, n_columns)
         if "code_gram" in arrays and arrays["code_gram"].shape != (n_classes, n_classes):
             raise ValueError("the products of rows of the code do not fit its classes")
+
+    def _check_kernel_shapes(self, arrays: Mapping[str, Any], n_columns: int) -> None:
+        dual_coef, support, rows = (arrays[name] for name in KERNEL_ARRAYS)
+        expected = (len(self.classes_), len(support)), (len(support), n_columns)
+        if (dual_coef.shape, rows.shape) != expected or support.dtype.kind not in "iu":
+            raise ValueError(f"coefficients of shape {dual_coef.shape} do not fit {len(support)} rows of outputs")
+        if len(support) and not (support.min() >= 0 and support.max() < self.n_samples_fit_):
+            raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
 
 
 def _description(estimator: Any) -> dict[str, Any]:
@@ -150,9 +172,9 @@ def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any) -
     """A fitted classifier of scikit-learn with these weights."""
     model = clone(template)
     model.coef_, model.intercept_, model.n_features_in_ = coef[None, :], np.array([intercept]), len(coef)
-    if isinstance(model, RidgeClassifier):  # its classes_ are those of a binarizer
+    if isinstance(model, RidgeClassifier):
         model._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(SIGNS)
-    else:
+    if not hasattr(type(model), "classes_"):  # of RidgeClassifier before scikit-learn 1.9: those of the binarizer
         model.classes_ = SIGNS.copy()
     if names is not None:
         model.feature_names_in_ = names

@@ -33,7 +33,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import _core
 from widemargin.estimators._binary_columns import n_weights_of, steps_of
-from widemargin.estimators._code_scores import CodeScorer
+from widemargin.estimators._code_scores import CodeScorer, kernel_scores
+from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._output_code_fit import FittedCode, check_rows_and_targets, fit_code
 from widemargin.estimators._output_code_parameters import check_output_code_parameters, is_own
@@ -41,6 +42,7 @@ from widemargin.estimators._output_code_storage import StoredOutputCode
 from widemargin.estimators._training import TrainingData, keep_targets
 from widemargin.labels.decoding import Decoding, decode
 from widemargin.problems.code_bounds import GeneralizationBound, error_bound
+from widemargin.problems.kernels import make_kernel
 from widemargin.solvers.result import Callback, Status
 
 __all__ = ["OutputCodeClassifier"]
@@ -338,6 +340,10 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelMode
         self._margins = None if kept is None else kept.margins
         if kept is None or kept.matrix is not None:
             self.code_matrix_ = self.code_book_.astype(np.float64) if kept is None else kept.matrix
+        elif kept.kernel_code is not None:
+            code = kept.kernel_code
+            self.dual_coef_, self.support_ = np.ascontiguousarray(code.dual_coef.T), code.support
+            self.support_vectors_, self.gamma_ = code.outputs, code.kernel.gamma
         self.n_iter_ = steps_of(self._columns) if kept is None or kept.n_iter is None else kept.n_iter
         self.history_, self.status_ = fitted.history, fitted.status
         self.instruction_set_ = _core.choose_instruction_set()
@@ -379,6 +385,12 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelMode
         return f"column {index}"
 
     def _scorer(self) -> Any:
-        n_classes, n_columns = self.code_book_.shape
-        decoder = functools.partial(decode, code=self.code_matrix_, decoding=self._decoding())
-        return CodeScorer(self._columns, decoder, n_classes + n_columns, self.memory_limit_mb)
+        n_values = sum(self.code_book_.shape)
+        decoder: Any
+        if "dual_coef_" in self.__dict__:
+            kernel = make_kernel(*kernel_description(self, self.gamma_))
+            decoder = functools.partial(kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
+            n_values += len(self.support_)
+        else:
+            decoder = functools.partial(decode, code=self.code_matrix_, decoding=self._decoding())
+        return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)
