@@ -49,6 +49,7 @@ class SpocFace {
     static constexpr double AT_BOUND = 1e-12;  // of C: what is less counts as 0
     static constexpr double RIDGE = 1e-4;
     static constexpr double RESIDUAL = 1e-10;  // against the first, where conjugate gradients end
+    static constexpr double NOISE = 1e-14;     // of F: a gradient that is none
     static constexpr int MAX_STEPS = 100;      // of them
     static constexpr double SHORTEST = 1e-4;   // step that is tried
 
@@ -72,12 +73,14 @@ class SpocFace {
         }
     }
 
-    // residual_ = F on the face
+    // residual_ = F on the face, floor_ = what rounding leaves of it
     void load_gradient(const std::vector<double> &M) {
         residual_.resize(label_.size());
+        scaled_.resize(label_.size());
         for (size_t a = 0; a < rows_.size(); ++a)
             for (int64_t e = begin_[a]; e < begin_[a + 1]; ++e)
                 residual_[e] = task_.margin(rows_[a], label_[e]) + spoc_score(task_, M.data(), rows_[a], label_[e]);
+        floor_ = NOISE * NOISE * precondition();
         centre(residual_);
     }
 
@@ -109,15 +112,14 @@ class SpocFace {
     void ascend() {
         const size_t size = label_.size();
         v_.assign(size, 0.0);
-        scaled_.resize(size);
         curved_.resize(size);
         double product = precondition();
-        const double target = RESIDUAL * RESIDUAL * product;
+        const double target = std::max(RESIDUAL * RESIDUAL * product, floor_);
         direction_ = scaled_;
         for (int step = 0; step < MAX_STEPS && product > target; ++step) {
             multiply();
             const double curvature = std::inner_product(curved_.begin(), curved_.end(), direction_.begin(), 0.0);
-            if (!(curvature > 0.0)) return;
+            if (!(curvature > 0.0)) break;
             const double length = product / curvature, before = product;
             for (size_t e = 0; e < size; ++e) {
                 v_[e] += length * direction_[e];
@@ -126,6 +128,7 @@ class SpocFace {
             product = precondition();
             for (size_t e = 0; e < size; ++e) direction_[e] = scaled_[e] + product / before * direction_[e];
         }
+        centre(v_);  // rounding has no curvature and would grow
     }
 
     // moved_ = η + length · v on the simplex, G_ its change of −M; returns the gain of the dual.
@@ -166,6 +169,7 @@ class SpocFace {
     const std::vector<double> &norms_;
     std::vector<double> G_, work_, sums_;
     std::vector<int64_t> rows_, label_, begin_{0};  // free rows, and the classes of each
+    double floor_ = 0.0;
     std::vector<double> v_, residual_, scaled_, direction_, curved_, moved_;
 };
 

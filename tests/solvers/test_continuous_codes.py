@@ -177,7 +177,7 @@ def test_the_smaller_program_is_taken():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "l2"}, "norm must be"),
+        ({"norm": "l3"}, "norm must be"),
         ({"C": 0.0}, "C must be"),
         ({"C": np.nan}, "C must be"),
         ({"norm_bound": -1.0}, "norm_bound"),

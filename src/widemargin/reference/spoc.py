@@ -4,8 +4,8 @@
     maximise  D = Σ_ir b_ir η_ir − ½⟨T, K T⟩,                          η_i ≥ 0,   Σ_r η_ir = C_i
 
 with C = 1/β of the paper, and η and τ times C of its. For outputs h, K = h h' and the code is M = T' h. The example
-with the largest violation ψ of the optimality conditions is chosen, its η_i maximised exactly, and S moved by its column
-of K. Cost of a step: n · k; memory: K, and a few arrays (n, k). `face_step` is the finish that the compiled solver adds.
+with the largest violation ψ of the optimality conditions is chosen, its η_i maximised exactly, and S moved by its
+column of K. Cost of a step: n · k; memory: K, and a few arrays (n, k). `face_step` is what the compiled solver adds.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def visit(F: Floats, norm: float, eta: Floats, cost: float) -> Floats:
 
 
 def violations(F: Floats, eta: Floats) -> Floats:
-    """ψ_i = max_r F_ir − min {F_ir : η_ir > 0}, 0 where the optimality conditions hold."""
-    psi: Floats = F.max(axis=1) - np.where(eta > 0.0, F, np.inf).min(axis=1)
+    """ψ_i = max_r F_ir − min {F_ir : η_ir > 0}, 0 where the optimality conditions hold and where C_i is 0."""
+    psi: Floats = np.maximum(F.max(axis=1) - np.where(eta > 0.0, F, np.inf).min(axis=1), 0.0)
     return psi
 
 
@@ -87,7 +87,7 @@ def solve(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats, *, tol: flo
             primal, dual = bounds(K, y, b, costs, eta)
             if primal - dual <= tol * max(abs(primal), abs(dual)):
                 return n_iter, True
-        p = int(np.where(costs > 0.0, violations(b + S, eta), -1.0).argmax())
+        p = int(violations(b + S, eta).argmax())
         best = visit(b[p] + S[p], float(K[p, p]), eta[p], float(costs[p]))
         S -= np.outer(K[:, p], best - eta[p])
         eta[p] = best

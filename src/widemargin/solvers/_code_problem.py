@@ -10,7 +10,7 @@ Memory: a few arrays of shape (n_samples, n_classes).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,13 @@ import numpy.typing as npt
 from widemargin.labels.code_checks import check_count
 from widemargin.labels.decoding import check_class_indices, check_weights
 from widemargin.problems.certificate import Certificate
-from widemargin.solvers._code_programs import CodeProgram, Norm
+from widemargin.solvers._code_programs import CodeProgram
 
-__all__ = ["CodeProblem", "Scale", "finite_matrix"]
+__all__ = ["CodeNorm", "CodeProblem", "Scale", "finite_matrix"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
+CodeNorm: TypeAlias = Literal["l1", "l2", "linf"]
 
 OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
@@ -38,13 +39,16 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeProblem:
-    """min (soft) ‖M‖ + Σ c_i ξ_i, or (hard, `bound` finite) Σ c_i ξ_i s.t. ‖M‖ ≤ bound; fields as in `CodeProgram`."""
+    """min (soft) ‖M‖ + Σ c_i ξ_i, or (hard, `bound` finite) Σ c_i ξ_i s.t. ‖M‖ ≤ bound; fields as in `CodeProgram`.
+
+    Objectives and certificates here are those of l1 and linf; `widemargin.solvers._l2_codes` has those of l2.
+    """
 
     h: Floats
     y: Indices
     b: Floats
     costs: Floats
-    norm: Norm
+    norm: CodeNorm
     bound: float
 
     @classmethod
@@ -52,7 +56,7 @@ class CodeProblem:
         cls,
         h: npt.ArrayLike,
         y: npt.ArrayLike,
-        norm: Norm,
+        norm: CodeNorm,
         C: float,
         norm_bound: float | None,
         sample_weight: npt.ArrayLike | None,
@@ -62,8 +66,8 @@ class CodeProblem:
         """The problem of what a user gave, or an error that names what is wrong."""
         outputs = finite_matrix(h, "h")
         weights = check_weights(sample_weight, len(outputs))
-        if norm not in ("l1", "linf"):
-            raise ValueError(f"norm must be 'l1' or 'linf'; got {norm!r}")
+        if norm not in get_args(CodeNorm):
+            raise ValueError(f"norm must be 'l1', 'l2' or 'linf'; got {norm!r}")
         if not 0.0 < C < np.inf:
             raise ValueError(f"C must be a finite number above 0; got {C}")
         if norm_bound is not None and not 0.0 <= norm_bound < np.inf:
@@ -77,7 +81,9 @@ class CodeProblem:
         return bool(np.isfinite(self.bound))
 
     def program(self) -> tuple[CodeProgram, Scale]:
-        """The scaled linear programs."""
+        """The scaled linear programs of l1 and linf."""
+        if self.norm == "l2":
+            raise ValueError("the code for l2 is no linear program; it is 0 for no C, and solved by solve_spoc")
         s = float(np.abs(self.h).max(initial=0.0)) or 1.0
         largest = float(self.costs.max())
         f = 1.0 / largest if self.hard else float(np.sqrt(s / largest))

@@ -1,29 +1,35 @@
-"""Continuous codes for l1 and l∞: the code matrix that suits given binary classifiers best, by linear programming.
+"""Continuous codes for l1, l2 and l∞: the code matrix that suits given binary classifiers best.
 
-    soft    min ‖M‖_p + C Σ_i weight_i ξ_i                        C = 1/β of Crammer and Singer (2002, eq. 15)
+    soft    min ‖M‖_p + C Σ_i weight_i ξ_i                        C = 1/β of Crammer and Singer (2002, eq. 15 and 16)
     hard    min C Σ_i weight_i ξ_i   s.t. ‖M‖_p ≤ A
-    ξ_i = max(0, max_{r ≠ y_i} b_ir − ⟨h_i, M_{y_i} − M_r⟩),   b_ir = 1 unless given;   p = 1 or ∞ over all entries
+    ξ_i = max(0, max_{r ≠ y_i} b_ir − ⟨h_i, M_{y_i} − M_r⟩),   b_ir = 1 unless given;   p = 1, 2, ∞ over all entries
 
-The dual has η_ir ≥ 0 with Σ_{r ≠ y_i} η_ir ≤ C weight_i and G_r = Σ_i h_i ([[y_i = r]] Σ_q η_iq − η_ir):
+For l2 the soft penalty is ½‖M‖², solved by SPOC, with a kernel if wanted (`widemargin.solvers.spoc`). The others are
+linear programs.
+
+Their dual has η_ir ≥ 0 with Σ_{r ≠ y_i} η_ir ≤ C weight_i and G_r = Σ_i h_i ([[y_i = r]] Σ_q η_iq − η_ir):
 
     soft    max ⟨b, η⟩  s.t. ‖G‖_q ≤ 1            hard    max ⟨b, η⟩ − A ‖G‖_q           1/p + 1/q = 1
 
 Either program gives M and η; both are then made feasible (scaled) and their objectives recomputed, which is the
-certificate. M = 0 is optimal exactly for C up to `largest_zero_C`. Memory: n · k · 2 n_columns numbers, twice.
+certificate. M = 0 is optimal exactly for C up to `largest_zero_C`. Memory of the programs: n · k · 2 n_columns numbers,
+twice; of SPOC: a few times n · k.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from widemargin.labels.decoding import check_class_indices
 from widemargin.problems.certificate import Certificate
-from widemargin.solvers._code_problem import CodeProblem, finite_matrix
-from widemargin.solvers._code_programs import Norm
+from widemargin.problems.kernels import Kernel
+from widemargin.solvers._code_problem import CodeNorm, CodeProblem, finite_matrix
+from widemargin.solvers._l2_codes import L2Options, solve_l2
+from widemargin.solvers.result import Callback, Status
 
 __all__ = ["ContinuousCode", "continuous_code", "incremental_column", "incremental_margins", "largest_zero_C"]
 
@@ -37,33 +43,77 @@ class ContinuousCode:
 
     Parameters
     ----------
-    code : ndarray of shape (n_classes, n_columns)
-        M; scores of the classes are h @ code.T.
+    code : ndarray of shape (n_classes, n_columns) or None
+        M; scores of the classes are h @ code.T. None with a kernel.
     dual : ndarray of shape (n_samples, n_classes)
         η, a feasible dual point; 0 for the true class.
     certificate : Certificate
         Objective of `code` and of `dual`, recomputed from them.
-    form : {"primal", "dual"}
-        Which linear program was solved.
+    form : {"primal", "dual", "spoc"}
+        Which linear program was solved, or that it was none.
+    status : Status
+        Why the solver stopped; linear programs are always solved.
+    n_iter : int
+        Passes of SPOC over the rows.
+    kernel : Kernel or None
+        The kernel of outputs, if there is one.
+    support : ndarray of int of shape (n_support,) or None
+        With a kernel, the training rows that the scores depend on.
+    dual_coef : ndarray of shape (n_support, n_classes) or None
+        With a kernel, their coefficients: C τ of the paper. Scores are kernel(h, h_train[support]) @ dual_coef.
+    support_outputs : ndarray of shape (n_support, n_columns) or None
+        With a kernel, h_train[support].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.kernels import make_kernel
+    >>> from widemargin.solvers.continuous_codes import continuous_code
+    >>> h, y = np.array([[0.0], [1.0], [2.0]]), [0, 1, 0]
+    >>> learned = continuous_code(h, y, norm="l2", C=10.0, kernel=make_kernel("rbf", gamma=2.0))
+    >>> learned.code is None, learned.support.tolist(), learned.scores(h).argmax(axis=1).tolist()
+    (True, [0, 1, 2], [0, 1, 0])
     """
 
-    code: Floats
+    code: Floats | None
     dual: Floats
     certificate: Certificate
-    form: Literal["primal", "dual"]
+    form: Literal["primal", "dual", "spoc"]
+    status: Status = Status.CONVERGED
+    n_iter: int = 0
+    kernel: Kernel | None = None
+    support: npt.NDArray[np.int64] | None = None
+    dual_coef: Floats | None = None
+    support_outputs: Floats | None = None
+
+    def scores(self, h: npt.ArrayLike) -> Floats:
+        """Scores (n_rows, n_classes) of the classes for outputs h (n_rows, n_columns)."""
+        outputs = finite_matrix(h, "h")
+        if self.code is not None:
+            return np.asarray(outputs @ self.code.T)
+        assert self.kernel is not None
+        return np.asarray(self.kernel.block(outputs, self.support_outputs) @ self.dual_coef)
 
 
 def continuous_code(
     h: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
-    norm: Norm = "l1",
+    norm: CodeNorm = "l1",
     C: float = 1.0,
     norm_bound: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
     b: npt.ArrayLike | None = None,
     n_classes: int | None = None,
     form: Form = "auto",
+    kernel: Kernel | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    seed: int = 0,
+    n_threads: int = 1,
+    callback: Callback | None = None,
+    time_limit: float | None = None,
+    cache_size_mb: float = 512.0,
 ) -> ContinuousCode:
     """Learn the code matrix for given outputs of binary classifiers.
 
@@ -73,8 +123,9 @@ def continuous_code(
         Outputs of the binary classifiers, best on rows that these were not trained on.
     y : array-like of int of shape (n_samples,)
         Index of the true class of each row.
-    norm : {"l1", "linf"}
-        Norm of the entries of the code: their sum, or the largest, in absolute value.
+    norm : {"l1", "l2", "linf"}
+        Norm of the entries of the code: their sum in absolute value, the root of the sum of their squares (its soft
+        penalty is half the sum of squares), or the largest in absolute value.
     C : float
         Cost of the losses against the norm; 1/β of the paper. With `norm_bound` it only scales the objective.
     norm_bound : float, optional
@@ -86,7 +137,13 @@ def continuous_code(
     n_classes : int, optional
         Number of classes; from `b`, or the largest index of y and one more, if not given.
     form : {"auto", "primal", "dual"}
-        Which linear program is solved; "auto" chooses by their numbers of rows.
+        Which linear program is solved; "auto" chooses by their numbers of rows. Not for l2.
+    kernel : Kernel or None
+        Kernel of outputs, from `make_kernel`, for l2; None for the inner product.
+    tol : float
+        Relative gap to reach for l2; linear programs are solved to about 1e-9.
+    max_iter, seed, n_threads, callback, time_limit, cache_size_mb
+        Of the solver for l2, as in `solve_spoc`.
 
     Returns
     -------
@@ -107,6 +164,11 @@ def continuous_code(
     problem = CodeProblem.checked(h, y, norm, C, norm_bound, sample_weight, b, n_classes)
     if form not in ("auto", "primal", "dual"):
         raise ValueError(f"form must be 'auto', 'primal' or 'dual'; got {form!r}")
+    if norm == "l2":
+        options = L2Options(kernel, tol, max_iter, seed, n_threads, callback, time_limit, cache_size_mb)
+        return _by_spoc(problem, form, options)
+    if kernel is not None:
+        raise ValueError(f"a kernel needs norm='l2'; norm={norm!r} is a linear program in the entries of the code")
     program, scale = problem.program()
     use_dual = form == "dual" or (form == "auto" and program.prefers_dual)
     matrix, eta = program.solve_dual() if use_dual else program.solve_primal()
@@ -116,17 +178,32 @@ def continuous_code(
     return ContinuousCode(code, dual, certificate, "dual" if use_dual else "primal")
 
 
+def _by_spoc(problem: CodeProblem, form: Form, options: L2Options) -> ContinuousCode:
+    if form != "auto":
+        raise ValueError(f"form={form!r} is for linear programs; norm='l2' has none, leave form='auto'")
+    if not 0.0 < options.tol < np.inf:
+        raise ValueError(f"tol must be a finite number above 0; got {options.tol}")
+    found = solve_l2(problem, options)
+    parts: dict[str, Any] = {"status": found.status, "n_iter": found.n_iter, "kernel": options.kernel}
+    if options.kernel is not None:
+        support = np.flatnonzero(found.tau.any(axis=1))
+        parts |= {"support": support, "dual_coef": found.tau[support], "support_outputs": problem.h[support]}
+    return ContinuousCode(found.code, found.dual, found.certificate, "spoc", **parts)
+
+
 def incremental_column(
     h: npt.ArrayLike,
     y: npt.ArrayLike,
     code: npt.ArrayLike,
     h_new: npt.ArrayLike,
     *,
-    norm: Norm = "l1",
+    norm: CodeNorm = "l1",
     C: float = 1.0,
     norm_bound: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
     form: Form = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
 ) -> ContinuousCode:
     """Learn the column of a code for one more binary classifier, the columns before it fixed.
 
@@ -140,7 +217,7 @@ def incremental_column(
         Their columns.
     h_new : array-like of shape (n_samples,)
         Outputs of the new classifier.
-    norm, C, norm_bound, sample_weight, form
+    norm, C, norm_bound, sample_weight, form, tol, max_iter
         As in `continuous_code`; the norm is that of the new column alone.
 
     Returns
@@ -162,8 +239,9 @@ def incremental_column(
         raise ValueError(f"h_new must have shape (n_samples,), one output a row; got {new.shape}")
     b = incremental_margins(h, y, code)
     return continuous_code(
-        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, form=form
-    )
+        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, form=form, tol=tol,
+        max_iter=max_iter,
+    )  # fmt: skip
 
 
 def incremental_margins(h: npt.ArrayLike, y: npt.ArrayLike, code: npt.ArrayLike) -> Floats:
@@ -204,7 +282,7 @@ def largest_zero_C(
     h: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
-    norm: Norm = "l1",
+    norm: CodeNorm = "l1",
     sample_weight: npt.ArrayLike | None = None,
     b: npt.ArrayLike | None = None,
     n_classes: int | None = None,
@@ -220,7 +298,7 @@ def largest_zero_C(
     y : array-like of int of shape (n_samples,)
         Index of the true class of each row.
     norm : {"l1", "linf"}
-        Norm of the code.
+        Norm of the code; for l2 there is no such C.
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows.
     b : array-like of shape (n_samples, n_classes), optional

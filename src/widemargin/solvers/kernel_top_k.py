@@ -105,7 +105,7 @@ def solve_kernel_top_k(
     cache_size_mb : float
         Room for kernel values that are kept.
     margins : ndarray of shape (n_samples, n_classes) or None
-        Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; what stands at the true classes is not used.
+        Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
 
     Returns
     -------

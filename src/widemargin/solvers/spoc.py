@@ -2,13 +2,13 @@
 
     minimise  ½‖M‖² + Σ_i C_i ξ_i,     ξ_i = max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩),   b_{i,y_i} = 0, b_ir = 1 unless given
 
-Dual ascent, one example a block: the exact O(k log k) solution of its reduced problem (figure 3). Where h(x) = x this is
-the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
-rows that are not at rest, and steps on the face of the dual (`cpp/spoc.hpp` has what was tried; `widemargin.reference.spoc`
-is the specification). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one
-column of the kernel matrix, and columns are kept as far as `cache_size_mb` goes; that is the ascent of
-`widemargin.solvers.kernel_top_k` with k = 1 and margins b. Both stop when the relative gap, computed in float64 from the
-dual variables that are returned, is at most `tol`. Memory: a few arrays (n, k); with a kernel also the cache.
+Dual ascent, one example a block: the exact O(k log k) solution of its reduced problem (figure 3). Where h(x) = x this
+is the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
+rows that are not at rest, and steps on the face of the dual (`cpp/spoc.hpp` says what was tried, and
+`widemargin.reference.spoc` is the specification). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept,
+a visit moves them by one column of the kernel matrix, and columns are kept as far as `cache_size_mb` goes; that is the
+ascent of `widemargin.solvers.kernel_top_k` with k = 1 and margins b. Both stop when the relative gap, computed in
+float64 from the dual variables that are returned, is at most `tol`. Memory: a few arrays (n, k), and the cache.
 """
 
 from __future__ import annotations
@@ -107,15 +107,16 @@ def solve_spoc(
     >>> (h @ result.coef.T).argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
     ([0, 1, 2], True)
     """
-    problem = _Problem(h, y, n_classes, costs, margins)
+    rows, asked = np.ascontiguousarray(h, dtype=np.float64), None if margins is None else np.ascontiguousarray(margins)
+    problem = _Problem(rows, np.ascontiguousarray(y), n_classes, np.ascontiguousarray(costs), asked)
     problem.check()
-    rows = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
+    matrix = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
     if backend == "reference":
-        return problem.solve_by_reference(rows, tol, max_iter, start)
-    if rows is None:
+        return problem.solve_by_reference(matrix, tol, max_iter, start)
+    if matrix is None:
         return problem.solve(tol, max_iter, seed, start, callback, math.inf if time_limit is None else time_limit)
     result = solve_kernel_top_k(
-        rows, y, n_classes, TopKHinge(1), costs, margins=margins, tol=tol, max_iter=max_iter, seed=seed,
+        matrix, y, n_classes, TopKHinge(1), costs, margins=margins, tol=tol, max_iter=max_iter, seed=seed,
         n_threads=n_threads, start=None if start is None else sp.csr_array(start), callback=callback,
         time_limit=time_limit, cache_size_mb=cache_size_mb,
     )  # fmt: skip
@@ -210,13 +211,14 @@ def _ascend(
     ascent: _core.SpocAscent, tol: float, max_iter: int, callback: Callback | None, time_limit: float
 ) -> Status:
     """Run until the tolerance or a limit is reached."""
+    seen, stopped = 0, False
     while True:
         ended = ascent.run(tol, max_iter, min(ascent.elapsed + SLICE_S, time_limit), callback is not None)
-        if callback is not None:
-            n_iter, elapsed, primal, dual, _ = ascent.records()[-len(COLUMNS) :].tolist() or [0.0] * len(COLUMNS)
+        records = ascent.records() if callback is not None else np.empty(0)
+        if callback is not None and len(records) > seen:
+            seen = len(records)
+            n_iter, elapsed, primal, dual, _ = records[-len(COLUMNS) :].tolist()
             stopped = callback(Progress(int(n_iter), max_iter, elapsed, primal, dual))
-        else:
-            stopped = False
         if ended != PAUSED:
             return Status.CONVERGED if ended == CONVERGED else Status.MAX_ITER
         if stopped:

@@ -1,0 +1,201 @@
+"""Continuous codes for l2 by SPOC: soft, and hard by a search for the cost at which the code has the norm allowed.
+
+    soft   min ½‖M‖² + Σ_i c_i ξ_i                  hard   min Σ_i c_i ξ_i   s.t. ‖M‖ ≤ A
+
+The hard problem has the dual  max ⟨b, η⟩ − A ‖G(η)‖,  η ≥ 0, Σ_{r ≠ y_i} η_ir ≤ c_i,  and its solution is the soft one
+for costs γ c_i with some γ: then M = γ G(η/γ), ‖M‖ grows with γ, ‖M‖/γ falls. γ is searched on logarithmic scales by
+regula falsi, each problem started from the dual variables of the one before. Every soft solution gives both bounds: an
+upper one by M scaled into the bound, a lower one by η/γ; the search ends when the best two are as close as asked. Where
+the bound is not active γ only grows. With a kernel the same from scores and ‖M‖² = ⟨T, K T⟩.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.problems.certificate import Certificate
+from widemargin.problems.kernels import Kernel, TrainingKernel
+from widemargin.solvers._code_problem import CodeProblem
+from widemargin.solvers._kernel_matrix import KernelMatrix
+from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.spoc import solve_spoc
+
+__all__ = ["L2Options", "L2Solution", "solve_l2"]
+
+Floats = npt.NDArray[np.float64]
+
+INNER_SHARE = 0.1  # of the tolerance, for the soft problems of a search
+TIGHTER = 0.1  # their tolerance when the search does not halve the gap
+LEAST_TOL = 1e-12  # of them
+MOST_SOLVES = 100
+GROWTH = 4.0  # of γ beyond what the norm asks for, until the bound lies between two norms
+MOST_GROWTH = 16.0  # at once: from a start that is too far away SPOC is slow
+ROUNDING = 1e-14  # of the objective at zero: a gap that is none
+
+
+@dataclass(frozen=True)
+class L2Options:
+    """How SPOC runs; names as in `solve_spoc`."""
+
+    kernel: Kernel | None = None
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    seed: int = 0
+    n_threads: int = 1
+    callback: Callback | None = None
+    time_limit: float | None = None
+    cache_size_mb: float = 512.0
+
+
+@dataclass(frozen=True)
+class L2Solution:
+    """A code (None with a kernel), its coefficients τ (n_samples, n_classes), η of the wrong classes, and bounds."""
+
+    code: Floats | None
+    tau: Floats
+    dual: Floats
+    certificate: Certificate
+    status: Status
+    n_iter: int
+
+
+def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
+    """The soft problem, or the hard one where the norm is bounded."""
+    if problem.hard:
+        return _Search(problem, options).run()
+    result = _solve_soft(problem, options, problem.costs, None)
+    tau = _signed(result.dual, problem)
+    return L2Solution(result.coef, tau, result.dual, result.certificate, result.status, int(result.n_iter[0]))
+
+
+def _solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
+    n_classes = problem.b.shape[1]
+    y = problem.y.astype(np.int64, copy=False)
+    return solve_spoc(problem.h, y, n_classes, costs, margins=problem.b, start=start, **vars(options))
+
+
+def _signed(x: Floats, problem: CodeProblem) -> Floats:
+    """τ of η of the wrong classes."""
+    tau = -x
+    tau[np.arange(len(x)), problem.y] = x.sum(axis=1)
+    return tau
+
+
+class _Search:
+    """The search for γ: the best code and dual variables so far, and norms on either side of the bound."""
+
+    def __init__(self, problem: CodeProblem, options: L2Options) -> None:
+        self.problem, self.options, self.began = problem, options, time.monotonic()
+        self.matrix: KernelMatrix | None = None
+        if options.kernel is not None:
+            self.matrix = KernelMatrix(TrainingKernel(problem.h, options.kernel), 0.0, options.n_threads)
+        self.at_zero = self._loss(np.zeros(problem.b.shape), 0.0)
+        self.primal, self.dual, self.passes = math.inf, 0.0, 0
+        self.x = np.zeros(problem.b.shape)  # feasible, and of value 0
+        self.code: Floats | None = None
+        self.sides: dict[bool, tuple[float, float]] = {}  # above or not: log γ and log(‖M‖/A)
+        self.last: bool | None = None
+
+    def run(self) -> L2Solution:
+        """Search until the bounds are close or a limit is reached."""
+        if self.problem.bound == 0.0:
+            return self._zero()
+        gamma, inner, start = 1.0, INNER_SHARE * self.options.tol, None
+        status = Status.MAX_ITER
+        for _ in range(MOST_SOLVES):
+            result = _solve_soft(self.problem, self._inner_options(inner), gamma * self.problem.costs, start)
+            self.passes += int(result.n_iter[0])
+            before = self.primal - self.dual
+            norm = self._consider(result, gamma)
+            if self._is_reached():
+                status = Status.CONVERGED
+                break
+            if result.status is not Status.CONVERGED:
+                status = result.status
+                break
+            following = self._next(gamma, norm)
+            if len(self.sides) == 2 and self.primal - self.dual > 0.5 * before:
+                inner = max(TIGHTER * inner, LEAST_TOL)
+            start, gamma = result.dual * (following / gamma), following
+        return self._solution(status)
+
+    def _inner_options(self, tol: float) -> L2Options:
+        left = self.options.time_limit
+        if left is not None:
+            left = max(0.0, left - (time.monotonic() - self.began))
+        return replace(self.options, tol=tol, max_iter=max(1, self.options.max_iter - self.passes), time_limit=left)
+
+    def _consider(self, result: SolverResult, gamma: float) -> float:
+        """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x."""
+        x, bound = result.dual, self.problem.bound
+        tau = _signed(x, self.problem)
+        if self.matrix is None:
+            scores = self.problem.h @ result.coef.T
+            norm = float(np.linalg.norm(result.coef))
+        else:
+            scores = self.matrix.scores(sp.csr_array(x), self.problem.y.astype(np.int64, copy=False))
+            norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
+        value = (float(np.vdot(self.problem.b, x)) - bound * norm) / gamma
+        if value > self.dual:
+            self.dual, self.x = value, x / gamma
+        for scale in self._scales(scores, norm):
+            loss = self._loss(scores, scale)
+            if loss < self.primal:
+                self.primal, self.tau = loss, scale * tau
+                self.code = None if result.coef is None else scale * result.coef
+        return norm
+
+    def _scales(self, scores: Floats, norm: float) -> list[float]:
+        """Factors within the bound: the least without any loss if there is one, 1, and the largest."""
+        largest = self.problem.bound / norm * (1.0 - 1e-15) if norm > 0.0 else 1.0
+        own = scores[np.arange(len(scores)), self.problem.y][:, None]
+        wanted = (self.problem.b > 0.0) & (self.problem.costs > 0.0)[:, None]
+        reached = (own - scores)[wanted]
+        scales = [min(1.0, largest), largest]
+        if (reached > 0.0).all():
+            scales.insert(0, min(largest, (1.0 + 1e-12) * float((self.problem.b[wanted] / reached).max(initial=0.0))))
+        return scales
+
+    def _loss(self, scores: Floats, scale: float) -> float:
+        """Σ c_i ξ_i of scores times a factor."""
+        own = scores[np.arange(len(scores)), self.problem.y][:, None]
+        return float(self.problem.costs @ (self.problem.b + scale * (scores - own)).max(axis=1))
+
+    def _is_reached(self) -> bool:
+        gap = self.primal - self.dual
+        return gap <= max(self.options.tol * max(abs(self.primal), abs(self.dual)), ROUNDING * self.at_zero)
+
+    def _next(self, gamma: float, norm: float) -> float:
+        """The next γ. Sets: sides, last."""
+        if norm == 0.0:
+            return MOST_GROWTH * gamma
+        above, place = norm > self.problem.bound, (math.log(gamma), math.log(norm / self.problem.bound))
+        if above == self.last and (other := self.sides.get(not above)) is not None:
+            self.sides[not above] = (other[0], 0.5 * other[1])  # Illinois: the other side must move, too
+        self.sides[above], self.last = place, above
+        if len(self.sides) < 2:
+            factor = self.problem.bound / norm * (1.0 / GROWTH if above else GROWTH)
+            return gamma * min(factor, MOST_GROWTH)
+        (low, f_low), (high, f_high) = self.sides[False], self.sides[True]
+        share = -f_low / (f_high - f_low) if f_high > f_low else 0.5
+        return math.exp(low + share * (high - low))
+
+    def _zero(self) -> L2Solution:
+        """The code 0: the dual variables have all of c_i on the largest margin."""
+        problem = self.problem
+        rows, best = np.arange(len(problem.y)), problem.b.argmax(axis=1)
+        self.x[rows, best] = np.where(problem.b[rows, best] > 0.0, problem.costs, 0.0)
+        self.primal, self.dual, self.tau = self.at_zero, float(np.vdot(problem.b, self.x)), np.zeros(problem.b.shape)
+        self.code = np.zeros((problem.b.shape[1], problem.h.shape[1])) if self.matrix is None else None
+        return self._solution(Status.CONVERGED)
+
+    def _solution(self, status: Status) -> L2Solution:
+        certificate = Certificate(self.primal, self.dual, self.at_zero, self.primal)
+        return L2Solution(self.code, self.tau, self.x, certificate, status, self.passes)
