@@ -5,8 +5,8 @@
 
 Goal: accuracy on held-out rows, mean ± standard deviation over 10 random splits, at code sizes 0.4, 1.5 and 4; C of
 learned codes by cross-validation on the training rows; the corrected resampled t-test against the random code. Finished
-runs are kept in benchmarks/results/output-codes.json, the page is docs/reproductions/output-codes.md. The binary classifiers
-of a split and size are trained once for all methods, from the pieces that OutputCodeClassifier puts together.
+runs are kept in benchmarks/results/output-codes.json, the page is docs/reproductions/output-codes.md. The binary
+classifiers of a split and size are trained once for all methods, from the pieces that OutputCodeClassifier puts together.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def first_letters():
 # Loader, training rows, rows to test on, and the norms whose solver is quick enough.
 SETS = {
     "digits": (digits, 400, 1000, NORMS),
-    "usps": (usps, 400, 1000, NORMS),
-    "letter A–J": (first_letters, 400, 1000, NORMS),
+    "usps": (usps, 300, 1000, NORMS),
+    "letter A–J": (first_letters, 300, 1000, NORMS),
     "letter": (letter, 1040, 2000, ("l2",)),
 }
 # Values of C, for the smallest codes and for the others, whose best are smaller.
@@ -254,18 +254,21 @@ def write_page(done):
 
 TEXT = """# Output codes: does learning the code pay?
 
-One command writes this page: `PYTHONPATH=benchmarks python benchmarks/reproduce_output_codes.py`. It can be interrupted and run
-again; finished runs are in `benchmarks/results/output-codes.json`. {minutes:.0f} minutes of one core in all; {machine}.
+One command writes this page: `PYTHONPATH=benchmarks python benchmarks/reproduce_output_codes.py`. It can be interrupted
+and run again; finished runs are in `benchmarks/results/output-codes.json`. {minutes:.0f} minutes of one core in all;
+{machine}.
 
-**What is compared.** Binary classifiers of a random code (`OneVsAllClassifier`, C = 1) with int(classes × size) columns, trained once
-a split. *random* decodes with that code by the inner product. *learned* replaces its numbers by those of least ‖M‖ + C · loss, learned on
-outputs of 5 folds; C by cross-validation on two halves of these (three or four values a norm). *greedy* is the
-discrete code grown for the same classifiers, decoded by Hamming distance, for which it is made, and by the inner product.
+**What is compared.** Binary classifiers of a random code (`OneVsAllClassifier`, C = 1) with int(classes × size)
+columns, trained once a split. *random* decodes with that code by the inner product. *learned* replaces its numbers by
+those of least ‖M‖ + C · loss, learned on outputs of 5 folds; C by cross-validation on two halves of these (three or
+four values a norm). *greedy* is the discrete code grown for the same classifiers, decoded by Hamming distance, for
+which it is made, and by the inner product.
 
-**How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows: {rows}). † p < 0.05 and ‡ p < 0.01
-against the random code by the corrected resampled t-test of Nadeau and Bengio, paired over the splits, without correction for the number of
-comparisons. Training rows are few, for the linear programs of l1 and l∞ have a variable for each row and wrong class: with all 26 letters
-and 39 columns one takes half a minute, so l1 and l∞ are on the letters A to J, and all letters have l2 and greedy codes only.
+**How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows: {rows}).
+† p < 0.05 and ‡ p < 0.01 against the random code by the corrected resampled t-test of Nadeau and Bengio, paired over
+the splits, without correction for the number of comparisons. Training rows are few, for the linear programs of l1 and l∞
+have a variable for each row and wrong class: with all 26 letters and 39 columns one takes half a minute, so l1 and l∞
+are on the letters A to J, and all letters have l2 and greedy codes only.
 
 ## Accuracy
 
@@ -273,13 +276,13 @@ and 39 columns one takes half a minute, so l1 and l∞ are on the letters A to J
 
 {verdicts}
 
-A greedy code is made of signs and counts only signs of outputs: it throws away how sure a classifier is, which the inner
+A greedy code is made of signs and counts signs of outputs: it throws away how sure a classifier is, which the inner
 product with the random code does not.
 
 ## Interleaving
 
-`interleave={n_rounds}` trains each column again for the learned code and learns the code anew, {n_rounds} times, and keeps the round with
-the smallest objective (0 is the code learned once). Size 1.5, l2, C = 0.1.
+`interleave={n_rounds}` trains each column again for the learned code and learns the code anew, {n_rounds} times, and
+keeps the round with the smallest objective (0 is the code learned once). Size 1.5, l2, C = 0.1.
 
 {interleaved}
 """

@@ -10,7 +10,7 @@ Memory: the data, the weights, and a copy of the rows of a column that leaves cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,10 +82,10 @@ class LinearColumns:
     n_iter: npt.NDArray[np.int64]
     status: Status
 
-    def outputs(self, X: Any, n_threads: int = 1) -> Floats:
-        """Decision values of checked rows, shape (n_samples, n_columns)."""
-        rows = with_unit_rows(X) if self.template.normalize else X
-        return LinearScorer(self.coef, self.intercept).scores(rows, n_threads=n_threads)
+    def output_function(self) -> Callable[[Any, int], Floats]:
+        """Decision values of shape (n_samples, n_columns) as a function of checked rows and a number of threads."""
+        scorer, normalize = LinearScorer(self.coef, self.intercept), self.template.normalize
+        return lambda X, n_threads: scorer.scores(with_unit_rows(X) if normalize else X, n_threads=n_threads)
 
     def select(self, columns: Indices) -> LinearColumns:
         """Some of the columns; the certificate stays that of all that were trained."""
@@ -111,9 +111,9 @@ class FittedColumns:
 
     estimators: tuple[Any, ...]
 
-    def outputs(self, X: Any, n_threads: int = 1) -> Floats:
-        """Outputs of rows as the classifiers take them, shape (n_samples, n_columns)."""
-        return np.column_stack([_output(estimator, X) for estimator in self.estimators])
+    def output_function(self) -> Callable[[Any, int], Floats]:
+        """Outputs of shape (n_samples, n_columns) as a function of rows as the classifiers take them."""
+        return lambda X, n_threads: np.column_stack([_output(estimator, X) for estimator in self.estimators])
 
     def select(self, columns: Indices) -> FittedColumns:
         """Some of the columns."""
@@ -153,14 +153,18 @@ class OwnTrainer:
         # A dictionary of weights names the two sides of a column, which one call for all columns has no names for.
         together = task.factors is None and task.book.all() and not isinstance(self.template.class_weight, dict)
         calls = [np.arange(n_columns)] if together else [np.array([j]) for j in range(n_columns)]
-        parts = [self._solve(task, columns, initial) for columns in calls]
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        if len(calls) == 1:
+            return self._solve(task, calls[0], initial, self.template.n_jobs)
+        jobs = (delayed(self._solve)(task, columns, initial, 1) for columns in calls)
+        return _joined(Parallel(n_jobs=self.template.n_jobs, prefer="threads")(jobs))  # the core works without the GIL
 
     def outputs(self, columns: LinearColumns, rows: Indices | None = None) -> Floats:
         """Outputs for training rows."""
         return LinearScorer(columns.coef, columns.intercept).scores(self.X if rows is None else self.X[rows])
 
-    def _solve(self, task: BinaryTask, columns: Indices, initial: tuple[Any, Any] | None) -> LinearColumns:
+    def _solve(
+        self, task: BinaryTask, columns: Indices, initial: tuple[Any, Any] | None, n_jobs: int | None
+    ) -> LinearColumns:
         """One call of the solver, for columns with the same rows and weights."""
         targets, weights = task.book[self.y][:, columns], self.weights
         if task.factors is not None:
@@ -174,12 +178,13 @@ class OwnTrainer:
             zeros = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return LinearColumns(self.template, zeros, np.zeros(1), nothing, np.zeros(1, np.int64), Status.CONVERGED)
         start = None if initial is None else (initial[0][columns], initial[1][columns])
-        result = self._model()._fit_checked(TrainingData(X, X, _encoded(targets), weights), start)
+        result = self._model(n_jobs)._fit_checked(TrainingData(X, X, _encoded(targets), weights), start)
         stored = (result.coef, result.intercept, result.certificate, result.n_iter, result.status)
         return LinearColumns(self.template, *stored)
 
-    def _model(self) -> OneVsAllClassifier:
+    def _model(self, n_jobs: int | None) -> OneVsAllClassifier:
         model: OneVsAllClassifier = clone(self.template)
+        model.n_jobs = n_jobs
         if self.callback is not None:
             model.callback = self.callback
         return model
@@ -228,7 +233,7 @@ class ClonedTrainer:
 
     def outputs(self, columns: FittedColumns, rows: Indices | None = None) -> Floats:
         """Outputs for training rows."""
-        return columns.outputs(self.X if rows is None else _safe_indexing(self.X, rows))
+        return columns.output_function()(self.X if rows is None else _safe_indexing(self.X, rows), 1)
 
     def _call(self, task: BinaryTask, j: int) -> tuple[Any, npt.NDArray[np.int64], dict[str, Any]]:
         """Rows, targets and further arguments of the fit of one column."""

@@ -51,7 +51,7 @@ class CodeScorer:
     def __init__(
         self, columns: Any, decode: Callable[[FloatArray], FloatArray], n_values: int, memory_limit_mb: float
     ) -> None:
-        self.columns, self.decode = columns, decode
+        self.outputs, self.decode = columns.output_function(), decode
         self._rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
 
     def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
@@ -85,5 +85,5 @@ class CodeScorer:
         for first in range(0, max(n_samples, 1), self._rows_per_block):
             rows = slice(first, first + self._rows_per_block)
             part = X if self._rows_per_block >= n_samples else _safe_indexing(X, rows)
-            scores = self.decode(self.columns.outputs(part, n_threads))
+            scores = self.decode(self.outputs(part, n_threads))
             yield rows, np.diff(scores, axis=1) if scores.shape[1] == 2 else scores
