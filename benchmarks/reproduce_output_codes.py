@@ -6,7 +6,7 @@
 Goal: accuracy on held-out rows, mean ± standard deviation over 10 random splits, at code sizes 0.4, 1.5 and 4; C of
 learned codes by cross-validation on the training rows; the corrected resampled t-test against the random code. Finished
 runs are kept in benchmarks/results/output-codes.json, the page is docs/reproductions/output-codes.md. The binary
-classifiers of a split and size are trained once for all methods, from the pieces that OutputCodeClassifier puts together.
+classifiers of a split and size are trained once for all methods, from the pieces that OutputCodeClassifier uses.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ which it is made, and by the inner product.
 
 **How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows: {rows}).
 † p < 0.05 and ‡ p < 0.01 against the random code by the corrected resampled t-test of Nadeau and Bengio, paired over
-the splits, without correction for the number of comparisons. Training rows are few, for the linear programs of l1 and l∞
-have a variable for each row and wrong class: with all 26 letters and 39 columns one takes half a minute, so l1 and l∞
+the splits, without correction for the number of comparisons. Training rows are few, for the linear programs of l1 and
+l∞ have a variable for each row and wrong class: with all 26 letters and 39 columns one takes half a minute, so l1 and l∞
 are on the letters A to J, and all letters have l2 and greedy codes only.
 
 ## Accuracy
