@@ -236,7 +236,8 @@ def verdicts(done):
         title = {"l1": "l1", "l2": "l2", "linf": "l∞"}[norm]
         said = [f"{word} on {', '.join(places)}" for word, places in
                 (("better", won), ("worse", lost), ("no significant difference", equal)) if places]  # fmt: skip
-        lines.append(f"- {title} against random, p < 0.05: {'; '.join(said)}.")
+        if said:
+            lines.append(f"- {title} against random, p < 0.05: {'; '.join(said)}.")
     return "\n".join(lines)
 
 
