@@ -268,8 +268,8 @@ which it is made, and by the inner product.
 **How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows: {rows}).
 † p < 0.05 and ‡ p < 0.01 against the random code by the corrected resampled t-test of Nadeau and Bengio, paired over
 the splits, without correction for the number of comparisons. Training rows are few, for the linear programs of l1 and
-l∞ have a variable for each row and wrong class: with all 26 letters and 39 columns one takes half a minute, so l1 and l∞
-are on the letters A to J, and all letters have l2 and greedy codes only.
+l∞ have a variable for each row and wrong class: with all 26 letters and 39 columns one takes half a minute, so l1 and
+l∞ are on the letters A to J, and all letters have l2 and greedy codes only.
 
 ## Accuracy
 

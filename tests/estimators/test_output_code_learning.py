@@ -245,8 +245,10 @@ def test_retraining_takes_sides_by_sign_and_weights_by_size():
     assert retraining_task(book[:, :1].astype(float), book[:, :1]).factors is None
 
 
-@pytest.mark.parametrize("learn", ["l1", "l2", "linf", "greedy"])
-@pytest.mark.parametrize("inner", [None, LogisticRegression()])
+@pytest.mark.parametrize(
+    ("learn", "inner"),
+    [("l1", None), ("l2", None), ("linf", None), ("greedy", None), ("l2", LogisticRegression())],
+)
 def test_the_best_round_is_kept(data, learn, inner):
     X, y = data
     plain = OutputCodeClassifier(inner, learn=learn, random_state=0).fit(X, y)
