@@ -17,7 +17,7 @@ def script(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import reproduce_output_codes as script
 
-    monkeypatch.setattr(script, "SETS", {"digits": (script.digits, 60, 100, ("l2",))})
+    monkeypatch.setattr(script, "SETS", {"digits": (script.digits, 60, 100, {0.5: ("l2",)})})
     monkeypatch.setattr(script, "SIZES", (0.5,))
     monkeypatch.setattr(script, "N_SPLITS", 2)
     monkeypatch.setattr(script, "RUNS", tmp_path / "runs.json")
@@ -53,3 +53,6 @@ def test_significance_by_hand(script):
     expected = 1 - t / np.sqrt(2 + t**2)  # the distribution function of Student's t with 2 degrees, in closed form
     assert script.p_value(np.array([1.0, 2.0, 3.0]), 1, 2) == pytest.approx(expected)
     assert script.p_value(np.zeros(3), 1, 2) == 1.0
+    assert script.significance(np.arange(1.0, 11.0), "digits") == "†"  # signed ranks of ten gains: p = 2/1024
+    assert script.significance(10.0 + np.arange(10.0), "digits") == "‡"
+    assert script.significance(np.zeros(10), "digits") == ""
