@@ -44,7 +44,7 @@ def test_the_bound_by_hand(separated):
 def test_neither_a_shift_nor_a_scale_of_the_code_changes_the_bound(separated):
     M, h, y = separated
     value = error_bound(margins_of(M, h, y)).value
-    assert error_bound(margins_of(M + [3.0, -1.0], h, y)).value == pytest.approx(value)
+    assert error_bound(margins_of(M + np.array([3.0, -1.0]), h, y)).value == pytest.approx(value)
     assert error_bound(margins_of(7.0 * M, h, y)).value == pytest.approx(value)
 
 
