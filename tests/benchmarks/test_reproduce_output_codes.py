@@ -42,7 +42,7 @@ def test_a_stopped_comparison_goes_on(script, monkeypatch):
 
 
 def test_interleaving_reports_every_round(script):
-    found = script.interleave("digits", 0.5, 0)
+    found = script.interleave("digits", 0.5, 0, 0.1)
     assert len(found["objective"]) == script.ROUNDS + 1
     assert found["kept"] == int(np.argmin(found["objective"]))
 
