@@ -49,6 +49,7 @@ class Spoc {
           norms_(task.n, 0.0),
           level_(task.n, 0),
           next_(task.n, 0),
+          gaps_(task.n, 0.0),
           F_(task.k),
           u_(task.k),
           work_(task.k),
@@ -110,7 +111,12 @@ class Spoc {
     void visit_rows(const int64_t *rows, int64_t n_rows) {
         for (int64_t a = 0; a < n_rows; ++a) visit(rows[a]);
     }
-    double face_step() { return SpocFace(task_, norms_, eta_).step(M_, eta_); }
+    double face_step() {
+        SpocFace face(task_, norms_, eta_, ridge_);
+        const double gain = face.step(M_, eta_);
+        ridge_ = face.next_ridge();
+        return gain;
+    }
 
   private:
     static constexpr int MAX_LEVEL = 6;         // sleep of at most 64 passes
@@ -123,7 +129,7 @@ class Spoc {
     static constexpr double STAGE = 10.0;       // growth of costs
     static constexpr double STAGE_TOL = 1e-3;   // gap at which they grow
 
-    // Costs are large where N C is: the ascent then goes to and fro. It begins with smaller ones, C / stage.
+    // Costs are large where N C is: the ascent then swings. It begins with smaller ones, C / stage.
     double stage_of_large_costs() const {
         double sum = 0.0, count = 0.0;
         for (int64_t i = 0; i < task_.n; ++i) {
@@ -140,10 +146,15 @@ class Spoc {
             eta_[i * task_.k + task_.y[i]] = cost_[i];
         }
     }
-    // The dual variables for costs that are larger by a factor up to the stage.
+    // Costs larger by a factor up to the stage, the dual variables by the one that is best for the dual.
     void grow(double factor) {
+        double asked = 0.0, squares = 0.0;
+        for (int64_t i = 0; i < task_.n; ++i)
+            for (int64_t r = 0; r < task_.k; ++r) asked += eta_[i * task_.k + r] * task_.margin(i, r);
+        for (const double m : M_) squares += m * m;
+        const double best = squares > 0.0 ? std::clamp(asked / squares, 0.0, factor) : factor;
         stage_ = factor >= stage_ ? 1.0 : stage_ / factor;
-        for (double &eta : eta_) eta *= factor;
+        for (double &eta : eta_) eta *= best;
         for (int64_t i = 0; i < task_.n; ++i) {
             cost_[i] = given_[i] / stage_;
             complete(i);
@@ -177,11 +188,14 @@ class Spoc {
         }
     }
 
-    // Who sleeps, when the next evaluation is, and steps on faces.
+    // Who sleeps and who wakes, when the next evaluation is, and steps on faces.
     void prepare(const SpocBounds &bounds) {
         const double gap = bounds.primal - bounds.dual;
         sleep_below_ = SLEEP_SHARE * gap / double(task_.n);
         next_evaluation_ = n_passes_ + (n_passes_ < PASSES ? FIRST : PASSES);
+        for (int64_t i = 0; i < task_.n; ++i) {
+            if (gaps_[i] > sleep_below_) next_[i] = 0;
+        }
         for (int step = 0; step < MOST_FACES; ++step) {
             if (face_step() < WORTHWHILE * gap) break;
         }
@@ -193,7 +207,8 @@ class Spoc {
         for (int64_t i = 0; i < task_.n; ++i) {
             if (task_.cost[i] == 0.0) continue;
             spoc_scores(task_, M_.data(), i, F_.data());
-            gap += row_gap(i);
+            gaps_[i] = row_gap(i);
+            gap += gaps_[i];
             for (int64_t r = 0; r < task_.k; ++r) dual += eta_[i * task_.k + r] * task_.margin(i, r);
         }
         return {dual + gap, dual};
@@ -247,12 +262,13 @@ class Spoc {
     std::vector<double> eta_, M_, cost_, norms_;
     std::vector<int> level_;
     std::vector<int64_t> next_;  // pass of the next visit
+    std::vector<double> gaps_;   // g_i at the last evaluation
     std::vector<double> F_, u_, work_;
     std::mt19937_64 random_;
     std::vector<int64_t> order_;
     std::vector<SpocRecord> records_;
     int64_t n_passes_ = 0, n_active_ = 0, next_evaluation_ = FIRST;
-    double sleep_below_ = 0.0, stage_ = 1.0;
+    double sleep_below_ = 0.0, stage_ = 1.0, ridge_ = SpocFace::RIDGE;
     std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 

@@ -3,10 +3,11 @@
 // The η_ir above 0 of a row are free but for their sum; a direction v has Σ_r v_ir = 0 there and is 0 elsewhere:
 //     D(η + v) = D(η) + ⟨F, v⟩ − ½‖G‖²,   G_r = Σ_i h_i v_ir
 // is maximised by conjugate gradients, preconditioned by ‖h_i‖². A ridge ρ‖h_i‖² v_i² bounds directions that do not
-// move M at all. The step is then cut to what improves the dual after projection of every row onto its simplex. On a
-// code of 10 classes for 15 classifiers (2,000 rows, C = 1) the gap of 1e-6 takes 0.3 s with these steps and 4.5 to 7 s
-// without; 5,000 points of four quadrants 8 and 18 ms. With ρ = 0.01 and 0.1 the former takes 1.0 and 3.7 s. Memory:
-// six numbers for each free variable. Twin: face_step() in reference/spoc.py.
+// move M at all; ρ begins at 1e-4 and falls while whole steps succeed. The step is then cut to what improves the dual
+// after projection of every row onto its simplex. On a code of 10 classes for 15 classifiers (2,000 rows, C = 1) the
+// gap of 1e-6 takes 0.3 s with these steps and 4.5 to 7 s without; 5,000 points of four quadrants 8 and 18 ms. With ρ
+// fixed at 0.01 and 0.1 the former takes 1.0 and 3.7 s.
+// Memory: six numbers for each free variable. Twin: face_step() in reference/spoc.py.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,8 @@ namespace widemargin {
 
 class SpocFace {
   public:
-    SpocFace(const SpocTask &task, const std::vector<double> &norms, const std::vector<double> &eta)
-        : task_(task), norms_(norms), G_(task.k * task.l), work_(task.k) {
+    SpocFace(const SpocTask &task, const std::vector<double> &norms, const std::vector<double> &eta, double ridge)
+        : task_(task), norms_(norms), ridge_(ridge), G_(task.k * task.l), work_(task.k) {
         for (int64_t i = 0; i < task.n; ++i) {
             if (norms[i] > 0.0) add_row(i, &eta[i * task.k]);
         }
@@ -40,14 +41,22 @@ class SpocFace {
             for (size_t a = 0; a < rows_.size(); ++a)
                 std::copy_n(&moved_[a * task_.k], task_.k, &eta[rows_[a] * task_.k]);
             for (size_t j = 0; j < M.size(); ++j) M[j] -= G_[j];
+            length_ = length;
             return gain;
         }
         return 0.0;
     }
 
+    // ρ for the next step: less after a whole step, more after one that was cut short.
+    double next_ridge() const {
+        if (length_ == 1.0) return std::max(ridge_ / FASTER, LEAST_RIDGE);
+        return length_ < CUT ? std::min(ridge_ * FASTER, RIDGE) : ridge_;
+    }
+    static constexpr double RIDGE = 1e-4;  // the first
+
   private:
     static constexpr double AT_BOUND = 1e-12;  // of C: what is less counts as 0
-    static constexpr double RIDGE = 1e-4;
+    static constexpr double LEAST_RIDGE = 1e-12, FASTER = 3.0, CUT = 0.1;
     static constexpr double RESIDUAL = 1e-10;  // against the first, where conjugate gradients end
     static constexpr double NOISE = 1e-14;     // of F: a gradient that is none
     static constexpr int MAX_STEPS = 100;      // of them
@@ -93,7 +102,7 @@ class SpocFace {
         for (size_t a = 0; a < rows_.size(); ++a)
             for (int64_t e = begin_[a]; e < begin_[a + 1]; ++e)
                 curved_[e] =
-                    spoc_score(task_, G_.data(), rows_[a], label_[e]) + RIDGE * norms_[rows_[a]] * direction_[e];
+                    spoc_score(task_, G_.data(), rows_[a], label_[e]) + ridge_ * norms_[rows_[a]] * direction_[e];
         centre(curved_);
     }
 
@@ -167,6 +176,7 @@ class SpocFace {
 
     const SpocTask &task_;
     const std::vector<double> &norms_;
+    double ridge_, length_ = 0.0;
     std::vector<double> G_, work_, sums_;
     std::vector<int64_t> rows_, label_, begin_{0};  // free rows, and the classes of each
     double floor_ = 0.0;

@@ -44,7 +44,7 @@ def by_clarabel(h, y, k, C, norm_bound=None, weights=None, b=None, kernel=None):
     if norm_bound is None:
         value = value + 0.5 * cp.sum_squares(M)
     else:
-        limits.append(cp.norm(M, "fro") <= norm_bound)
+        limits.append(cp.norm(cp.vec(M, order="C")) <= norm_bound)
     return cp.Problem(cp.Minimize(value), limits).solve(solver=cp.CLARABEL)
 
 
@@ -173,6 +173,25 @@ def test_with_outputs_that_are_the_rows_it_is_the_multiclass_svm(C):
     np.testing.assert_allclose(result.coef, liblinear.coef_, atol=1e-4)
 
 
+def test_large_problems_that_are_solved_roughly_are_certified_alike():
+    rng = np.random.default_rng(16)
+    y = rng.integers(0, 10, 1500)
+    h = rng.normal(size=(10, 15))[y] + rng.normal(size=(1500, 15))
+    rough = continuous_code(h, y, norm="l2", tol=1e-3)
+    exact = continuous_code(h, y, norm="l2", tol=1e-6)
+    check_against(rough, exact.certificate.primal, 1e-3)
+    recount = naive_objective(h, y, h @ rough.code.T, 1.0, float((rough.code**2).sum()))
+    assert rough.certificate.primal == pytest.approx(recount, rel=1e-9)
+    again = solve_spoc(h, y, 10, np.ones(1500), tol=1e-3, start=rough.dual)
+    assert again.status is Status.CONVERGED
+    hard = continuous_code(h, y, norm="l2", norm_bound=2.0, tol=1e-2)
+    assert hard.certificate.relative_gap <= 1e-2
+    assert np.linalg.norm(hard.code) <= 2.0 * (1 + 1e-12)
+    tau = -hard.dual
+    tau[np.arange(1500), y] = hard.dual.sum(axis=1)
+    assert hard.certificate.dual == pytest.approx(hard.dual.sum() - 2.0 * np.linalg.norm(tau.T @ h), rel=1e-9)
+
+
 @pytest.mark.parametrize("kernel", [None, RBF], ids=["linear", "rbf"])
 def test_two_classes_are_the_binary_svm_with_twice_the_cost(kernel):
     h, y, _ = make(8, n=40, k=2)
@@ -292,11 +311,13 @@ def test_the_same_seed_gives_the_same_code():
     [
         ({"form": "dual"}, "leave form='auto'"),
         ({"tol": 0.0}, "tol must be"),
-        ({"C": 1e300}, "too large"),
+        ({"C": 1e300}, "too large for sums"),
+        ({"scale": 1e150}, "squares overflow"),
         ({"norm": "l1", "kernel": RBF}, "a kernel needs norm='l2'"),
     ],
 )
 def test_bad_input_is_named(options, message):
     h, y, _ = make(0)
+    h = h * options.pop("scale", 1.0)
     with pytest.raises(ValueError, match=message):
         continuous_code(h, y, **{"norm": "l2", **options})

@@ -78,7 +78,9 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
 def _solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
     n_classes = problem.b.shape[1]
     y = problem.y.astype(np.int64, copy=False)
-    return solve_spoc(problem.h, y, n_classes, costs, margins=problem.b, start=start, **vars(options))
+    plain = np.array_equal(problem.b, np.arange(n_classes) != y[:, None])
+    margins = None if plain else problem.b
+    return solve_spoc(problem.h, y, n_classes, costs, margins=margins, start=start, **vars(options))
 
 
 def _signed(x: Floats, problem: CodeProblem) -> Floats:
@@ -123,7 +125,7 @@ class _Search:
             following = self._next(gamma, norm)
             if len(self.sides) == 2 and self.primal - self.dual > 0.5 * before:
                 inner = max(TIGHTER * inner, LEAST_TOL)
-            start, gamma = result.dual * (following / gamma), following
+            start, gamma = result.dual * min(following / gamma, max(1.0, self.longest)), following
         return self._solution(status)
 
     def _inner_options(self, tol: float) -> L2Options:
@@ -133,16 +135,21 @@ class _Search:
         return replace(self.options, tol=tol, max_iter=max(1, self.options.max_iter - self.passes), time_limit=left)
 
     def _consider(self, result: SolverResult, gamma: float) -> float:
-        """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x."""
+        """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x, longest.
+
+        `longest` is the factor of x that is best for the soft dual when costs allow it.
+        """
         x, bound = result.dual, self.problem.bound
         tau = _signed(x, self.problem)
         if self.matrix is None:
             scores = self.problem.h @ result.coef.T
             norm = float(np.linalg.norm(result.coef))
+            dual_norm = float(np.linalg.norm(tau.T @ self.problem.h))  # not that of a code that is an average
         else:
             scores = self.matrix.scores(sp.csr_array(x), self.problem.y.astype(np.int64, copy=False))
-            norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
-        value = (float(np.vdot(self.problem.b, x)) - bound * norm) / gamma
+            norm = dual_norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
+        value = (float(np.vdot(self.problem.b, x)) - bound * dual_norm) / gamma
+        self.longest = float(np.vdot(self.problem.b, x)) / dual_norm**2 if dual_norm > 0.0 else 1.0
         if value > self.dual:
             self.dual, self.x = value, x / gamma
         for scale in self._scales(scores, norm):
