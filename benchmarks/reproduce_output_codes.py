@@ -313,6 +313,9 @@ keeps the round with the smallest objective. Size 1.5, l2. The first comparison 
 added after its results, is at the C that cross-validation chose for the code learned once.
 
 {interleaved}
+
+With a chosen C no difference is significant by either test: rounds lower the objective, and what they gain on letter at
+C = 0.1 a better C gains without them. `interleave=0` stays the default.
 """
 
 
