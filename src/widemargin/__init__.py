@@ -15,6 +15,7 @@ _PUBLIC: dict[str, str | None] = {
     "Certificate": "widemargin.problems.certificate",
     "History": "widemargin.solvers.result",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
+    "OutputCodeClassifier": "widemargin.estimators.output_code",
     "PathResult": "widemargin.estimators.path",
     "Progress": "widemargin.solvers.result",
     "SolverResult": "widemargin.solvers.result",

@@ -35,26 +35,31 @@ def run(model_folder: Path, label: str | None, top: int, *, as_json: bool) -> No
 def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
     """The model as plain values."""
     described = describe_model(model_folder)
-    worst = model.certificate_.worst
-    coef = model.dual_coef_ if hasattr(model, "dual_coef_") else model.coef_
-    n_weights = coef.nnz if sp.issparse(coef) else coef.size
+    certificate = getattr(model, "certificate_", None)  # an output code of other classifiers may have none
+    worst = None if certificate is None else certificate.worst
     support = {"support_rows": len(model.support_)} if hasattr(model, "support_") else {}
     return {
         "class": described["kind"],
         "format_version": described["format_version"],
         "instruction_set": described["instruction_set"],
-        "parameters": model.get_params(),
+        "parameters": plain_parameters(model),
         "targets": model.kind_,
         "rows": int(model.n_samples_fit_),
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
-        "stored_weights": int(n_weights),
+        "stored_weights": model._n_weights(),
         **support,
         "bytes": folder_size(model_folder),
         "status": model.status_.value,
-        "certificate": model.certificate_.to_dict(),
-        "worst_label": None if worst is None else str(model.classes_[worst.index]),
+        "certificate": None if certificate is None else certificate.to_dict(),
+        "worst_label": None if worst is None else model._problem_name(worst.index),
     }
+
+
+def plain_parameters(model: Any) -> dict[str, Any]:
+    """Parameters as JSON can hold them; a classifier inside is its text."""
+    parameters = model.get_params(deep=False)
+    return {name: repr(value) if hasattr(value, "get_params") else value for name, value in parameters.items()}
 
 
 def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -68,8 +73,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         ("size", size_text(summary["bytes"])),
-        ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({summary['status']})"),
-        ("certified gap", gap_text(certificate)),
+        *([] if certificate is None else _certificate_rows(certificate, summary["status"])),
     ]
     if summary["worst_label"] is not None:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
@@ -78,15 +82,21 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[str, str]]:
+    return [
+        ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({status})"),
+        ("certified gap", gap_text(certificate)),
+    ]
+
+
 def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
     """The weights of one label that are largest in absolute value, largest first."""
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
     if not hasattr(model, "coef_"):
-        raise ValueError(
-            f"the model has kernel={model.kernel!r}, and so no weights of features to show; leave out --label"
-        )
+        why = "is an output code" if hasattr(model, "code_book_") else f"has kernel={model.kernel!r}"
+        raise ValueError(f"the model {why}, and so no weights of features to show for a label; leave out --label")
     row = 0 if model.kind_ == "binary" else names.index(label)
     weights = model.coef_[[row]]
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]

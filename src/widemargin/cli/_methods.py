@@ -11,32 +11,51 @@ import numpy as np
 from widemargin.cli._truth import only_labels
 from widemargin.data.load import Dataset
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.output_code import OutputCodeClassifier
 from widemargin.estimators.persistence import check_savable
 from widemargin.estimators.top_k import TopKClassifier
 
 __all__ = ["METHODS", "make_estimator", "targets_for"]
 
-METHODS: dict[str, Any] = {"one-vs-all": OneVsAllClassifier, "top-k": TopKClassifier}
+METHODS: dict[str, Any] = {
+    "one-vs-all": OneVsAllClassifier,
+    "top-k": TopKClassifier,
+    "output-code": OutputCodeClassifier,
+}
 
 # Defaults that differ from those of the class: DiSMEC++'s settings, and runs that can be repeated.
-DEFAULTS: dict[str, dict[str, Any]] = {"one-vs-all": {"prune": 0.01}, "top-k": {"random_state": 0}}
-LOSSES = {"one-vs-all": ("squared_hinge", "logistic"), "top-k": ("beta", "alpha")}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "one-vs-all": {"prune": 0.01},
+    "top-k": {"random_state": 0},
+    "output-code": {"random_state": 0},
+}
+LOSSES = {
+    "one-vs-all": ("squared_hinge", "logistic"),
+    "top-k": ("beta", "alpha"),
+    "output-code": ("squared_hinge", "logistic"),
+}
+# Options of output-code that are parameters of the binary classifier inside, which is that of one-vs-all.
+INSIDE = ("loss", "init", "gap_tol", "prune", "normalize", "fit_intercept", "regularize_intercept")
 # Options whose name is not that of the parameter.
-OPTION_OF = {"fit_intercept": "--intercept", "n_jobs": "--jobs", "random_state": "--seed"}
+OPTION_OF = {"fit_intercept": "--intercept", "n_jobs": "--jobs", "random_state": "--seed", "binary_C": "--binary-C"}
 
 
 def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
     """An estimator with the options that were given, those that are not None; an error if one is not of this method."""
     given = {name: value for name, value in options.items() if value is not None}
+    if method == "output-code":
+        given = _with_classifier_inside(given)
     known = METHODS[method]().get_params(deep=False)
     for name in given:
         if name not in known:
             raise ValueError(f"{_option(name)} is not an option of --method {method}; leave it out{_owner(name)}")
-    if given.get("loss", LOSSES[method][0]) not in LOSSES[method]:
+    if options.get("loss") is not None and options["loss"] not in LOSSES[method]:
         words = " or ".join(LOSSES[method])
-        raise ValueError(f"--loss {given['loss']} is not a loss of --method {method}; it has {words}")
+        raise ValueError(f"--loss {options['loss']} is not a loss of --method {method}; it has {words}")
     if "gamma" in given:
         given["gamma"] = _gamma(given["gamma"])
+    if "cv" in given:
+        given["cv"] = _folds(given["cv"])
     estimator = METHODS[method](**DEFAULTS[method] | given)
     estimator._check_parameters()  # before the data are read
     check_savable(estimator)
@@ -44,11 +63,11 @@ def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
 
 
 def targets_for(method: str, dataset: Dataset) -> Dataset:
-    """The data with the targets that the method takes: of lists with one label each, top-k takes these labels."""
-    if method != "top-k" or dataset.Y is None or np.ndim(dataset.Y) == 1:
+    """The data with the targets that the method takes: lists with one label each become these labels."""
+    if method == "one-vs-all" or dataset.Y is None or np.ndim(dataset.Y) == 1:
         return dataset
     remedy = "train on rows with one label each, or with --method one-vs-all"
-    return replace(dataset, Y=only_labels(dataset, "--method top-k takes one label a row", remedy))
+    return replace(dataset, Y=only_labels(dataset, f"--method {method} takes one label a row", remedy))
 
 
 def _option(parameter: str) -> str:
@@ -58,7 +77,27 @@ def _option(parameter: str) -> str:
 def _owner(parameter: str) -> str:
     """The method that has the parameter, as the end of a sentence."""
     owners = [name for name, kind in METHODS.items() if parameter in kind().get_params(deep=False)]
+    owners += ["output-code"] if parameter == "binary_C" else []
     return f", or use --method {owners[0]}" if owners else ""
+
+
+def _with_classifier_inside(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of output-code with those of its binary classifier gathered in one."""
+    inside = {name: value for name, value in given.items() if name in INSIDE}
+    if "binary_C" in given:
+        inside["C"] = given["binary_C"]
+    others = {name: value for name, value in given.items() if name not in (*INSIDE, "binary_C")}
+    return others | {"estimator": OneVsAllClassifier(**inside)}
+
+
+def _folds(text: str) -> int | str:
+    """The value of `--cv`."""
+    if text == "training":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--cv takes a number of folds, or training; got {text!r}") from None
 
 
 def _gamma(text: str) -> str | float:

@@ -11,25 +11,36 @@ import typer
 __all__ = [
     "DATA_HELP",
     "Base",
+    "BinaryC",
     "ClassWeight",
+    "CodeName",
+    "CodeOption",
+    "CodeSize",
     "Coef0",
     "Data",
+    "DecodingName",
+    "DecodingOption",
     "Degree",
     "Features",
+    "Folds",
     "Gamma",
     "IndexBase",
     "Init",
+    "Interleave",
     "Jobs",
     "Json",
     "Kernel",
     "KernelName",
     "Labels",
+    "Learn",
+    "LearnName",
     "Loss",
     "LossName",
     "MaxIter",
     "Method",
     "MethodOption",
     "Model",
+    "NormBound",
     "Seed",
     "Smoothing",
     "Tolerance",
@@ -81,6 +92,36 @@ class Method(StrEnum):
 
     one_vs_all = "one-vs-all"
     top_k = "top-k"
+    output_code = "output-code"
+
+
+class CodeName(StrEnum):
+    """Values of `--code`."""
+
+    random = "random"
+    random_sparse = "random-sparse"
+    one_vs_rest = "one-vs-rest"
+    all_pairs = "all-pairs"
+    exhaustive = "exhaustive"
+
+
+class LearnName(StrEnum):
+    """Values of `--learn`."""
+
+    l1 = "l1"
+    l2 = "l2"
+    linf = "linf"
+    greedy = "greedy"
+
+
+class DecodingName(StrEnum):
+    """Values of `--decoding`."""
+
+    inner = "inner"
+    hamming = "hamming"
+    exponential = "exponential"
+    hinge = "hinge"
+    logistic = "logistic"
 
 
 class LossName(StrEnum):
@@ -120,15 +161,47 @@ class ClassWeight(StrEnum):
     balanced = "balanced"
 
 
+# Options of output-code.
+CodeOption = Annotated[
+    CodeName | None, typer.Option("--code", help="Code matrix, of output-code.", show_default="random")
+]
+CodeSize = Annotated[
+    float | None, typer.Option("--code-size", help="Columns of a random code for each class.", show_default="1.5")
+]
+Learn = Annotated[
+    LearnName | None,
+    typer.Option("--learn", help="Learn the code for the columns, with this norm or greedily.", show_default="no"),
+]
+NormBound = Annotated[
+    float | None, typer.Option("--norm-bound", help="Largest norm of a learned code, in place of a penalty.")
+]
+DecodingOption = Annotated[
+    DecodingName | None,
+    typer.Option("--decoding", help="How outputs are compared with the code.", show_default="inner; greedy: hamming"),
+]
+Folds = Annotated[
+    str | None,
+    typer.Option("--cv", help="Folds whose outputs the code is learned on, or training.", show_default="5"),
+]
+Interleave = Annotated[
+    int | None, typer.Option("--interleave", help="Rounds of training columns again for the code.", show_default="0")
+]
+BinaryC = Annotated[
+    float | None, typer.Option("--binary-C", help="Weight of the loss in columns of output-code.", show_default="1")
+]
+
 # Options of both `train` and `path`; None stands for the default of the method.
 MethodOption = Annotated[
-    Method, typer.Option("--method", help="Family of models; top-k is for rows with one label each.")
+    Method, typer.Option("--method", help="Family of models; top-k and output-code are for rows with one label each.")
 ]
 Loss = Annotated[
     LossName | None,
     typer.Option("--loss", help="Loss of a margin.", show_default="squared_hinge; of top-k, beta"),
 ]
-Kernel = Annotated[KernelName | None, typer.Option("--kernel", help="Kernel, of top-k.", show_default="linear")]
+Kernel = Annotated[
+    KernelName | None,
+    typer.Option("--kernel", help="Kernel, of top-k, and of outputs with --learn l2.", show_default="linear"),
+]
 Gamma = Annotated[
     str | None, typer.Option("--gamma", help="γ of the kernel: scale, auto or a number.", show_default="scale")
 ]
@@ -138,12 +211,17 @@ Coef0 = Annotated[
 ]
 Smoothing = Annotated[float | None, typer.Option("--smoothing", help="Smoothing of a top-k loss.", show_default="0")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k.", show_default="0")
+    int | None,
+    typer.Option(
+        "--seed", help="Of the order of rows, of top-k; of the code and the folds, of output-code.", show_default="0"
+    ),
 ]
 Tolerance = Annotated[
     float | None,
     typer.Option(
-        "--tol", help="Tolerance of the gradient rule; of top-k, relative gap.", show_default="0.01; of top-k, 0.001"
+        "--tol",
+        help="Tolerance of the gradient rule; of top-k and learned codes, relative gap.",
+        show_default="0.01; relative gap, 0.001",
     ),
 ]
 MaxIter = Annotated[

@@ -81,6 +81,8 @@ def parse_numbers(option: str, text: str) -> list[float]:
 
 def parse_sweep(method: str, C: str, ks: str | None, prune: str | None) -> dict[str, Any]:
     """The values to go through, as arguments of `path`; an error for those that the method has not."""
+    if method == "output-code":
+        raise ValueError("path goes along C of one-vs-all and top-k; for --method output-code use train")
     if prune is not None and method != "one-vs-all":
         raise ValueError(f"--prune is not an option of --method {method}; leave it out")
     if ks is not None and method != "top-k":

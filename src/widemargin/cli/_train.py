@@ -86,7 +86,7 @@ def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[s
         **seconds,
         "status": model.status_.value,
         "certificate": certificate.to_dict(),
-        "worst_label": None if worst is None else str(model.classes_[worst.index]),
+        "worst_label": None if worst is None else model._problem_name(worst.index),
     }
 
 

@@ -83,7 +83,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
         """
         X = self._check_rows(X)
-        n_labels = len(self.intercept_)
+        n_labels = self._n_scores()
         needed_mb = X.shape[0] * n_labels * 8 / BYTES_PER_MB
         if needed_mb > self.memory_limit_mb:
             size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
@@ -250,6 +250,19 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
         return l2_normalize_rows(X) if self.normalize else X
+
+    def _n_scores(self) -> int:
+        """Numbers that `decision_function` gives for a row."""
+        return len(self.intercept_)
+
+    def _n_weights(self) -> int:
+        """Numbers that the model stores to score rows, the intercepts left out."""
+        coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
+        return int(coef.nnz if sp.issparse(coef) else coef.size)
+
+    def _problem_name(self, index: int) -> str:
+        """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
+        return str(self.classes_[index])
 
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)

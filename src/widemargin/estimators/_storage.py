@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from widemargin.model_io.state import encode_value
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import History, Status
 
-__all__ = ["StoredLinearModel"]
+__all__ = ["StoredLinearModel", "encode_parameter"]
 
 # How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
 PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
@@ -51,7 +51,7 @@ class StoredLinearModel(BaseEstimator):
             arrays=arrays,
             labels=None if numbered else self.classes_.tolist(),
             feature_names=None if names is None else names.tolist(),
-            certificate=self.certificate_.to_dict(),
+            certificate=self.certificate_.to_dict() if hasattr(self, "certificate_") else None,
             history={name: column for name, column in self.history_.items() if name not in HISTORY_NOT_STORED},
             attributes=attributes,
             instruction_set=self.instruction_set_,
@@ -61,15 +61,22 @@ class StoredLinearModel(BaseEstimator):
     def from_state(cls, state: ModelState) -> Self:
         """The fitted model that `to_state` described."""
         try:
-            model = cls(**{name: _decode(value) for name, value in state.params.items()})
+            model = cls(**cls._parameters_of(state.params))
             model._restore(state)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFormatError(f"the model is damaged: {error}; train it again") from error
         return model
 
+    @classmethod
+    def _parameters_of(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Inverse of `_stored_parameters`."""
+        return {name: _decode(value) for name, value in stored.items()}
+
     def _stored_parameters(self) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
-        return {name: _encode(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED}
+        return {
+            name: encode_parameter(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED
+        }
 
     def _check_savable(self) -> None:
         """A NotSavableError that names the first parameter that a model folder cannot hold."""
@@ -90,6 +97,9 @@ class StoredLinearModel(BaseEstimator):
         self.intercept_ = state.arrays["intercept"]
         _check_shapes(self)
 
+    def _restore_certificate(self, state: ModelState) -> None:
+        self.certificate_ = Certificate.from_dict(dict(state.certificate or {}))
+
     def _restore(self, state: ModelState) -> None:
         attributes = state.attributes
         self.n_iter_ = state.arrays["n_iter"]
@@ -99,7 +109,7 @@ class StoredLinearModel(BaseEstimator):
         self.n_features_in_ = attributes["n_features"]
         self.n_samples_fit_ = attributes["n_samples"]
         self.status_ = Status(attributes["status"])
-        self.certificate_ = Certificate.from_dict(dict(state.certificate or {}))
+        self._restore_certificate(state)
         self.history_ = History(state.history)
         self.instruction_set_ = state.instruction_set
         self.classes_ = _classes(state.labels, attributes["classes_dtype"], len(self.label_counts_))
@@ -138,10 +148,10 @@ def _classes(labels: Sequence[Any] | None, dtype: str, n_classes: int) -> npt.ND
     return np.array(labels, dtype=dtype)
 
 
-def _encode(value: Any) -> Any:
+def encode_parameter(value: Any) -> Any:
     """A parameter as JSON: dictionaries become pairs, since their keys may be numbers; NumPy scalars plain ones."""
     if isinstance(value, dict):
-        return {"pairs": [[_encode(key), _encode(item)] for key, item in value.items()]}
+        return {"pairs": [[encode_parameter(key), encode_parameter(item)] for key, item in value.items()]}
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -10,13 +10,18 @@ import os
 from typing import Any
 
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.output_code import OutputCodeClassifier
 from widemargin.estimators.top_k import TopKClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import read_model, write_model
 
 __all__ = ["REGISTRY", "check_savable", "load", "save"]
 
-REGISTRY: dict[str, Any] = {"OneVsAllClassifier": OneVsAllClassifier, "TopKClassifier": TopKClassifier}
+REGISTRY: dict[str, Any] = {
+    "OneVsAllClassifier": OneVsAllClassifier,
+    "OutputCodeClassifier": OutputCodeClassifier,
+    "TopKClassifier": TopKClassifier,
+}
 """Class by the name under which it is stored."""
 
 
@@ -27,7 +32,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : OneVsAllClassifier or TopKClassifier
+    model : OneVsAllClassifier, TopKClassifier or OutputCodeClassifier
         A fitted model.
     folder : path
         Where to; made if missing.
@@ -80,7 +85,7 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    OneVsAllClassifier or TopKClassifier
+    OneVsAllClassifier, TopKClassifier or OutputCodeClassifier
         The fitted model; its weights are memory-mapped and read-only.
 
     Examples

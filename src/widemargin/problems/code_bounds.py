@@ -1,0 +1,156 @@
+"""Bounds on the error of a learned code: corollaries 2 and 3 of Crammer and Singer (2002).
+
+    error       ≤ (130 R² / n) (k ‖M‖² log(4en) log(4n) + log(2 (2n)^K / δ)),     K = k (k − 1) / 2
+    error of r  ≤ the same with k ‖M_r‖² + ‖M‖² for k ‖M‖², and k − 1 for K
+
+with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R whose margins are at least 1, and Σ_r M_r = 0: the code is
+centred (no decision changes) and divided by its smallest margin μ; for μ ≤ 0 the bound does not apply. The fractions,
+lost in print, are those of Platt, Cristianini and Shawe-Taylor (2000), with natural logarithms. The bounds are loose:
+130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
+Memory: k × k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CodeMargins", "GeneralizationBound", "code_margins", "error_bound"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+FACTOR = 130.0  # of the corollaries
+
+
+@dataclass(frozen=True)
+class GeneralizationBound:
+    """A bound on the error, or why there is none.
+
+    Parameters
+    ----------
+    value : float
+        The bound; NaN where it does not apply. Above 1 it says nothing.
+    reason : str
+        Why the value is NaN; empty otherwise.
+    delta : float
+        Chance that the bound fails.
+    radius, norm, margin : float
+        R, ‖M‖ after centring, and the smallest margin μ before M is divided by it.
+    n_samples : int
+        Rows that the code was learned on.
+
+    Examples
+    --------
+    >>> from widemargin.problems.code_bounds import GeneralizationBound
+    >>> float(GeneralizationBound(0.5, "", 0.05, 1.0, 2.0, 1.0, 100))
+    0.5
+    """
+
+    value: float
+    reason: str
+    delta: float
+    radius: float
+    norm: float
+    margin: float
+    n_samples: int
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class CodeMargins:
+    """What the bounds need to know of a code and of the outputs that it was learned on.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n_classes, n_classes)
+        ⟨M_r, M_s⟩.
+    radius : float
+        Largest ‖h_i‖.
+    margin : float
+        Smallest ⟨h_i, M_y − M_r⟩ over rows i and wrong classes r.
+    n_samples : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.code_bounds import CodeMargins
+    >>> CodeMargins(np.eye(2), 1.0, 0.5, 10).margin
+    0.5
+    """
+
+    gram: Floats
+    radius: float
+    margin: float
+    n_samples: int
+
+
+def code_margins(scores: Floats, y: npt.NDArray[np.intp], gram: Floats, squared_norms: Floats) -> CodeMargins:
+    """Margins of scores of shape (n_samples, n_classes), with the Gram matrix of the code and ‖h_i‖² of the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.code_bounds import code_margins
+    >>> code_margins(np.array([[1.0, 0.25]]), np.array([0]), np.eye(2), np.array([4.0]))
+    CodeMargins(gram=array([[1., 0.],
+           [0., 1.]]), radius=2.0, margin=0.75, n_samples=1)
+    """
+    rows = np.arange(len(y))
+    differences = scores[rows, y][:, None] - scores
+    differences[rows, y] = np.inf
+    return CodeMargins(gram, float(np.sqrt(squared_norms.max())), float(differences.min()), len(y))
+
+
+def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = None) -> GeneralizationBound:
+    """The bound of corollary 2, or of corollary 3 for one class.
+
+    Parameters
+    ----------
+    margins : CodeMargins
+        The learned code.
+    delta : float
+        Chance that the bound fails, between 0 and 1.
+    label : int, optional
+        Index of a class; the bound is then that of confusing it.
+
+    Returns
+    -------
+    GeneralizationBound
+        The bound, NaN with a reason where it does not apply.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.code_bounds import CodeMargins, error_bound
+    >>> apart = CodeMargins(np.diag([1e-4, 1e-4]), radius=0.01, margin=1e-3, n_samples=100_000)
+    >>> round(error_bound(apart).value, 4)
+    0.0047
+    >>> error_bound(CodeMargins(np.eye(2), 1.0, -0.5, 100)).reason
+    'the smallest margin of a row is -0.5, and the bound needs a positive one'
+    """
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be a number between 0 and 1, both excluded; got {delta!r}")
+    k, n = len(margins.gram), margins.n_samples
+    norms = _centred_norms(margins.gram)
+    total = float(norms.sum())
+    known = (delta, margins.radius, float(np.sqrt(total)), margins.margin, n)
+    if not margins.margin > 0.0:
+        why = f"the smallest margin of a row is {margins.margin:.3g}, and the bound needs a positive one"
+        return GeneralizationBound(np.nan, why, *known)
+    capacity = k * total if label is None else k * float(norms[label]) + total
+    n_pairs = k * (k - 1) / 2 if label is None else k - 1
+    complexity = capacity / margins.margin**2 * np.log(4 * np.e * n) * np.log(4 * n)
+    confidence = np.log(2 / delta) + n_pairs * np.log(2 * n)
+    return GeneralizationBound(float(FACTOR * margins.radius**2 / n * (complexity + confidence)), "", *known)
+
+
+def _centred_norms(gram: Floats) -> Floats:
+    """‖M_r − mean of the rows‖² of each row r."""
+    norms: Floats = np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean()
+    return np.maximum(norms, 0.0)
