@@ -84,11 +84,11 @@ class Coupling {
     void improve(double target, int n_steps) {
         std::vector<double> next = S;
         const int64_t n_parts = int64_t(parts_.size());
-        const double share = target / double(std::max<int64_t>(n_parts, 1));
+        const double share = target / double(n_parts);
         parallel_for(n_parts, n_threads_, [&](int, int64_t p) {
             if (parts_[p].small) sweep_small(parts_[p], share, next);
         });
-        set(next);
+        if (next != S) set(next);
         measure();
         if (has_large_) improve_large(target, n_steps);
     }
