@@ -12,6 +12,7 @@
 #include "tree_ascent.hpp"
 #include "tree_bounds.hpp"
 #include "tree_coupling.hpp"
+#include "tree_momentum.hpp"
 
 namespace widemargin {
 
@@ -69,6 +70,7 @@ class JointDual {
         }
         if (coupling_) coupling_->set(std::vector<double>(S, S + coupling_->S.size()));
         rebuild(state_, X_values, options_.n_threads);
+        momentum_.restart();
         order_.wake_all();
     }
     void read_duals(std::vector<int64_t> &start, std::vector<int32_t> &losers, std::vector<double> &values) const {
@@ -123,6 +125,8 @@ class JointDual {
         coupling_->improve(target, n_steps);
         return coupling_->gap();
     }
+    // Goes on in the direction of the last pass; `dual` is D(a, S) as it is.
+    void extrapolate(double dual) { momentum_.move(state_, *ascent_, dual); }
     // D(a, S) from Z as it is, with its rounding.
     double estimate_dual() {
         return dual_gain(state_, options_.n_threads) - half_trace(state_, options_.n_threads);
@@ -157,6 +161,7 @@ class JointDual {
     BlockOrder order_;
     std::unique_ptr<Coupling<T>> coupling_;
     std::unique_ptr<BlockAscent<T>> ascent_;
+    Momentum<T> momentum_;
     PassSummary summary_;
     bool at_end_ = true;
 

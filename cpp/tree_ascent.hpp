@@ -46,6 +46,22 @@ class BlockAscent {
     }
     bool changed() const { return changed_; }
 
+    // Dual variables a + share (a − before), put back into their simplex; `before` gets a.
+    void extrapolate(int64_t block, double share, std::vector<TreeDual> &before) {
+        std::vector<TreeDual> &duals = state_.duals[block];
+        if (same(duals, before)) return;
+        set_.load(block, state_.factor);
+        vertices_.clear();
+        for (const TreeDual &dual : duals) move_mass(dual.loser, (1.0 + share) * dual.value, false);
+        for (const TreeDual &dual : before) move_mass(dual.loser, -share * dual.value, false);
+        double sum = 0.0;
+        for (int32_t c : vertices_) sum += set_.mass[c] = std::max(set_.mass[c], 0.0);
+        for (int32_t c : vertices_) set_.mass[c] /= std::max(sum, 1.0);
+        before = duals;
+        commit(block);
+        for (int32_t c : vertices_) set_.mass[c] = 0.0;
+    }
+
   private:
     TreeState<T> &state_;
     WorkingSet set_;
@@ -69,6 +85,12 @@ class BlockAscent {
         }
         mass_of_0_ = std::max(mass_of_0_, 0.0);
         return set_.largest_slack() - sum;
+    }
+
+    static bool same(const std::vector<TreeDual> &a, const std::vector<TreeDual> &b) {
+        return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](TreeDual x, TreeDual y) {
+                   return x.loser == y.loser && x.value == y.value;
+               });
     }
 
     // Moves mass between two vertices; false where no slack is worth it.

@@ -65,6 +65,7 @@ class Solver {
         const double gap = solver_.improve_coupling(target, n_steps);
         return {gap, solver_.estimate_dual()};
     }
+    void extrapolate(double dual) { solver_.extrapolate(dual); }
     template <typename V>
     std::tuple<double, double> certify(ConstVector<V> values) {
         double primal, dual;
@@ -123,6 +124,8 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("run", &Solver<T>::run, nb::arg("seconds"), Release(), "Goes on with a pass; whether it is finished.")
         .def("improve_coupling", &Solver<T>::improve_coupling, nb::arg("target"), nb::arg("n_steps"), Release(),
              "An S-step; the gap of the pairs after it, and the dual value with the rounding of Z.")
+        .def("extrapolate", &Solver<T>::extrapolate, nb::arg("dual"), Release(),
+             "Goes on in the direction of the last pass; `dual` is the dual value before.")
         .def("certify", &Solver<T>::template certify<float>, nb::arg("values").noconvert(), Release(),
              "Primal and dual bound in double; `values` are the data of X as given.")
         .def("certify", &Solver<T>::template certify<double>, nb::arg("values").noconvert(), Release(),

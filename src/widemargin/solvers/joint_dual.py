@@ -8,22 +8,20 @@ With M the coupling of the nodes, a point a_g of a simplex a block, B(a) = Σ_g 
     D(a, S) = Σ_g γ_g Σ_c a_gc ρ_c − ½ tr(B(a)ᵀ M(S)⁻¹ B(a)),      W = M(S)⁻¹ B(a),
 
 where M(S) = K∘S with |S_ij| ≤ 1 for orthogonal transfer, and M is fixed for its rivals. D is jointly concave and smooth
-over a product of simplices and a box, so that steps in one block after another reach its maximum, the optimum. A pass
-visits the blocks in random order (those with nothing to do sleep), then S is improved. Stops when the certified
-`decrease_gap` is at most `tol`. During the ascent W is not formed but Z = L⁻¹B, M = L diag(d) Lᵀ, whose rows have no
+over a product of simplices and a box, so that steps in one block after another reach its maximum, the optimum. A round
+visits the blocks in random order (those with nothing to do sleep), improves S, and extrapolates a. Stops when the
+certified `decrease_gap` is at most `tol`. During the ascent W is not formed but Z = L⁻¹B, M = L diag(d) Lᵀ, whose rows have no
 other features than the examples that pass by. Memory: these tables, in float32 while that is enough for `tol`; one
 integer an entry of X and level; the dual variables that are not 0.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.orthogonal import OrthogonalPenalty
@@ -132,7 +130,8 @@ def solve_joint_dual(
     tol : float
         `decrease_gap` to reach.
     max_iter : int
-        Passes over the examples at most.
+        Passes at most; a pass is as many visits as there are blocks, so that rounds with sleeping blocks are parts of
+        one.
     seed : int
         Of the order in which examples are visited.
     n_threads : int
@@ -188,9 +187,11 @@ def _advance(ascent: JointAscent, progress: JointProgress) -> None:
             break
     target = COUPLING_SHARE * progress.allowed_gap
     pairs_gap, dual = ascent.core.improve_coupling(target, COUPLING_STEPS)
-    progress.record(dual, ascent.core.pass_gap + pairs_gap, ascent.core.n_visits)
+    progress.record(dual, ascent.core.pass_gap + pairs_gap, ascent.core.n_visits, ascent.losses.n_blocks)
     if progress.wants_certificate:
         progress.accept(*ascent.certify())
+    if progress.status is None:
+        ascent.core.extrapolate(dual)
 
 
 def _in_double(ascent: JointAscent, penalty: Any, seed: int, n_threads: int) -> JointAscent:
@@ -231,7 +232,7 @@ def _result(
         dual=ascent.duals(),
         certificate=Certificate(primal, dual, ascent.losses.at_zero, primal),
         history=progress.history(),
-        n_iter=np.array([progress.passes]),
+        n_iter=np.array([int(np.ceil(progress.passes))]),
         status=progress.status or Status.CONVERGED,
         S=ascent.core.signs() if learns else None,
         products=ascent.core.products() if learns else None,
