@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import Tree
+from widemargin.problems.orthogonal import pair_products
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import METHODS, tree_penalty
 
@@ -211,3 +212,31 @@ def test_each_method_has_a_penalty():
     assert tree_penalty("orthogonal", TREE, K=K).value(np.ones((10, 2))) == 10.0
     with pytest.raises(ValueError, match="method must be one of"):
         tree_penalty("best", TREE)
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS)
+def test_the_gap_splits_into_signs_and_slacks(method, options):
+    """J(W) − D(a, S) at W = M(S)⁻¹B(a) is the excess of S plus that of the losses over their mean under a."""
+    labels, weight, X, _ = draw_problem(method, options, TREE, 5)
+    losses = tree_losses(method, TREE, labels, sample_weight=weight, **options)
+    penalty, rng = tree_penalty(method, TREE), np.random.default_rng(7)
+    m, is_orthogonal = TREE.n_nodes - 1, method == "orthogonal"
+    S = np.where(penalty.paths.is_diagonal, 1.0, rng.uniform(-1, 1, penalty.paths.n_entries))
+    M = penalty.paths.symmetric(penalty.K * S if is_orthogonal else penalty.M).toarray()
+    blocks = [losses.constraints(g) for g in range(losses.n_blocks)]
+    duals = [rng.dirichlet(np.ones(len(block.i) + 1))[1:] for block in blocks]
+    B, gain = np.zeros((m, 3)), 0.0
+    for block, a, cost, row in zip(blocks, duals, losses.cost, losses.row, strict=True):
+        pairs = np.eye(m)[block.i] - np.eye(m)[block.j]
+        B += cost * np.outer((a * block.kappa) @ pairs, X[row])
+        gain += cost * a @ block.rho
+    W = np.linalg.solve(M, B)
+    point = losses.evaluate(X, W)
+    gap = penalty.value(W) + point.value - (gain - 0.5 * np.trace(B.T @ W))
+    slacks = 0.0
+    for block, a, cost, row, loss in zip(blocks, duals, losses.cost, losses.row, point.loss, strict=True):
+        slacks += cost * (loss - a @ (block.rho - block.kappa * ((W[block.i] - W[block.j]) @ X[row])))
+    signs = penalty.excess(S, pair_products(penalty.paths, W)) if is_orthogonal else 0.0
+    assert signs >= 0.0
+    assert slacks >= -1e-12
+    assert gap == pytest.approx(signs + slacks, rel=1e-10)

@@ -136,11 +136,12 @@ class OrthogonalPenalty:
 
     def subgradient(self, W: Any) -> Any:
         """A subgradient (K ∘ S) W of Theorem 4, shape (m, n), with S_ij = sign(w_iᵀ w_j) and sign 0 = 0."""
-        return self.subgradient_of_products(W, pair_products(self.paths, W))
+        return self.value_and_subgradient(W)[1]
 
-    def subgradient_of_products(self, W: Any, products: Floats) -> Any:
-        """The same from scalar products that are known."""
-        return self.paths.symmetric(self.K * self.signs(products)) @ W
+    def value_and_subgradient(self, W: Any) -> tuple[float, Any]:
+        """Both from the same scalar products."""
+        products = pair_products(self.paths, W)
+        return self.value_of_products(products), self.paths.symmetric(self.K * self.signs(products)) @ W
 
     def signs(self, products: Floats) -> Floats:
         """S_ij = sign(w_iᵀ w_j) on the layout, 1 on the diagonal."""
@@ -174,7 +175,7 @@ def pair_products(paths: AncestorPaths, W: Any) -> Floats:
         part = slice(first, first + step)
         below, above = W[paths.descendant[part]], W[paths.path_nodes[part]]
         if sp.issparse(W):
-            products[part] = np.asarray(below.multiply(above).sum(axis=1)).ravel()
+            products[part] = np.asarray(below.astype(np.float64).multiply(above).sum(axis=1)).ravel()
         else:
             products[part] = np.einsum("ij,ij->i", below, above, dtype=np.float64)
     return products

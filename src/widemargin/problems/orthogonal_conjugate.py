@@ -3,10 +3,10 @@
     Ω*(B) = max_W ⟨B, W⟩ − Ω(W) = min_S ½ tr(Bᵀ M(S)⁻¹ B),   M(S) = K ∘ S,   S_ii = 1, |S_ij| ≤ 1 on ancestor pairs
 
 S ↦ tr(Bᵀ M(S)⁻¹ B) is convex, and M(S) is block diagonal over the subtrees of the top nodes, each of which is a problem
-of its own. Subtrees of up to `COORDINATE_ROWS` nodes go by exact steps in one S_ij at a time, on the dense inverse and
-G = W Wᵀ; larger ones by L-BFGS-B with values and gradients from the tree algebra. Any S gives an upper bound u, and
-W = M(S)⁻¹B a lower one: the best multiple of W gives ⟨B, tW⟩ − Ω(tW) = u²/Ω(W). Memory: three b × b arrays for a small
-subtree of b nodes, a few copies of its rows of B for a large one.
+of its own, solved by L-BFGS-B with values and gradients from the tree algebra; in subtrees of up to `COORDINATE_ROWS`
+nodes exact steps in one S_ij at a time follow, on the dense inverse and G = W Wᵀ, until `tol` is reached. Any S gives
+an upper bound u, and W = M(S)⁻¹B a lower one: the best multiple of W gives ⟨B, tW⟩ − Ω(tW) = u²/Ω(W). Memory: a few
+copies of a subtree's rows of B, and three b × b arrays for a small subtree of b nodes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 COORDINATE_ROWS = 150
-"""Above this many nodes of a subtree a sweep of coordinate steps costs more than L-BFGS-B on the tree algebra."""
+"""Above this many nodes of a subtree a sweep of coordinate steps is slow: each changes a dense inverse."""
 MAX_SWEEPS = 500
+MAX_QUASI_NEWTON = 5000
+VALUE_TOL = 1e-4
+"""Relative change of the value at which L-BFGS-B stops, over `tol`: the error of W goes by the root of that of Ω*."""
 SWEEPS_PER_CHECK = 2
 
 
@@ -59,7 +62,8 @@ def conjugate(penalty: OrthogonalPenalty, B: Any, *, tol: float = 1e-9) -> Conju
     B : ndarray or sparse array of shape (m, n)
         The point.
     tol : float
-        Relative distance of the bounds to reach. L-BFGS-B, for large subtrees, may stop at about 1e-6 of its own.
+        Relative distance of the bounds to reach. In subtrees of more than `COORDINATE_ROWS` nodes L-BFGS-B may stop
+        before, at a distance of about 1e-6.
 
     Returns
     -------
@@ -104,14 +108,14 @@ def subtree_penalties(penalty: OrthogonalPenalty) -> Iterator[tuple[Ints, Ints, 
 
 
 def _subtree_conjugate(penalty: OrthogonalPenalty, B: Any, tol: float) -> ConjugateBounds:
-    """The conjugate below one top node."""
+    """The conjugate below one top node: quasi-Newton steps, and exact ones where these are not enough."""
     S = np.where(penalty.paths.is_diagonal, 1.0, 0.0)
-    start = _bounds(penalty, B, S)
-    if start.upper - start.lower <= tol * start.upper:
-        return start
-    if penalty.paths.m <= COORDINATE_ROWS:
-        return _by_coordinates(penalty, B, S, tol)
-    return _by_quasi_newton(penalty, B, S, tol)
+    found = _bounds(penalty, B, S)
+    if found.upper - found.lower > tol * found.upper:
+        found = _by_quasi_newton(penalty, B, S, tol)
+    if found.upper - found.lower > tol * found.upper and penalty.paths.m <= COORDINATE_ROWS:
+        found = _by_coordinates(penalty, B, S, tol)
+    return found
 
 
 def _bounds(penalty: OrthogonalPenalty, B: Any, S: Floats) -> ConjugateBounds:
@@ -172,7 +176,7 @@ def _by_quasi_newton(penalty: OrthogonalPenalty, B: Any, S: Floats, tol: float) 
         products = pair_products(penalty.paths, factor.backward(Z))
         return scale * factor.half_trace(Z), -scale * penalty.K[free] * products[free]
 
-    options = {"ftol": 0.1 * tol, "gtol": 0.0, "maxiter": 10 * MAX_SWEEPS, "maxfun": 20 * MAX_SWEEPS}
+    options = {"ftol": VALUE_TOL * tol, "gtol": 0.0, "maxiter": MAX_QUASI_NEWTON, "maxfun": 2 * MAX_QUASI_NEWTON}
     found = minimize(
         value_and_gradient, S[free], jac=True, method="L-BFGS-B", bounds=[(-1.0, 1.0)] * len(free), options=options
     )

@@ -157,7 +157,7 @@ class TreeLosses:
         X, W = _by_row(X), _by_row(W)
 
         def score_of(rows: Ints, nodes: slice) -> Floats:
-            scores = X[rows] @ W[nodes].T
+            scores = X[rows] @ W[nodes].astype(np.float64, copy=False).T
             return np.asarray(scores.toarray() if sp.issparse(scores) else scores, dtype=np.float64)
 
         return self.evaluate_scores(score_of, memory_limit_mb=memory_limit_mb)

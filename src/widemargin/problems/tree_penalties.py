@@ -57,6 +57,9 @@ class TreePenalty(Protocol):
     def subgradient(self, W: Any) -> Any:
         """A subgradient at W, of its shape."""
 
+    def value_and_subgradient(self, W: Any) -> tuple[float, Any]:
+        """Both, for little more than the price of one."""
+
 
 @dataclass(frozen=True, eq=False)
 class QuadraticPenalty:
@@ -104,12 +107,16 @@ class QuadraticPenalty:
 
     def value(self, W: Any) -> float:
         """½ tr(Wᵀ M W) for W of shape (m, n), dense or CSR."""
-        image = self.matrix @ W
-        return 0.5 * float(W.multiply(image).sum() if sp.issparse(W) else np.vdot(W, image))
+        return self.value_and_subgradient(W)[0]
 
     def subgradient(self, W: Any) -> Any:
         """The gradient M W, shape (m, n)."""
         return self.matrix @ W
+
+    def value_and_subgradient(self, W: Any) -> tuple[float, Any]:
+        """Both by one product."""
+        image = self.matrix @ W
+        return 0.5 * float(W.multiply(image).sum() if sp.issparse(W) else np.vdot(W, image)), image
 
 
 def tree_penalty(
