@@ -32,7 +32,7 @@ class JointDual {
         state_.problem = problem;
         state_.X = X;
         state_.groups.build(problem.tree, X, problem.blocks, learns_signs, options.n_threads);
-        state_.Z = aligned_array<T>(state_.groups.table_size());
+        state_.Z = aligned_array<T>(state_.groups.table_size() + STRIP);
         state_.duals.resize(problem.blocks.n);
         state_.squared_norms.resize(X.n_rows);
         for (int64_t i = 0; i < X.n_rows; ++i) {
@@ -66,7 +66,7 @@ class JointDual {
             for (int64_t e = start[b]; e < start[b + 1]; ++e) {
                 const int32_t at =
                     int32_t(std::find(set.node.begin(), set.node.begin() + set.n, losers[e]) - set.node.begin());
-                if (values[e] > 0.0 && at < set.n && set.winner[at] >= 0) state_.duals[b].push_back({at, values[e]});
+                if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state_.duals[b].push_back({at, values[e]});
             }
         }
         if (coupling_) coupling_->set(std::vector<double>(S, S + coupling_->S.size()));

@@ -70,8 +70,8 @@ class BlockAscent {
     WorkingSet set_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
-    std::vector<int32_t> columns_;
-    std::vector<double> changes_;
+    std::vector<T> changes_;
+    std::vector<uint8_t> strips_;  // that have a change
     double mass_of_0_ = 1.0;
     bool changed_ = false;
 
@@ -101,7 +101,7 @@ class BlockAscent {
         int32_t to = -1, from = -1;  // −1: vertex 0
         double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
         for (int32_t c = 0; c < set_.n; ++c) {
-            if (set_.winner[c] >= 0 && set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
+            if (set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
         }
         for (int32_t c : vertices_) {
             if (!(set_.mass[c] > 0.0)) continue;
@@ -148,19 +148,20 @@ class BlockAscent {
     }
     void add_level(int64_t block, int32_t level) {
         const int64_t row = state_.problem.blocks.row[block];
-        const int32_t first = set_.level_start[level], last = set_.level_start[level + 1];
+        const int32_t first = set_.level_start[level], width = set_.level_start[level + 1] - first;
         const double cost = state_.problem.blocks.cost[block];
-        columns_.clear();
-        changes_.clear();
+        changes_.assign(width + STRIP, T(0));
+        strips_.assign(width / STRIP + 1, 0);
         for (int32_t u : set_.touched) {
-            if (u < first || u >= last || set_.step[u] == 0.0) continue;
-            columns_.push_back(u - first);
-            changes_.push_back(cost * set_.step[u]);
+            if (u < first || u >= first + width) continue;
+            changes_[u - first] = T(cost * set_.step[u]);
+            strips_[(u - first) / STRIP] = 1;
         }
-        if (columns_.empty()) return;
-        add_to_rows(state_.table(set_.group[level]), last - first, state_.places(block, level),
-                    state_.X.values + state_.X.start[row], state_.X.length(row), columns_.data(),
-                    int32_t(columns_.size()), changes_.data());
+        for (int32_t k = 0; k * STRIP < width; ++k) {
+            if (!strips_[k]) continue;
+            add_to_strip(state_.table(set_.group[level]), width, k * STRIP, state_.places(block, level),
+                         state_.X.values + state_.X.start[row], state_.X.length(row), changes_.data() + k * STRIP);
+        }
     }
 };
 

@@ -59,10 +59,10 @@ class Coupling {
                 for (int32_t g : parts_[p].groups) hand_up(state_, g, change);
             });
         }
-        // In place: working sets look at these arrays.
         state_.factor.L.swap(factor.L);
         state_.factor.R.swap(factor.R);
         state_.factor.pivots.swap(factor.pivots);
+        state_.factor.inverse_pivots.swap(factor.inverse_pivots);
         S = next;
         return true;
     }
