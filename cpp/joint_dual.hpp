@@ -101,6 +101,24 @@ class JointDual {
         }
     }
 
+    // out (m, n_cols) += W = L⁻ᵀ diag(pivots)⁻¹ Z
+    void read_weights(double *out) const {
+        const TreeShape &tree = state_.problem.tree;
+        const AncestorPaths &paths = state_.problem.paths;
+        parallel_for(tree.m, options_.n_threads, [&](int, int64_t i) {
+            for (int64_t e = paths.start[i]; e < paths.start[i + 1]; ++e) {
+                const int32_t a = paths.nodes[e], g = tree.group_of[a], width = tree.width(g);
+                const double factor = state_.factor.R[e] * state_.factor.inverse_pivots[a];
+                const T *z = state_.table(g) + (a - tree.group_start[g]);
+                const int32_t *features = state_.groups.features.data() + state_.groups.feature_start[g];
+                double *row = out + i * state_.X.n_cols;
+                for (int64_t f = 0; f < state_.groups.n_features(g); ++f, z += width) {
+                    row[features[f]] += factor * double(*z);
+                }
+            }
+        });
+    }
+
     // Goes on with the present pass for some seconds; whether it is finished.
     bool run(double seconds) {
         const auto begin = std::chrono::steady_clock::now();
