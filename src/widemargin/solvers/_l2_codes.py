@@ -146,7 +146,7 @@ class _Search:
             norm = float(np.linalg.norm(result.coef))
             dual_norm = float(np.linalg.norm(tau.T @ self.problem.h))  # not that of a code that is an average
         else:
-            scores = self.matrix.scores(sp.csr_array(x), self.problem.y.astype(np.int64, copy=False))
+            scores = self.matrix.scores(sp.csr_array(tau))
             norm = dual_norm = math.sqrt(max(0.0, float(np.vdot(tau, scores))))
         value = (float(np.vdot(self.problem.b, x)) - bound * dual_norm) / gamma
         self.longest = float(np.vdot(self.problem.b, x)) / dual_norm**2 if dual_norm > 0.0 else 1.0
