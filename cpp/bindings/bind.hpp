@@ -26,6 +26,7 @@ void bind_top_k(nb::module_ &module);
 void bind_text(nb::module_ &module);
 void bind_dense_one_vs_all(nb::module_ &module);
 void bind_fast_one_vs_all(nb::module_ &module);
+void bind_joint_dual(nb::module_ &module);
 void bind_kernel_top_k(nb::module_ &module);
 void bind_growing_arrays(nb::module_ &module);
 void bind_one_vs_all(nb::module_ &module);

@@ -10,6 +10,7 @@ NB_MODULE(_core, module) {
     widemargin::bind_dense_one_vs_all(module);
     widemargin::bind_fast_one_vs_all(module);
     widemargin::bind_growing_arrays(module);
+    widemargin::bind_joint_dual(module);
     widemargin::bind_kernel_top_k(module);
     widemargin::bind_one_vs_all(module);
     widemargin::bind_projections(module);

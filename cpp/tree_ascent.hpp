@@ -1,0 +1,199 @@
+// The A-step: passes of exact pairwise steps over the blocks, with the coupling M fixed.
+//
+// A block's dual variables are a point of a simplex, the vertex 0 being "no violation" with slack 0. Mass goes from the
+// occupied vertex of least slack to that of largest slack, as far as the concave quadratic in between rises; a few such
+// steps a visit. Scores of the block move along by tree algebra; Z is changed once, at the end of the visit.
+// Twin: reference/joint_dual.py.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "random_order.hpp"
+#include "tree_state.hpp"
+
+namespace widemargin {
+
+constexpr int PAIRWISE_STEPS = 8;  // a visit, at least; one step costs two to three times the passes
+constexpr int STILL_VISITS = 2;    // visits without a change after which a block sleeps
+// Slacks closer than this count as equal: what rounding makes of scores around 1.
+template <typename T>
+constexpr double slack_noise() {
+    return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
+}
+
+template <typename T>
+class BlockAscent {
+  public:
+    explicit BlockAscent(TreeState<T> &state) : state_(state), set_(state.problem) {}
+
+    // One visit; returns the block's gap γ (loss − Σ_c a_c slack_c) as it was before.
+    double visit(int64_t block) {
+        const TreeBlocks &blocks = state_.problem.blocks;
+        const int64_t row = blocks.row[block];
+        set_.load(block, state_.factor);
+        score_block(state_, block, state_.X.values + state_.X.start[row], sums_, set_);
+        set_.update_slacks();
+        const double gap = blocks.cost[block] * load_masses(state_.duals[block]);
+        changed_ = false;
+        const double weight = blocks.cost[block] * state_.squared_norms[row];
+        const int most = std::max<int>(PAIRWISE_STEPS, 2 * int(vertices_.size()));
+        for (int k = 0; k < most && pairwise_step(weight); ++k) changed_ = true;
+        if (changed_) commit(block);
+        for (int32_t c : vertices_) set_.mass[c] = 0.0;
+        return gap;
+    }
+    bool changed() const { return changed_; }
+
+    // Dual variables a + share (a − before), put back into their simplex; `before` gets a.
+    void extrapolate(int64_t block, double share, std::vector<TreeDual> &before) {
+        std::vector<TreeDual> &duals = state_.duals[block];
+        if (same(duals, before)) return;
+        set_.load(block, state_.factor);
+        vertices_.clear();
+        for (const TreeDual &dual : duals) move_mass(dual.loser, (1.0 + share) * dual.value, false);
+        for (const TreeDual &dual : before) move_mass(dual.loser, -share * dual.value, false);
+        double sum = 0.0;
+        for (int32_t c : vertices_) sum += set_.mass[c] = std::max(set_.mass[c], 0.0);
+        for (int32_t c : vertices_) set_.mass[c] /= std::max(sum, 1.0);
+        before = duals;
+        commit(block);
+        for (int32_t c : vertices_) set_.mass[c] = 0.0;
+    }
+
+  private:
+    TreeState<T> &state_;
+    WorkingSet set_;
+    std::vector<T> sums_;
+    std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
+    std::vector<int32_t> columns_;
+    std::vector<double> changes_;
+    double mass_of_0_ = 1.0;
+    bool changed_ = false;
+
+    // Masses of the vertices; returns loss − Σ a slack.
+    double load_masses(const std::vector<TreeDual> &duals) {
+        vertices_.clear();
+        mass_of_0_ = 1.0;
+        double sum = 0.0;
+        for (const TreeDual &dual : duals) {
+            vertices_.push_back(dual.loser);
+            set_.mass[dual.loser] = dual.value;
+            mass_of_0_ -= dual.value;
+            sum += dual.value * set_.slack[dual.loser];
+        }
+        mass_of_0_ = std::max(mass_of_0_, 0.0);
+        return set_.largest_slack() - sum;
+    }
+
+    static bool same(const std::vector<TreeDual> &a, const std::vector<TreeDual> &b) {
+        return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](TreeDual x, TreeDual y) {
+                   return x.loser == y.loser && x.value == y.value;
+               });
+    }
+
+    // Moves mass between two vertices; false where no slack is worth it.
+    bool pairwise_step(double weight) {
+        int32_t to = -1, from = -1;  // −1: vertex 0
+        double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
+        for (int32_t c = 0; c < set_.n; ++c) {
+            if (set_.winner[c] >= 0 && set_.slack[c] > highest) highest = set_.slack[c], to = c;
+        }
+        for (int32_t c : vertices_) {
+            if (set_.mass[c] > 0.0 && set_.slack[c] < lowest) lowest = set_.slack[c], from = c;
+        }
+        if (to == from || highest - lowest <= slack_noise<T>()) return false;
+        set_.clear_step();
+        if (to >= 0) set_.add_constraint(to, 1.0);
+        if (from >= 0) set_.add_constraint(from, -1.0);
+        const double available = from >= 0 ? set_.mass[from] : mass_of_0_;
+        const double curvature = weight * set_.curvature(), rise = highest - lowest;
+        const double moved = curvature * available > rise ? rise / curvature : available;
+        move_mass(from, -moved, moved == available);
+        move_mass(to, moved, false);
+        set_.move_scores(weight * moved);
+        set_.update_slacks();
+        return true;
+    }
+    void move_mass(int32_t vertex, double change, bool to_zero) {
+        if (vertex < 0) {
+            mass_of_0_ = to_zero ? 0.0 : mass_of_0_ + change;
+            return;
+        }
+        if (set_.mass[vertex] == 0.0 && std::find(vertices_.begin(), vertices_.end(), vertex) == vertices_.end()) {
+            vertices_.push_back(vertex);
+        }
+        set_.mass[vertex] = to_zero ? 0.0 : set_.mass[vertex] + change;
+    }
+
+    // Z += γ L⁻¹(Σ_c change of a_c · κ_c (e_winner − e_c)) xᵀ, and the list of duals anew.
+    void commit(int64_t block) {
+        std::vector<TreeDual> &duals = state_.duals[block];
+        set_.clear_step();
+        for (const TreeDual &dual : duals) set_.add_constraint(dual.loser, -dual.value);
+        duals.clear();
+        for (int32_t c : vertices_) {
+            if (!(set_.mass[c] > 0.0)) continue;
+            set_.add_constraint(c, set_.mass[c]);
+            duals.push_back({c, set_.mass[c]});
+        }
+        for (int32_t level = 0; level < set_.n_levels; ++level) add_level(block, level);
+        set_.clear_step();
+    }
+    void add_level(int64_t block, int32_t level) {
+        const int64_t row = state_.problem.blocks.row[block];
+        const int32_t first = set_.level_start[level], last = set_.level_start[level + 1];
+        const double cost = state_.problem.blocks.cost[block];
+        columns_.clear();
+        changes_.clear();
+        for (int32_t u : set_.touched) {
+            if (u < first || u >= last || set_.step[u] == 0.0) continue;
+            columns_.push_back(u - first);
+            changes_.push_back(cost * set_.step[u]);
+        }
+        if (columns_.empty()) return;
+        add_to_rows(state_.table(set_.group[level]), last - first, state_.places(block, level),
+                    state_.X.values + state_.X.start[row], state_.X.length(row), columns_.data(),
+                    int32_t(columns_.size()), changes_.data());
+    }
+};
+
+// What a pass found, measured at each visit before its steps.
+struct PassSummary {
+    int64_t n_visits = 0;
+    double gap = 0.0;
+};
+
+// Which blocks are visited: random order, without those that had nothing to do the last times.
+class BlockOrder {
+  public:
+    BlockOrder(int64_t n, const double *cost, uint64_t seed) : random_(seed), still_(n, 0) {
+        for (int64_t b = 0; b < n; ++b) {
+            if (cost[b] > 0.0) all_.push_back(int32_t(b));
+        }
+    }
+    void wake_all() { std::fill(still_.begin(), still_.end(), uint8_t(0)); }
+    void wake(int64_t block) { still_[block] = 0; }
+    void begin_pass() {
+        order_.clear();
+        for (int32_t b : all_) {
+            if (still_[b] < STILL_VISITS) order_.push_back(b);
+        }
+        random_.shuffle(order_);
+        position_ = 0;
+    }
+    bool done() const { return position_ == int64_t(order_.size()); }
+    int32_t next() { return order_[position_++]; }
+    void note(int32_t block, bool changed) { still_[block] = changed ? 0 : uint8_t(std::min(still_[block] + 1, 255)); }
+    int64_t n_active() const { return int64_t(order_.size()); }
+    const std::vector<int32_t> &all() const { return all_; }
+
+  private:
+    RandomOrder random_;
+    std::vector<uint8_t> still_;  // visits without a change
+    std::vector<int32_t> all_, order_;
+    int64_t position_ = 0;
+};
+
+}  // namespace widemargin

@@ -1,0 +1,244 @@
+// The S-step: the coupling M = K∘S of orthogonal transfer, with the dual variables of the examples fixed.
+//
+// M is block diagonal over the subtrees of the top nodes, so they are steps of their own. Small subtrees: exact steps
+// one pair at a time on dense matrices (tree_coordinates.hpp). Large ones: the exact steps of all pairs at once, each
+// as if alone, and a line search on the true value; the Hessian is nearly diagonal there, because pairs meet only
+// through nodes high up, whose diagonal K_ii = size of the subtree is large. No matrix larger than the ancestor pairs
+// is formed: products of weights come from the tables of Z (tree_gram.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tree_coordinates.hpp"
+#include "tree_gram.hpp"
+
+namespace widemargin {
+
+constexpr int32_t SMALL_SUBTREE = 150;   // nodes; above this dense b × b updates cost more than passes over the tables
+constexpr int MAX_SWEEPS = 20;           // of the pairs of a small subtree in one S-step
+constexpr double SUFFICIENT = 0.1;       // share of the slope that a step must gain
+constexpr double SHORTER = 0.5;          // factor of a step that was too long
+constexpr int MAX_SHORTENINGS = 6;
+
+struct SubtreePart {
+    int32_t top;
+    std::vector<int32_t> nodes;   // ascending
+    std::vector<int32_t> groups;  // below the top node, from the top down
+    bool small;
+};
+
+template <typename T>
+class Coupling {
+  public:
+    std::vector<double> K, S, gram, G;
+
+    Coupling(TreeState<T> &state, const double *K_values, int n_threads) : state_(state), n_threads_(n_threads) {
+        const AncestorPaths &paths = state.problem.paths;
+        K.assign(K_values, K_values + paths.n_entries());
+        S.assign(paths.n_entries(), 0.0);
+        for (int32_t i = 0; i < paths.m; ++i) S[paths.start[i]] = 1.0;
+        local_.assign(paths.m, 0);
+        list_parts();
+    }
+
+    // Takes S (n_entries,) and moves Z along; false where K∘S is not positive definite, and nothing is changed then.
+    bool set(const std::vector<double> &next) {
+        const AncestorPaths &paths = state_.problem.paths;
+        std::vector<double> M(next.size());
+        for (size_t e = 0; e < M.size(); ++e) M[e] = K[e] * next[e];
+        TreeFactor factor;
+        if (!factorize(paths, M.data(), factor)) return false;
+        invert_factor(paths, factor);
+        if (!state_.factor.L.empty()) {
+            std::vector<double> change;
+            change_of_factor(paths, state_.factor.L, factor, change);
+            parallel_for(int64_t(parts_.size()), n_threads_, [&](int, int64_t p) {
+                for (int32_t g : parts_[p].groups) hand_up(state_, g, change);
+            });
+        }
+        // In place: working sets look at these arrays.
+        state_.factor.L.swap(factor.L);
+        state_.factor.R.swap(factor.R);
+        state_.factor.pivots.swap(factor.pivots);
+        S = next;
+        return true;
+    }
+
+    // Products of weights on ancestor pairs at the present Z.
+    void measure() {
+        gram_on_paths();
+        weight_products(state_.problem.paths, state_.factor, gram, G);
+    }
+    // Σ K_ij (|w_iᵀw_j| − S_ij w_iᵀw_j), at the last measurement
+    double gap() const {
+        double sum = 0.0;
+        for (size_t e = 0; e < G.size(); ++e) sum += K[e] * (std::abs(G[e]) - S[e] * G[e]);
+        return sum;
+    }
+
+    // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps of large subtrees.
+    // Ends with a measurement.
+    void improve(double target, int n_steps) {
+        std::vector<double> next = S;
+        const int64_t n_parts = int64_t(parts_.size());
+        const double share = target / double(n_parts);
+        parallel_for(n_parts, n_threads_, [&](int, int64_t p) {
+            if (parts_[p].small) sweep_small(parts_[p], share, next);
+        });
+        if (next != S) set(next);
+        measure();
+        if (has_large_) improve_large(target, n_steps);
+    }
+
+  private:
+    TreeState<T> &state_;
+    int n_threads_;
+    std::vector<SubtreePart> parts_;
+    std::vector<int32_t> local_;  // number of a node in its part
+    bool has_large_ = false;
+
+    void list_parts() {
+        const TreeShape &tree = state_.problem.tree;
+        std::vector<std::vector<int32_t>> groups = groups_by_top(tree);
+        std::vector<int32_t> part_of(tree.m);
+        for (int32_t i = 0; i < tree.m; ++i) {
+            if (tree.parent[i] < 0) parts_.push_back({i, {}, std::move(groups[i]), true});
+            part_of[i] = tree.parent[i] < 0 ? int32_t(parts_.size()) - 1 : part_of[tree.parent[i]];
+            SubtreePart &part = parts_[part_of[i]];
+            local_[i] = int32_t(part.nodes.size());
+            part.nodes.push_back(i);
+        }
+        for (SubtreePart &part : parts_) {
+            part.small = int32_t(part.nodes.size()) <= SMALL_SUBTREE;
+            has_large_ = has_large_ || !part.small;
+        }
+    }
+
+    void gram_on_paths() {
+        gram.assign(state_.problem.paths.n_entries(), 0.0);
+        parallel_for(state_.problem.tree.n_groups, n_threads_,
+                     [&](int, int64_t g) { gram_of_group(state_, int32_t(g), gram); });
+    }
+
+    // --- small subtrees ---
+
+    void sweep_small(const SubtreePart &part, double target, std::vector<double> &next) {
+        if (part.nodes.size() < 2) return;
+        const std::vector<double> products = all_products(part);
+        CoordinateSteps steps(state_.problem.paths, state_.factor, part.nodes, local_, products);
+        for (int k = 0; k < MAX_SWEEPS && steps.gap(K.data(), next.data()) > target; ++k) {
+            steps.sweep(K.data(), next.data());
+        }
+    }
+    // z_iᵀz_j for all pairs of nodes of a part (b × b): feature after feature of the top group, with a place in the
+    // sorted list of every other group.
+    std::vector<double> all_products(const SubtreePart &part) const {
+        const TreeShape &tree = state_.problem.tree;
+        const TreeGroups &groups = state_.groups;
+        const size_t b = part.nodes.size();
+        std::vector<double> sums(b * b, 0.0);
+        std::vector<int64_t> at(part.groups.size(), 0);
+        std::vector<int32_t> present;
+        std::vector<double> values;
+        for (int64_t f = 0; f < groups.n_features(0); ++f) {
+            present.assign(1, 0);
+            values.assign(1, double(state_.table(0)[f * tree.width(0) + part.top]));
+            for (size_t k = 0; k < part.groups.size(); ++k) {
+                const int32_t g = part.groups[k], width = tree.width(g);
+                if (at[k] == groups.n_features(g) ||
+                    groups.features[groups.feature_start[g] + at[k]] != groups.features[f]) {
+                    continue;
+                }
+                const T *row = state_.table(g) + at[k]++ * width;
+                for (int32_t j = 0; j < width; ++j) {
+                    if (row[j] == T(0)) continue;
+                    present.push_back(local_[tree.group_start[g] + j]);
+                    values.push_back(double(row[j]));
+                }
+            }
+            for (size_t i = 0; i < present.size(); ++i) {  // present ascends, as groups do
+                double *to = sums.data() + size_t(present[i]) * b;
+                for (size_t j = i; j < present.size(); ++j) to[present[j]] += values[i] * values[j];
+            }
+        }
+        for (size_t i = 0; i < b; ++i) {
+            for (size_t j = 0; j < i; ++j) sums[i * b + j] = sums[j * b + i];
+        }
+        return sums;
+    }
+
+    // --- large subtrees ---
+
+    // Steps of all pairs at once, as long as they gain; needs a measurement and leaves one.
+    void improve_large(double target, int n_steps) {
+        std::vector<double> direction(S.size()), length(parts_.size());
+        for (int k = 0; k < n_steps && gap() > target; ++k) {
+            std::vector<double> slope = propose(direction);
+            if (!search(direction, slope)) return;
+        }
+    }
+
+    // direction = minimiser of each pair alone − S; returns the slope of the value in each part.
+    std::vector<double> propose(std::vector<double> &direction) const {
+        const AncestorPaths &paths = state_.problem.paths;
+        std::vector<double> P, slope(parts_.size(), 0.0);
+        inverse_on_pairs(paths, state_.factor, P);
+        std::fill(direction.begin(), direction.end(), 0.0);
+        for (size_t p = 0; p < parts_.size(); ++p) {
+            if (parts_[p].small) continue;
+            for (int32_t i : parts_[p].nodes) {
+                for (int32_t t = 1; t < paths.depth(i); ++t) {
+                    const int64_t e = paths.start[i] + t, ii = paths.start[i], jj = paths.start[paths.path(i)[t]];
+                    if (!(K[e] > 0.0)) continue;
+                    const double d = orthogonal_change(P[ii], P[e], P[jj], G[ii], G[e], G[jj]);
+                    direction[e] = std::clamp(S[e] + d / K[e], -1.0, 1.0) - S[e];
+                    slope[p] += K[e] * G[e] * direction[e];
+                }
+            }
+        }
+        return slope;
+    }
+
+    std::vector<double> values_of_parts() const {
+        const AncestorPaths &paths = state_.problem.paths;
+        std::vector<double> values(parts_.size(), 0.0);
+        for (size_t p = 0; p < parts_.size(); ++p) {
+            for (int32_t i : parts_[p].nodes) values[p] += 0.5 * gram[paths.start[i]] / state_.factor.pivots[i];
+        }
+        return values;
+    }
+
+    // Goes along the direction in every part, less far where that does not gain enough; false where nothing gained.
+    bool search(const std::vector<double> &direction, const std::vector<double> &slope) {
+        const AncestorPaths &paths = state_.problem.paths;
+        const std::vector<double> before = S, value = values_of_parts();
+        std::vector<double> share(parts_.size(), 1.0);
+        for (int k = 0; k <= MAX_SHORTENINGS; ++k) {
+            std::vector<double> next = before;
+            for (size_t p = 0; p < parts_.size(); ++p) {
+                if (parts_[p].small || !(slope[p] > 0.0) || k == MAX_SHORTENINGS) share[p] = share[p] < 1.0 ? 0.0 : 1.0;
+                for (int32_t i : parts_[p].nodes) {
+                    for (int64_t e = paths.start[i] + 1; e < paths.start[i + 1]; ++e) {
+                        next[e] += share[p] * direction[e];
+                    }
+                }
+            }
+            set(next);
+            measure();
+            const std::vector<double> now = values_of_parts();
+            bool enough = true;
+            for (size_t p = 0; p < parts_.size(); ++p) {
+                if (parts_[p].small || share[p] == 0.0) continue;
+                if (value[p] - now[p] >= SUFFICIENT * share[p] * slope[p]) continue;
+                share[p] *= SHORTER, enough = false;
+            }
+            if (enough) break;
+        }
+        return *std::max_element(share.begin(), share.end()) > 0.0;
+    }
+};
+
+}  // namespace widemargin

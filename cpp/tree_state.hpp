@@ -1,0 +1,50 @@
+// What the joint dual ascent of a tree keeps: the tables of Z = L⁻¹B(a), the factor, and the dual variables a.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "aligned_array.hpp"
+#include "tree_blocks.hpp"
+#include "tree_tables.hpp"
+
+namespace widemargin {
+
+// A dual variable that is not 0, of the constraint whose loser has this local number in its block.
+struct TreeDual {
+    int32_t loser;
+    double value;
+};
+
+template <typename T>
+struct TreeState {
+    TreeProblem problem;
+    TreeRows<T> X;
+    TreeGroups groups;
+    TreeFactor factor;
+    AlignedArray<T> Z;
+    std::vector<std::vector<TreeDual>> duals;
+    std::vector<double> squared_norms;  // of the rows
+
+    T *table(int64_t group) { return Z.get() + groups.table_start[group]; }
+    const T *table(int64_t group) const { return Z.get() + groups.table_start[group]; }
+    const int32_t *places(int64_t block, int64_t level) const {
+        return groups.places.data() + groups.place_start[block] + level * X.length(problem.blocks.row[block]);
+    }
+};
+
+// Scores of the nodes of a loaded block at W = L⁻ᵀ diag(pivots)⁻¹ Z; `values` are those of the row, sums are of type S.
+template <typename S, typename T, typename V>
+void score_block(const TreeState<T> &state, int64_t block, const V *values, std::vector<S> &sums, WorkingSet &set) {
+    const int64_t length = state.X.length(state.problem.blocks.row[block]);
+    if (int32_t(sums.size()) < set.n) sums.resize(set.n);
+    for (int32_t level = 0; level < set.n_levels; ++level) {
+        const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
+        sum_rows(state.table(set.group[level]), width, state.places(block, level), values, length, sums.data() + first);
+    }
+    for (int32_t u = 0; u < set.n; ++u) set.score[u] = double(sums[u]);
+    set.scores_from_parts();
+}
+
+}  // namespace widemargin

@@ -1,0 +1,239 @@
+"""Hierarchical large-margin training by block-coordinate ascent on a joint dual.
+
+    minimise  penalty(W) + Σ_g γ_g loss_g(W),       loss_g(W) = max(0, max_c ρ_c − κ_c (s_i(c) − s_j(c))),  s = W x
+
+over one vector a node of a tree; see `problems.tree_losses` and `problems.tree_penalties` for the five ways to train.
+With M the coupling of the nodes, a point a_g of a simplex a block, B(a) = Σ_g γ_g Σ_c a_gc κ_c (e_i − e_j) xᵀ,
+
+    D(a, S) = Σ_g γ_g Σ_c a_gc ρ_c − ½ tr(B(a)ᵀ M(S)⁻¹ B(a)),      W = M(S)⁻¹ B(a),
+
+where M(S) = K∘S with |S_ij| ≤ 1 for orthogonal transfer, and M is fixed for its rivals. D is jointly concave and smooth
+over a product of simplices and a box, so that steps in one block after another reach its maximum, the optimum. A round
+visits the blocks in random order (those with nothing to do sleep), improves S, and extrapolates a. Stops when the
+certified `decrease_gap` is at most `tol`. During the ascent W is not formed but Z = L⁻¹B, M = L diag(d) Lᵀ, whose rows have no
+other features than the examples that pass by. Memory: these tables, in float32 while that is enough for `tol`; one
+integer an entry of X and level; the dual variables that are not 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.problems.certificate import Certificate
+from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.tree_losses import TreeLosses
+from widemargin.problems.tree_penalties import QuadraticPenalty
+from widemargin.solvers._joint_core import JointAscent, rows_with_constant
+from widemargin.solvers._joint_progress import JointProgress
+from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.tree_weights import TreeWeights
+
+__all__ = ["JointResult", "JointStart", "solve_joint_dual"]
+
+FLOAT32_TOL = 1e-5
+"""Below this gap rounding of float32 vectors is felt."""
+SLICE_S = 0.1
+"""The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
+COUPLING_SHARE = 0.1
+"""Of the gap that is allowed in the end: what an S-step may leave of the gap of the pairs."""
+COUPLING_STEPS = 4
+"""Steps of large subtrees in one S-step."""
+
+
+@dataclass(frozen=True)
+class JointStart:
+    """Where to begin: dual variables and signs of a result for the same examples and tree.
+
+    Feasible for any C; for another α the signs keep M = K∘S where they can (`for_alpha`).
+
+    Parameters
+    ----------
+    dual : csr_array of shape (n_blocks, m)
+        Dual variables.
+    S : ndarray of float64 of shape (n_entries,) or None
+        Signs on the layout of ancestor pairs.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from widemargin.solvers.joint_dual import JointStart
+    >>> JointStart(sp.csr_array((1, 2)), np.array([1.0, 1.0, 0.8])).scaled(2.0).S
+    array([1., 1., 1.])
+    """
+
+    dual: Any
+    S: npt.NDArray[np.float64] | None = None
+
+    def scaled(self, ratio: float) -> JointStart:
+        """The same M for entries of K off the diagonal that were divided by `ratio`, as far as |S| ≤ 1 allows."""
+        return self if self.S is None else JointStart(self.dual, np.clip(self.S * ratio, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class JointResult(SolverResult):
+    """A `SolverResult` with the signs of orthogonal transfer.
+
+    Parameters
+    ----------
+    S : ndarray of float64 of shape (n_entries,) or None
+        Signs on the layout of ancestor pairs; |S_ij| < 1 says that w_i and w_j were held orthogonal by that force.
+    products : ndarray of float64 of shape (n_entries,) or None
+        w_iᵀw_j on the same layout, the constant feature included.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.joint_dual import JointResult
+    >>> list(JointResult.__dataclass_fields__)[-2:]
+    ['S', 'products']
+    """
+
+    S: npt.NDArray[np.float64] | None = None
+    products: npt.NDArray[np.float64] | None = None
+
+    @property
+    def start(self) -> JointStart:
+        """Where a fit with another C may begin."""
+        return JointStart(self.dual, self.S)
+
+
+def solve_joint_dual(
+    X: Any,
+    losses: TreeLosses,
+    penalty: OrthogonalPenalty | QuadraticPenalty,
+    *,
+    bias: float = 0.0,
+    tol: float = 1e-3,
+    max_iter: int = 1000,
+    seed: int = 0,
+    n_threads: int = 1,
+    start: JointStart | None = None,
+    callback: Callback | None = None,
+    time_limit: float | None = None,
+    memory_limit_mb: float = 1024.0,
+) -> JointResult:
+    """Train, and certify what is returned.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Rows, float32 or float64.
+    losses : TreeLosses
+        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
+    penalty : OrthogonalPenalty or QuadraticPenalty
+        The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.
+    bias : float
+        Value of the constant feature, which is part of the penalty; 0 for none.
+    tol : float
+        `decrease_gap` to reach.
+    max_iter : int
+        Passes at most; a pass is as many visits as there are blocks, so that rounds with sleeping blocks are parts of
+        one.
+    seed : int
+        Of the order in which examples are visited.
+    n_threads : int
+        Threads of everything but the visits, which are sequential. Results do not depend on it.
+    start : JointStart or None
+        Dual variables and signs to start from, of a result for the same examples, method and tree.
+    callback : callable or None
+        Called with a `Progress` after each pass; stops the solver when true.
+    time_limit : float or None
+        Seconds after which the solver stops.
+    memory_limit_mb : float
+        Weights are an ndarray up to this size, else a `TreeWeights`, which has them as products of sparse factors.
+
+    Returns
+    -------
+    JointResult
+        `coef` (m, n_features), row r being node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
+        (g, j) belongs to the constraint of block g that node j should lose; `S` and `products` for orthogonal transfer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.labels.tree import Tree
+    >>> from widemargin.problems.tree_losses import tree_losses
+    >>> from widemargin.problems.tree_penalties import tree_penalty
+    >>> from widemargin.solvers.joint_dual import solve_joint_dual
+    >>> tree, labels = Tree(np.array([-1, 0, 0, 1, 1])), np.array([2, 3, 4])
+    >>> X = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.2], [0.0, 1.0, -0.2]])
+    >>> result = solve_joint_dual(X, tree_losses("orthogonal", tree, labels, C=10.0), tree_penalty("orthogonal", tree))
+    >>> result.certificate.decrease_gap <= 1e-3, result.coef.shape
+    (True, (4, 3))
+    """
+    rows = rows_with_constant(X, bias)
+    _check(rows, losses, penalty)
+    dtype = np.float32 if tol >= FLOAT32_TOL else np.float64
+    ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
+    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
+    if start is not None:
+        ascent.start_from(start.dual, start.S)
+        progress.accept(*ascent.certify())
+    while progress.status is None:
+        _advance(ascent, progress)
+        if progress.stalls and ascent.dtype == np.float32:
+            ascent = _in_double(ascent, penalty, seed, n_threads)
+            progress.restart()
+    return _result(ascent, penalty, progress, bias, memory_limit_mb)
+
+
+def _advance(ascent: JointAscent, progress: JointProgress) -> None:
+    """A pass and an S-step, and a certificate if the tolerance seems near."""
+    while not ascent.core.run(min(SLICE_S, progress.seconds_left)):
+        if progress.is_out_of_time:
+            break
+    target = COUPLING_SHARE * progress.allowed_gap
+    pairs_gap, dual = ascent.core.improve_coupling(target, COUPLING_STEPS)
+    progress.record(dual, ascent.core.pass_gap + pairs_gap, ascent.core.n_visits, ascent.losses.n_blocks)
+    if progress.wants_certificate:
+        progress.accept(*ascent.certify())
+    if progress.status is None:
+        ascent.core.extrapolate(dual)
+
+
+def _in_double(ascent: JointAscent, penalty: Any, seed: int, n_threads: int) -> JointAscent:
+    """The same point with vectors in float64."""
+    double = JointAscent(ascent.rows, ascent.losses, penalty, np.float64, seed, n_threads)
+    signs = ascent.core.signs()
+    double.start_from(ascent.duals(), signs if len(signs) else None)
+    return double
+
+
+def _check(rows: Any, losses: TreeLosses, penalty: Any) -> None:
+    if rows.shape[0] != losses.n_samples:
+        raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
+    if penalty.paths.m != losses.paths.m:
+        raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if not np.isfinite(rows.data).all():
+        raise ValueError("X has values that are not finite")
+    if not (losses.cost > 0.0).any():
+        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+
+
+def _result(
+    ascent: JointAscent, penalty: Any, progress: JointProgress, bias: float, memory_limit_mb: float
+) -> JointResult:
+    if progress.certified is None:
+        progress.accept(*ascent.certify())
+    primal, dual = progress.bounds
+    weights = TreeWeights(ascent.parts(), ascent.factor())
+    m, n = weights.shape
+    coef: Any = weights.toarray() if 8 * m * n <= memory_limit_mb * 2**20 else weights
+    intercept = np.zeros(m)
+    if bias != 0.0:
+        intercept, coef = bias * weights.column(n - 1), coef[:, :-1] if isinstance(coef, np.ndarray) else weights.without_last()
+    learns = isinstance(penalty, OrthogonalPenalty)
+    return JointResult(
+        coef=coef,
+        intercept=intercept,
+        dual=ascent.duals(),
+        certificate=Certificate(primal, dual, ascent.losses.at_zero, primal),
+        history=progress.history(),
+        n_iter=np.array([int(np.ceil(progress.passes))]),
+        status=progress.status or Status.CONVERGED,
+        S=ascent.core.signs() if learns else None,
+        products=ascent.core.products() if learns else None,
+    )
