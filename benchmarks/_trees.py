@@ -63,7 +63,7 @@ def generated_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Tree:
 
 
 def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_words: int, seed: int) -> TreeTask:
-    """Text-like rows: a third of the words of a row come from the lists of its path's nodes, the others from a Zipf law."""
+    """Text-like rows: a third of a row's words come from the lists of its path's nodes, the others from a power law."""
     rng = np.random.default_rng(seed)
     tree = generated_tree(n_nodes, depth, rng)
     leaves = np.flatnonzero(tree.is_leaf)
@@ -77,7 +77,9 @@ def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_wor
             words[:, at] = np.where(node > 0, own[node, rng.integers(0, own.shape[1], n_rows)], words[:, at])
         node = np.maximum(tree.parent[node], 0)
     values = rng.gamma(2.0, size=words.shape)
-    X = sp.csr_array((values.ravel(), words.ravel(), np.arange(0, n_rows * n_words + 1, n_words)), shape=(n_rows, n_features))
+    X = sp.csr_array(
+        (values.ravel(), words.ravel(), np.arange(0, n_rows * n_words + 1, n_words)), shape=(n_rows, n_features)
+    )
     X.sum_duplicates()
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
     X.data /= np.repeat(norms, np.diff(X.indptr))

@@ -19,6 +19,7 @@ namespace widemargin {
 struct JointOptions {
     uint64_t seed;
     int n_threads;
+    int32_t small_subtree;  // nodes up to which the S-step works on dense matrices
 };
 
 template <typename T>
@@ -41,7 +42,7 @@ class JointDual {
         }
         bool definite;
         if (learns_signs) {
-            coupling_ = std::make_unique<Coupling<T>>(state_, M, options.n_threads);
+            coupling_ = std::make_unique<Coupling<T>>(state_, M, options.small_subtree, options.n_threads);
             definite = coupling_->set(std::vector<double>(coupling_->S));
         } else {
             definite = factorize(problem.paths, M, state_.factor);
@@ -63,8 +64,8 @@ class JointDual {
             if (start[b] == start[b + 1]) continue;
             set.load(b, state_.factor);
             for (int64_t e = start[b]; e < start[b + 1]; ++e) {
-                const int32_t at = int32_t(std::find(set.node.begin(), set.node.begin() + set.n, losers[e]) -
-                                           set.node.begin());
+                const int32_t at =
+                    int32_t(std::find(set.node.begin(), set.node.begin() + set.n, losers[e]) - set.node.begin());
                 if (values[e] > 0.0 && at < set.n && set.winner[at] >= 0) state_.duals[b].push_back({at, values[e]});
             }
         }
@@ -128,9 +129,7 @@ class JointDual {
     // Goes on in the direction of the last pass; `dual` is D(a, S) as it is.
     void extrapolate(double dual) { momentum_.move(state_, *ascent_, dual); }
     // D(a, S) from Z as it is, with its rounding.
-    double estimate_dual() {
-        return dual_gain(state_, options_.n_threads) - half_trace(state_, options_.n_threads);
-    }
+    double estimate_dual() { return dual_gain(state_, options_.n_threads) - half_trace(state_, options_.n_threads); }
 
     // Both bounds: Z anew from the dual variables, then the objective at the W of that Z as it is stored. Blocks where
     // something is to be gained wake up.

@@ -16,7 +16,10 @@
 namespace widemargin {
 
 constexpr int PAIRWISE_STEPS = 8;  // a visit, at least; one step costs two to three times the passes
-constexpr int STILL_VISITS = 2;    // visits without a change after which a block sleeps
+// A step makes two slacks equal but for rounding; such ties go to the lower number, on every machine alike.
+constexpr double SLACK_TIE = 1e-12;
+constexpr double MASS_NOISE = 1e-14;  // what rounding leaves of the mass of vertex 0; a step would go to move it
+constexpr int STILL_VISITS = 2;       // visits without a change after which a block sleeps
 // Slacks closer than this count as equal: what rounding makes of scores around 1.
 template <typename T>
 constexpr double slack_noise() {
@@ -83,7 +86,7 @@ class BlockAscent {
             mass_of_0_ -= dual.value;
             sum += dual.value * set_.slack[dual.loser];
         }
-        mass_of_0_ = std::max(mass_of_0_, 0.0);
+        if (mass_of_0_ < MASS_NOISE) mass_of_0_ = 0.0;
         return set_.largest_slack() - sum;
     }
 
@@ -98,10 +101,12 @@ class BlockAscent {
         int32_t to = -1, from = -1;  // −1: vertex 0
         double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
         for (int32_t c = 0; c < set_.n; ++c) {
-            if (set_.winner[c] >= 0 && set_.slack[c] > highest) highest = set_.slack[c], to = c;
+            if (set_.winner[c] >= 0 && set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
         }
         for (int32_t c : vertices_) {
-            if (set_.mass[c] > 0.0 && set_.slack[c] < lowest) lowest = set_.slack[c], from = c;
+            if (!(set_.mass[c] > 0.0)) continue;
+            const bool ties = c < from && set_.slack[c] <= lowest + SLACK_TIE;
+            if (ties || set_.slack[c] < lowest - SLACK_TIE) lowest = set_.slack[c], from = c;
         }
         if (to == from || highest - lowest <= slack_noise<T>()) return false;
         set_.clear_step();

@@ -17,10 +17,9 @@
 
 namespace widemargin {
 
-constexpr int32_t SMALL_SUBTREE = 150;   // nodes; above this dense b × b updates cost more than passes over the tables
-constexpr int MAX_SWEEPS = 20;           // of the pairs of a small subtree in one S-step
-constexpr double SUFFICIENT = 0.1;       // share of the slope that a step must gain
-constexpr double SHORTER = 0.5;          // factor of a step that was too long
+constexpr int MAX_SWEEPS = 20;      // of the pairs of a small subtree in one S-step
+constexpr double SUFFICIENT = 0.1;  // share of the slope that a step must gain
+constexpr double SHORTER = 0.5;     // factor of a step that was too long
 constexpr int MAX_SHORTENINGS = 6;
 
 struct SubtreePart {
@@ -35,13 +34,14 @@ class Coupling {
   public:
     std::vector<double> K, S, gram, G;
 
-    Coupling(TreeState<T> &state, const double *K_values, int n_threads) : state_(state), n_threads_(n_threads) {
+    Coupling(TreeState<T> &state, const double *K_values, int32_t small_subtree, int n_threads)
+        : state_(state), n_threads_(n_threads) {
         const AncestorPaths &paths = state.problem.paths;
         K.assign(K_values, K_values + paths.n_entries());
         S.assign(paths.n_entries(), 0.0);
         for (int32_t i = 0; i < paths.m; ++i) S[paths.start[i]] = 1.0;
         local_.assign(paths.m, 0);
-        list_parts();
+        list_parts(small_subtree);
     }
 
     // Takes S (n_entries,) and moves Z along; false where K∘S is not positive definite, and nothing is changed then.
@@ -100,7 +100,7 @@ class Coupling {
     std::vector<int32_t> local_;  // number of a node in its part
     bool has_large_ = false;
 
-    void list_parts() {
+    void list_parts(int32_t small_subtree) {
         const TreeShape &tree = state_.problem.tree;
         std::vector<std::vector<int32_t>> groups = groups_by_top(tree);
         std::vector<int32_t> part_of(tree.m);
@@ -112,7 +112,7 @@ class Coupling {
             part.nodes.push_back(i);
         }
         for (SubtreePart &part : parts_) {
-            part.small = int32_t(part.nodes.size()) <= SMALL_SUBTREE;
+            part.small = int32_t(part.nodes.size()) <= small_subtree;
             has_large_ = has_large_ || !part.small;
         }
     }
@@ -174,7 +174,7 @@ class Coupling {
 
     // Steps of all pairs at once, as long as they gain; needs a measurement and leaves one.
     void improve_large(double target, int n_steps) {
-        std::vector<double> direction(S.size()), length(parts_.size());
+        std::vector<double> direction(S.size());
         for (int k = 0; k < n_steps && gap() > target; ++k) {
             std::vector<double> slope = propose(direction);
             if (!search(direction, slope)) return;

@@ -1,7 +1,7 @@
 // Products of the vectors of nodes with those of their ancestors, and Z after a change of the coupling.
 //
-//     z_iᵀz_a for all ancestor pairs, from the tables;       (W Wᵀ)_ia from those, since w_i = Σ_a R[i, a] z_a / pivot_a
-//     Z ← L′⁻¹ L Z, in place
+//     z_iᵀz_a for all ancestor pairs, from the tables;       (W Wᵀ)_ia from those, since w_i = Σ_a R[i, a] z_a /
+//     pivot_a Z ← L′⁻¹ L Z, in place
 //
 // Both walk every feature of every group once with its ancestors: O(Σ_groups features × width × depth). W itself, which
 // has all features of the top group in every row, is never formed.

@@ -34,15 +34,24 @@ void sum_rows_wide(const T *table, int32_t width, const int32_t *places, const V
 template <typename S, typename T, typename V>
 void sum_rows(const T *table, int32_t width, const int32_t *places, const V *values, int64_t n, S *out) {
     switch (width) {
-        case 1: return sum_rows_narrow<1>(table, places, values, n, out);
-        case 2: return sum_rows_narrow<2>(table, places, values, n, out);
-        case 3: return sum_rows_narrow<3>(table, places, values, n, out);
-        case 4: return sum_rows_narrow<4>(table, places, values, n, out);
-        case 5: return sum_rows_narrow<5>(table, places, values, n, out);
-        case 6: return sum_rows_narrow<6>(table, places, values, n, out);
-        case 7: return sum_rows_narrow<7>(table, places, values, n, out);
-        case NARROW: return sum_rows_narrow<NARROW>(table, places, values, n, out);
-        default: return sum_rows_wide(table, width, places, values, n, out);
+        case 1:
+            return sum_rows_narrow<1>(table, places, values, n, out);
+        case 2:
+            return sum_rows_narrow<2>(table, places, values, n, out);
+        case 3:
+            return sum_rows_narrow<3>(table, places, values, n, out);
+        case 4:
+            return sum_rows_narrow<4>(table, places, values, n, out);
+        case 5:
+            return sum_rows_narrow<5>(table, places, values, n, out);
+        case 6:
+            return sum_rows_narrow<6>(table, places, values, n, out);
+        case 7:
+            return sum_rows_narrow<7>(table, places, values, n, out);
+        case NARROW:
+            return sum_rows_narrow<NARROW>(table, places, values, n, out);
+        default:
+            return sum_rows_wide(table, width, places, values, n, out);
     }
 }
 

@@ -47,13 +47,14 @@ template <typename T>
 class Solver {
   public:
     Solver(const ProblemArrays &problem, ConstVector<T> values, ConstVector<int32_t> cols, ConstVector<int64_t> start,
-           int64_t n_cols, ConstVector<double> M, bool learns_signs, uint64_t seed, int n_threads)
+           int64_t n_cols, ConstVector<double> M, bool learns_signs, uint64_t seed, int n_threads,
+           int32_t small_subtree)
         : values_(values),
           cols_(cols),
           start_(start),
           solver_(problem.problem,
                   {values.data(), cols.data(), start.data(), static_cast<int64_t>(start.shape(0)) - 1, n_cols},
-                  M.data(), learns_signs, {seed, n_threads}) {}
+                  M.data(), learns_signs, {seed, n_threads, small_subtree}) {}
 
     template <typename V>
     void start_from(ConstVector<int64_t> start, ConstVector<int32_t> losers, ConstVector<double> duals,
@@ -110,10 +111,10 @@ void bind_solver(nb::module_ &module, const char *name) {
     using Release = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Solver<T>>(module, name)
         .def(nb::init<const ProblemArrays &, ConstVector<T>, ConstVector<int32_t>, ConstVector<int64_t>, int64_t,
-                      ConstVector<double>, bool, uint64_t, int>(),
+                      ConstVector<double>, bool, uint64_t, int, int32_t>(),
              nb::arg("problem"), nb::arg("values").noconvert(), nb::arg("cols").noconvert(),
              nb::arg("start").noconvert(), nb::arg("n_cols"), nb::arg("M").noconvert(), nb::arg("learns_signs"),
-             nb::arg("seed"), nb::arg("n_threads"), nb::keep_alive<1, 2>(),
+             nb::arg("seed"), nb::arg("n_threads"), nb::arg("small_subtree"), nb::keep_alive<1, 2>(),
              "Rows of X as CSR parts; M on the ancestor layout is the coupling, or K of a coupling K∘S.")
         .def("start_from", &Solver<T>::template start_from<float>, nb::arg("start").noconvert(),
              nb::arg("losers").noconvert(), nb::arg("duals").noconvert(), nb::arg("S").noconvert(),

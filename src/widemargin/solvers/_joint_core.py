@@ -16,6 +16,8 @@ from widemargin.reference.tree_factor import AncestorPaths, TreeFactor
 
 __all__ = ["JointAscent", "rows_with_constant"]
 
+SMALL_SUBTREE = 150
+"""Nodes of a subtree above which updates of dense matrices cost more than passes over the vectors of the nodes."""
 RESCALINGS = {"none": 0, "slack": 1, "margin": 2}
 Penalty = OrthogonalPenalty | QuadraticPenalty
 
@@ -48,10 +50,19 @@ class JointAscent:
         Of the vectors during the ascent.
     seed, n_threads : int
         Of the order of visits; of all but the visits.
+    small_subtree : int
+        Nodes of a subtree up to which its coupling is improved on dense matrices.
     """
 
     def __init__(
-        self, rows: Any, losses: TreeLosses, penalty: Penalty, dtype: npt.DTypeLike, seed: int, n_threads: int
+        self,
+        rows: Any,
+        losses: TreeLosses,
+        penalty: Penalty,
+        dtype: npt.DTypeLike,
+        seed: int,
+        n_threads: int,
+        small_subtree: int = SMALL_SUBTREE,
     ) -> None:
         self.rows, self.losses, self.dtype = rows, losses, np.dtype(dtype)
         learns = isinstance(penalty, OrthogonalPenalty)
@@ -70,12 +81,14 @@ class JointAscent:
             learns_signs=learns,
             seed=seed,
             n_threads=n_threads,
+            small_subtree=small_subtree,
         )
 
     def start_from(self, dual: Any, S: npt.NDArray[np.float64] | None) -> None:
         """Take dual variables, csr_array (n_blocks, m), and S on the layout (for a learnt coupling)."""
         dual = sp.csr_array(dual)
-        signs = np.where(self.paths.is_diagonal, 1.0, 0.0) if S is None else np.asarray(S, dtype=np.float64)
+        off_diagonal = 0.0 if S is None else np.clip(S, -1.0, 1.0)
+        signs = np.where(self.paths.is_diagonal, 1.0, off_diagonal)
         parts = (dual.indptr.astype(np.int64), dual.indices.astype(np.int32), dual.data.astype(np.float64))
         self.core.start_from(*parts, signs, self.rows.data)
 

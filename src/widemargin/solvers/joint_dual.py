@@ -10,9 +10,9 @@ With M the coupling of the nodes, a point a_g of a simplex a block, B(a) = Σ_g 
 where M(S) = K∘S with |S_ij| ≤ 1 for orthogonal transfer, and M is fixed for its rivals. D is jointly concave and smooth
 over a product of simplices and a box, so that steps in one block after another reach its maximum, the optimum. A round
 visits the blocks in random order (those with nothing to do sleep), improves S, and extrapolates a. Stops when the
-certified `decrease_gap` is at most `tol`. During the ascent W is not formed but Z = L⁻¹B, M = L diag(d) Lᵀ, whose rows have no
-other features than the examples that pass by. Memory: these tables, in float32 while that is enough for `tol`; one
-integer an entry of X and level; the dual variables that are not 0.
+certified `decrease_gap` is at most `tol`. During the ascent W is not formed but Z = L⁻¹B, M = L diag(d) Lᵀ, whose rows
+have no other features than the examples that pass by. Memory: these tables, in float32 while that is enough for `tol`;
+one integer an entry of X and level; the dual variables that are not 0.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ COUPLING_STEPS = 4
 class JointStart:
     """Where to begin: dual variables and signs of a result for the same examples and tree.
 
-    Feasible for any C; for another α the signs keep M = K∘S where they can (`for_alpha`).
+    Dual variables are feasible for any C; for another α the signs can keep M = K∘S (`scaled`).
 
     Parameters
     ----------
     dual : csr_array of shape (n_blocks, m)
         Dual variables.
     S : ndarray of float64 of shape (n_entries,) or None
-        Signs on the layout of ancestor pairs.
+        Signs on the layout of ancestor pairs; the diagonal counts as 1, whatever is there.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class JointStart:
     S: npt.NDArray[np.float64] | None = None
 
     def scaled(self, ratio: float) -> JointStart:
-        """The same M for entries of K off the diagonal that were divided by `ratio`, as far as |S| ≤ 1 allows."""
+        """For a K whose entries off the diagonal were divided by `ratio`: the same M, as far as |S| ≤ 1 allows."""
         return self if self.S is None else JointStart(self.dual, np.clip(self.S * ratio, -1.0, 1.0))
 
 
@@ -224,7 +224,10 @@ def _result(
     coef: Any = weights.toarray() if 8 * m * n <= memory_limit_mb * 2**20 else weights
     intercept = np.zeros(m)
     if bias != 0.0:
-        intercept, coef = bias * weights.column(n - 1), coef[:, :-1] if isinstance(coef, np.ndarray) else weights.without_last()
+        intercept, coef = (
+            bias * weights.column(n - 1),
+            coef[:, :-1] if isinstance(coef, np.ndarray) else weights.without_last(),
+        )
     learns = isinstance(penalty, OrthogonalPenalty)
     return JointResult(
         coef=coef,

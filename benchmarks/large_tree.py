@@ -1,0 +1,85 @@
+"""Orthogonal transfer on a large generated tree: wall time, CPU time and peak memory to a certified gap.
+
+    python benchmarks/large_tree.py [--nodes 20000] [--rows 50000 100000 200000] [--tol 1e-2] [--n-jobs 2]
+
+Goal: 20,000 nodes in six levels, 200,000 rows of 30 words, `decrease_gap` 1e-2 within 10 minutes on two cores and
+6 GB, and a time that grows linearly in the rows. Every number of rows is trained in a process of its own; memory is
+the peak of that process, data and everything else included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from _common import _status_kb, describe_machine, format_table, write_result
+from _trees import generated_task
+
+DEPTH, WORDS, FEATURES = 6, 30, 50_000
+
+
+def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[str, float]:
+    """Train once in this process and measure."""
+    from widemargin.problems.tree_losses import tree_losses
+    from widemargin.problems.tree_penalties import tree_penalty
+    from widemargin.solvers.joint_dual import solve_joint_dual
+
+    task = generated_task(n_nodes, DEPTH, n_rows, FEATURES, WORDS, seed=0)
+    wall, cpu = time.perf_counter(), time.process_time()
+    penalty = tree_penalty("orthogonal", task.tree)
+    result = solve_joint_dual(
+        task.X, tree_losses("orthogonal", task.tree, task.labels, C=C), penalty, tol=tol, n_threads=n_jobs
+    )
+    return {
+        "rows": n_rows,
+        "nodes": task.tree.n_nodes - 1,
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+        "peak_mb": (_status_kb("VmHWM") or 0) / 1024,
+        "passes": int(result.n_iter[0]),
+        "gap": result.certificate.decrease_gap,
+        "alpha": float(penalty.alpha or 0.0),
+        "weights_mb": result.coef.nbytes / 2**20,
+    }
+
+
+def main() -> None:
+    """Train every number of rows in a process of its own and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=20_000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 100_000, 200_000])
+    parser.add_argument("--C", type=float, default=1.0)
+    parser.add_argument("--tol", type=float, default=1e-2)
+    parser.add_argument("--n-jobs", type=int, default=2)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(train(args.nodes, args.rows[0], args.C, args.tol, args.n_jobs)))
+        return
+    table = []
+    for n_rows in args.rows:
+        options = {"--nodes": args.nodes, "--rows": n_rows, "--C": args.C, "--tol": args.tol, "--n-jobs": args.n_jobs}
+        command = [sys.executable, str(Path(__file__)), "--child", *(str(x) for pair in options.items() for x in pair)]
+        done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        times = [f"{done['wall_s']:.1f}", f"{done['cpu_s']:.1f}", f"{1e6 * done['cpu_s'] / n_rows:.0f}"]
+        rest = [f"{done['peak_mb']:.0f}", str(done["passes"]), f"{done['gap']:.1e}", f"{done['weights_mb']:.0f}"]
+        table.append([f"{n_rows:,}", *times, *rest])
+        print(table[-1], flush=True)
+    columns = ["rows", "wall s", "CPU s", "CPU µs a row", "peak MB", "passes", "decrease_gap", "weights MB"]
+    intro = (
+        f"{done['nodes']:.0f} nodes in {DEPTH} levels, {WORDS} words a row, {FEATURES:,} features, "
+        f"method orthogonal, alpha {done['alpha']:.3f}, C = {args.C:g}, tol {args.tol:g}, {args.n_jobs} threads."
+    )
+    write_result(
+        "large-tree",
+        "Orthogonal transfer on a large tree",
+        [intro, format_table(columns, table), f"Machine: {describe_machine()}."],
+    )
+
+
+if __name__ == "__main__":
+    main()
