@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.top_k import TopKClassifier
 from widemargin.exceptions import NotSavableError
@@ -16,7 +17,11 @@ from widemargin.model_io import read_model, write_model
 
 __all__ = ["REGISTRY", "check_savable", "load", "save"]
 
-REGISTRY: dict[str, Any] = {"OneVsAllClassifier": OneVsAllClassifier, "TopKClassifier": TopKClassifier}
+REGISTRY: dict[str, Any] = {
+    "HierarchicalClassifier": HierarchicalClassifier,
+    "OneVsAllClassifier": OneVsAllClassifier,
+    "TopKClassifier": TopKClassifier,
+}
 """Class by the name under which it is stored."""
 
 
@@ -27,7 +32,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : OneVsAllClassifier or TopKClassifier
+    model : OneVsAllClassifier, TopKClassifier or HierarchicalClassifier
         A fitted model.
     folder : path
         Where to; made if missing.
@@ -80,7 +85,7 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    OneVsAllClassifier or TopKClassifier
+    OneVsAllClassifier, TopKClassifier or HierarchicalClassifier
         The fitted model; its weights are memory-mapped and read-only.
 
     Examples
