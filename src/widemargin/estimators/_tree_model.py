@@ -84,7 +84,8 @@ class TreeLabelModel(LinearLabelModel):
         ndarray of shape (n_samples,)
             Names of nodes, among `classes_`.
         """
-        labels: npt.NDArray[Any] = self.classes_[self._predicted_classes(self._check_rows(X))]
+        classes = self._predicted_classes(self._check_rows(X))
+        labels: npt.NDArray[Any] = self.classes_[classes]
         return labels
 
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
@@ -162,7 +163,8 @@ class TreeLabelModel(LinearLabelModel):
         float
             Between 0 and 1.
         """
-        predicted = self.class_node_[self._predicted_classes(self._check_rows(X))]
+        classes = self._predicted_classes(self._check_rows(X))
+        predicted = self.class_node_[classes]
         targets = encode_targets(y)
         check_consistent_length(predicted, targets.Y, sample_weight)
         if targets.kind == "multilabel":
@@ -189,8 +191,8 @@ class TreeLabelModel(LinearLabelModel):
             1 for the nodes of `taxonomy_` on the way, the root and a virtual node included. The names of one path are
             `taxonomy_.path(label)`.
         """
-        nodes = self.class_node_[self._predicted_classes(self._check_rows(X))]
-        return self.taxonomy_.tree.ancestor_matrix(nodes)
+        classes = self._predicted_classes(self._check_rows(X))
+        return self.taxonomy_.tree.ancestor_matrix(self.class_node_[classes])
 
     def node_scores(self, X: Any) -> Floats:
         """Scores of all nodes but the root.

@@ -113,6 +113,10 @@ def make_problem(estimator: Any, data: TrainingData) -> TreeProblem:
         outputs=estimator.outputs,
     )
     losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
+    if losses.at_zero <= 0.0:
+        raise ValueError(
+            "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a sibling"
+        )
     penalty = tree_penalty(
         estimator.method,
         tree,
