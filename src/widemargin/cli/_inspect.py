@@ -9,8 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._console import gap_text, print_json, print_table, size_text
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.persistence import load
+from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
+from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["run"]
 
@@ -37,19 +40,21 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
     described = describe_model(model_folder)
     worst = model.certificate_.worst
     coef = model.dual_coef_ if hasattr(model, "dual_coef_") else model.coef_
+    coef = coef.parts if isinstance(coef, TreeWeights) else coef
     n_weights = coef.nnz if sp.issparse(coef) else coef.size
     support = {"support_rows": len(model.support_)} if hasattr(model, "support_") else {}
     return {
         "class": described["kind"],
         "format_version": described["format_version"],
         "instruction_set": described["instruction_set"],
-        "parameters": model.get_params(),
+        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
         "targets": model.kind_,
         "rows": int(model.n_samples_fit_),
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
         "stored_weights": int(n_weights),
         **support,
+        **_tree_facts(model),
         "bytes": folder_size(model_folder),
         "status": model.status_.value,
         "certificate": model.certificate_.to_dict(),
@@ -67,6 +72,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
+        *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
         ("size", size_text(summary["bytes"])),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({summary['status']})"),
         ("certified gap", gap_text(certificate)),
@@ -78,20 +84,62 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
-    """The weights of one label that are largest in absolute value, largest first."""
+def _plain(value: Any) -> Any:
+    """A parameter as JSON can hold it; trees and matrices as text."""
+    if isinstance(value, Taxonomy):
+        return repr(value)
+    return f"matrix of shape {value.shape}" if hasattr(value, "shape") else value
+
+
+def _tree_facts(model: Any) -> dict[str, Any]:
+    """What a model on a tree says of it."""
+    if not isinstance(model, HierarchicalClassifier):
+        return {}
+    tree = model.taxonomy_
+    facts: dict[str, Any] = {"nodes": tree.n_nodes, "leaves": len(tree.leaves), "levels": tree.height}
+    if hasattr(model, "orthogonality_"):
+        apart = sum(pair.forced_apart for pair in model.orthogonality_)
+        facts |= {"alpha": model.alpha_, "ancestor_pairs": len(model.orthogonality_), "forced_apart": apart}
+    return {"tree": facts}
+
+
+def _tree_text(facts: dict[str, Any]) -> str:
+    text = f"{facts['nodes']:,} nodes, {facts['leaves']:,} leaves, {facts['levels']} levels"
+    if "forced_apart" not in facts:
+        return text
+    alpha = "" if facts["alpha"] is None else f"; alpha {facts['alpha']:.4g}"
+    return text + alpha + f"; {facts['forced_apart']:,} of {facts['ancestor_pairs']:,} ancestor pairs forced apart"
+
+
+def _weights_of_node(model: Any, label: str) -> Any:
+    """The weights of any node but the root of a model on a tree."""
+    names = [str(name) for name in model.taxonomy_.nodes[1:]]
+    if label not in names:
+        raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")
+    row = names.index(label)
+    if not isinstance(model.coef_, TreeWeights):
+        return model.coef_[[row]]
+    return model.coef_.row(row)[None, :]
+
+
+def _weights_of_label(model: Any, label: str) -> Any:
+    """The weights of a label; of the first of two classes those of the second, with the other sign."""
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
+    weights = model.coef_[[0 if model.kind_ == "binary" else names.index(label)]]
+    return -weights if model.kind_ == "binary" and names.index(label) == 0 else weights
+
+
+def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
+    """The weights of one label that are largest in absolute value, largest first."""
     if not hasattr(model, "coef_"):
         raise ValueError(
             f"the model has kernel={model.kernel!r}, and so no weights of features to show; leave out --label"
         )
-    row = 0 if model.kind_ == "binary" else names.index(label)
-    weights = model.coef_[[row]]
+    on_tree = isinstance(model, HierarchicalClassifier)
+    weights = _weights_of_node(model, label) if on_tree else _weights_of_label(model, label)
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]
-    if model.kind_ == "binary" and names.index(label) == 0:
-        weights = -weights
     order = np.argsort(-np.abs(weights), kind="stable")[:top]
     return [
         {"feature": model.feature_name(index), "weight": float(weights[index])}

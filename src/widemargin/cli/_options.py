@@ -10,10 +10,13 @@ import typer
 
 __all__ = [
     "DATA_HELP",
+    "Alpha",
     "Base",
+    "BeamWidth",
     "ClassWeight",
     "Coef0",
     "Data",
+    "DecisionOption",
     "Degree",
     "Features",
     "Gamma",
@@ -30,9 +33,15 @@ __all__ = [
     "Method",
     "MethodOption",
     "Model",
+    "NodeScalingOption",
+    "OutputsOption",
+    "RepairOption",
+    "RescalingOption",
     "Seed",
     "Smoothing",
+    "Stop",
     "Tolerance",
+    "Tree",
 ]
 
 DATA_HELP = (
@@ -81,6 +90,49 @@ class Method(StrEnum):
 
     one_vs_all = "one-vs-all"
     top_k = "top-k"
+    orthogonal = "orthogonal"
+    per_node = "per-node"
+    similarity = "similarity"
+    tree_loss = "tree-loss"
+    flat = "flat"
+
+
+class Decision(StrEnum):
+    """Values of `--decision`."""
+
+    auto = "auto"
+    greedy = "greedy"
+    beam = "beam"
+    flat = "flat"
+
+
+class Repair(StrEnum):
+    """Values of `--repair`."""
+
+    error = "error"
+    alpha = "alpha"
+    diagonal = "diagonal"
+
+
+class Outputs(StrEnum):
+    """Values of `--outputs`."""
+
+    leaves = "leaves"
+    all = "all"
+
+
+class Rescaling(StrEnum):
+    """Values of `--rescaling`."""
+
+    slack = "slack"
+    margin = "margin"
+
+
+class NodeScaling(StrEnum):
+    """Values of `--node-scaling`."""
+
+    sum = "sum"
+    paper = "paper"
 
 
 class LossName(StrEnum):
@@ -122,13 +174,47 @@ class ClassWeight(StrEnum):
 
 # Options of both `train` and `path`; None stands for the default of the method.
 MethodOption = Annotated[
-    Method, typer.Option("--method", help="Family of models; top-k is for rows with one label each.")
+    Method,
+    typer.Option(
+        "--method",
+        help="Family of models; top-k is for rows with one label each, the last five for labels in a tree.",
+    ),
+]
+Tree = Annotated[
+    Path | None,
+    typer.Option(
+        "--taxonomy",
+        metavar="TSV",
+        help="The tree: child and parent, tab-separated; without it labels with a / are paths, others have a flat one.",
+    ),
+]
+Alpha = Annotated[
+    str | None, typer.Option("--alpha", help="α of orthogonal: auto or a number below α*.", show_default="auto")
+]
+RepairOption = Annotated[
+    Repair | None, typer.Option("--repair", help="What to do about an α that is too large.", show_default="error")
+]
+OutputsOption = Annotated[
+    Outputs | None, typer.Option("--outputs", help="What competes in tree-loss and flat.", show_default="leaves")
+]
+RescalingOption = Annotated[
+    Rescaling | None, typer.Option("--rescaling", help="Use of the distance in tree-loss.", show_default="slack")
+]
+NodeScalingOption = Annotated[
+    NodeScaling | None, typer.Option("--node-scaling", help="Loss weights of per-node.", show_default="sum")
+]
+DecisionOption = Annotated[
+    Decision | None, typer.Option("--decision", help="How to predict in a tree.", show_default="auto")
+]
+BeamWidth = Annotated[int | None, typer.Option("--beam-width", help="Paths kept at a level.", show_default="10")]
+Stop = Annotated[
+    bool | None, typer.Option("--stop", help="Let predictions end at inner nodes that are labels.", show_default="off")
 ]
 Loss = Annotated[
     LossName | None,
     typer.Option("--loss", help="Loss of a margin.", show_default="squared_hinge; of top-k, beta"),
 ]
-Kernel = Annotated[KernelName | None, typer.Option("--kernel", help="Kernel, of top-k.", show_default="linear")]
+Kernel = Annotated[KernelName | None, typer.Option("--kernel", help="Kernel, of top-k and trees.", show_default="linear")]
 Gamma = Annotated[
     str | None, typer.Option("--gamma", help="γ of the kernel: scale, auto or a number.", show_default="scale")
 ]
@@ -138,19 +224,21 @@ Coef0 = Annotated[
 ]
 Smoothing = Annotated[float | None, typer.Option("--smoothing", help="Smoothing of a top-k loss.", show_default="0")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k.", show_default="0")
+    int | None, typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k and trees.", show_default="0")
 ]
 Tolerance = Annotated[
     float | None,
     typer.Option(
-        "--tol", help="Tolerance of the gradient rule; of top-k, relative gap.", show_default="0.01; of top-k, 0.001"
+        "--tol",
+        help="Tolerance of the gradient rule; of top-k, relative gap; of trees, gap over the decrease.",
+        show_default="0.01; of top-k and trees, 0.001",
     ),
 ]
 MaxIter = Annotated[
     int | None,
     typer.Option(
         "--max-iter",
-        help="Newton iterations a label; of top-k, passes over the rows.",
+        help="Newton iterations a label; of top-k and trees, passes over the rows.",
         show_default="1000; of top-k, 10000",
     ),
 ]

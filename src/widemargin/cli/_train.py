@@ -45,8 +45,8 @@ def run(
 def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
     check_labelled(dataset, "train")
-    dataset = targets_for(method, dataset)
     estimator = make_estimator(method, parameters)
+    dataset = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
     wall, cpu = time.perf_counter(), time.process_time()
     with progress_bar("Training") as callback:
         model = estimator.set_params(callback=callback).fit(dataset.X, dataset.Y)

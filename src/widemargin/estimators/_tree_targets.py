@@ -20,7 +20,7 @@ from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import EncodedTargets, TargetKind
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["TreeTargets", "label_nodes", "make_taxonomy", "stop_name", "tree_targets", "without_stops"]
+__all__ = ["TreeTargets", "label_nodes", "make_taxonomy", "most_specific", "stop_name", "tree_targets", "without_stops"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -88,7 +88,7 @@ def tree_targets(
     labels = targets.classes[used]
     taxonomy = make_taxonomy(labels, separator) if taxonomy is None else taxonomy
     nodes_of_labels = label_nodes(labels, taxonomy, separator)
-    row, node = _most_specific(row, nodes_of_labels[column], taxonomy)
+    row, node = most_specific(row, nodes_of_labels[column], taxonomy)
     nodes, label = np.unique(node, return_inverse=True)
     if len(nodes) < 2:
         raise ValueError(f"y has {len(nodes)} class only; a classifier needs rows of at least two classes")
@@ -134,7 +134,7 @@ def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
     return parts[-1]
 
 
-def _most_specific(row: Ints, node: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
+def most_specific(row: Ints, node: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     """Examples without those whose node is above that of another example of the row, or the same."""
     tree = taxonomy.tree
     order = np.lexsort((tree.enter[node], row))
