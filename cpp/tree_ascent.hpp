@@ -26,26 +26,46 @@ constexpr double slack_noise() {
     return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
 }
 
+// z += changes at the listed nodes of a level, times the row of the block.
 template <typename T>
+void add_to_level(TreeState<T> &state, int64_t block, const WorkingSet &set, int32_t level,
+                  const std::vector<int32_t> &columns, const std::vector<double> &changes) {
+    const int64_t row = state.problem.blocks.row[block];
+    const int32_t width = set.level_start[level + 1] - set.level_start[level];
+    add_to_rows(state.table(set.group[level]), width, state.places(block, level), state.X.values + state.X.start[row],
+                state.X.length(row), columns.data(), int32_t(columns.size()), changes.data());
+}
+
+// State: where z is; it has score_loaded() and add_to_level().
+template <typename T, typename State = TreeState<T>>
 class BlockAscent {
   public:
-    explicit BlockAscent(TreeState<T> &state) : state_(state), set_(state.problem) {}
+    explicit BlockAscent(State &state) : state_(state), set_(state.problem) {}
 
     // One visit; returns the block's gap γ (loss − Σ_c a_c slack_c) as it was before.
     double visit(int64_t block) {
+        const double gap = find_step(block);
+        end_visit(block, changed_);
+        return gap;
+    }
+    // The first half of a visit, which changes nothing yet; the gap before, as above.
+    double find_step(int64_t block) {
         const TreeBlocks &blocks = state_.problem.blocks;
         const int64_t row = blocks.row[block];
         set_.load(block, state_.factor);
-        score_block(state_, block, state_.X.values + state_.X.start[row], sums_, set_);
+        score_loaded(state_, block, sums_, set_);
         set_.update_slacks();
         const double gap = blocks.cost[block] * load_masses(state_.duals[block]);
         changed_ = false;
         const double weight = blocks.cost[block] * state_.squared_norms[row];
         const int most = std::max<int>(PAIRWISE_STEPS, 2 * int(vertices_.size()));
         for (int k = 0; k < most && pairwise_step(weight); ++k) changed_ = true;
-        if (changed_) commit(block);
-        for (int32_t c : vertices_) set_.mass[c] = 0.0;
         return gap;
+    }
+    // The second half: takes the step or leaves it.
+    void end_visit(int64_t block, bool takes_step) {
+        if (takes_step) commit(block);
+        for (int32_t c : vertices_) set_.mass[c] = 0.0;
     }
     bool changed() const { return changed_; }
 
@@ -66,7 +86,7 @@ class BlockAscent {
     }
 
   private:
-    TreeState<T> &state_;
+    State &state_;
     WorkingSet set_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
@@ -147,7 +167,6 @@ class BlockAscent {
         set_.clear_step();
     }
     void add_level(int64_t block, int32_t level) {
-        const int64_t row = state_.problem.blocks.row[block];
         const int32_t first = set_.level_start[level], last = set_.level_start[level + 1];
         const double cost = state_.problem.blocks.cost[block];
         columns_.clear();
@@ -157,10 +176,7 @@ class BlockAscent {
             columns_.push_back(u - first);
             changes_.push_back(cost * set_.step[u]);
         }
-        if (columns_.empty()) return;
-        add_to_rows(state_.table(set_.group[level]), last - first, state_.places(block, level),
-                    state_.X.values + state_.X.start[row], state_.X.length(row), columns_.data(),
-                    int32_t(columns_.size()), changes_.data());
+        if (!columns_.empty()) add_to_level(state_, block, set_, level, columns_, changes_);
     }
 };
 

@@ -47,4 +47,10 @@ void score_block(const TreeState<T> &state, int64_t block, const V *values, std:
     set.scores_from_parts();
 }
 
+// The same for the row as the ascent has it.
+template <typename T>
+void score_loaded(const TreeState<T> &state, int64_t block, std::vector<T> &sums, WorkingSet &set) {
+    score_block(state, block, state.X.values + state.X.start[state.problem.blocks.row[block]], sums, set);
+}
+
 }  // namespace widemargin

@@ -1,4 +1,4 @@
-"""Parts of the kernel matrix K + bias² as the kernel top-k solver asks for them, and bounds from them in float64.
+"""Parts of the kernel matrix K + bias² as the kernel solvers ask for them, scores, and bounds of the top-k problem.
 
 Everything is computed in chunks of fixed size, so that results do not depend on the number of threads; BLAS is to run
 on one thread. Memory: a chunk of rows of K for each thread, and for the bounds the scores, n × m in float64.
@@ -74,22 +74,27 @@ class KernelMatrix:
     def bounds(self, x: sp.csr_array, y: Ints, costs: Floats, loss: TopKHinge) -> tuple[float, float, Floats]:
         """Primal and dual objective of the dual variables x (n, m), and the scores (n, m) they give."""
         A = signed(x, y)
-        support = np.flatnonzero(np.diff(A.indptr))
-        used = A[support]
-        right = used.toarray() if used.nnz > DENSE_SHARE * used.shape[0] * used.shape[1] else used
-        moved = self.shift * np.asarray(A.sum(axis=0)).ravel()
-        strip, scores = self.kernel.strip(support), np.empty(x.shape)
-
-        def fill(rows: slice) -> None:
-            scores[rows] = strip(rows) @ right + moved
-
-        self._for_each(fill, _slices(self.n, CERTIFIED_ROWS))
+        scores = self.scores(A)
         gap = 0.0
         for rows in _slices(self.n, GAP_ROWS):
             z = margins_of_wrong_classes(scores[rows], y[rows])
             gap += float(loss.duality_gap(z, _wrong(x[rows].toarray(), y[rows]), costs[rows]).sum())
         dual = float(x.sum()) - _quadratic(x, costs, loss) - 0.5 * _squared_norm(A, scores)
         return dual + gap, dual, scores
+
+    def scores(self, A: sp.csr_array) -> Floats:
+        """(K + bias²) A in float64 for A of shape (n, m)."""
+        support = np.flatnonzero(np.diff(A.indptr))
+        used = A[support]
+        right = used.toarray() if used.nnz > DENSE_SHARE * used.shape[0] * used.shape[1] else used
+        moved = self.shift * np.asarray(A.sum(axis=0)).ravel()
+        strip, scores = self.kernel.strip(support), np.empty(A.shape)
+
+        def fill(rows: slice) -> None:
+            scores[rows] = strip(rows) @ right + moved
+
+        self._for_each(fill, _slices(self.n, CERTIFIED_ROWS))
+        return scores
 
     def _shifted(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.shift != 0.0:

@@ -1,0 +1,303 @@
+"""Hierarchical large-margin training with a kernel, by block-coordinate ascent on the joint dual.
+
+The problem is that of `solvers.joint_dual` in the feature space of the kernel. By the representer theorem
+
+    w_i = Σ_k c_ik φ(x_k),     c = M(S)⁻¹ B(a),     scores of x:  c κ(X, x),     w_iᵀw_j = (c K cᵀ)_ij
+
+with B (m × n) of the dual variables a, and K (n × n) the kernel matrix. The ascent keeps Z = L⁻¹ B K, M = L diag(d) Lᵀ,
+up to date: a visit reads a column of it at the nodes of the block, and a step adds a column of K to a few rows. Blocks
+with nothing to gain sleep; after each round S is improved from L⁻¹ B K Bᵀ L⁻ᵀ, subtree by subtree. Stops when the
+certified `decrease_gap`, computed in float64 from the dual variables and S that are returned, is at most `tol`.
+
+Memory, all float64: `WORK_ARRAYS` arrays of nodes × rows, 8 m n bytes each, which must fit in `memory_limit_mb`; K if
+its 8 n² bytes fit in `cache_size_mb`, otherwise as many of its columns as fit, the others being computed again when
+they are wanted. A kernel with negative curvature is refused, see `problems.kernels`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from widemargin import _core
+from widemargin.problems.certificate import Certificate
+from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
+from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.tree_losses import TreeLosses
+from widemargin.problems.tree_penalties import QuadraticPenalty
+from widemargin.reference.tree_factor import TreeFactor
+from widemargin.solvers._joint_core import _problem_arrays
+from widemargin.solvers._joint_progress import JointProgress
+from widemargin.solvers._kernel_matrix import KernelMatrix
+from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
+from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart
+from widemargin.solvers.result import Callback, Status
+
+__all__ = ["KernelJointResult", "solve_kernel_joint_dual"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+WORK_ARRAYS = 4
+"""Arrays of nodes × rows that are alive at once: Z, the scores of a certificate, and what they are made of."""
+SMALL_SHARE = 0.1
+"""Of the gap that is allowed in the end: what blocks that are left as they are may have of it together."""
+WORK = 20_000_000  # multiplications between looks at the clock: some 20 ms
+PASS_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
+BLOCK = 128  # columns that it asks for at most
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class KernelJointResult(JointResult):
+    """A `JointResult` whose weights are combinations of training rows; `coef` is None.
+
+    Parameters
+    ----------
+    support : ndarray of int64 of shape (n_support,)
+        Training rows that the weights are made of.
+    dual_coef : ndarray of float64 of shape (m, n_support)
+        c at these rows: scores of rows A are `kernel.block(A, X[support]) @ dual_coef.T + intercept`.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.kernel_joint_dual import KernelJointResult
+    >>> list(KernelJointResult.__dataclass_fields__)[-2:]
+    ['support', 'dual_coef']
+    """
+
+    support: Ints | None = None
+    dual_coef: Floats | None = None
+
+
+def solve_kernel_joint_dual(
+    kernel: TrainingKernel | PrecomputedKernel,
+    losses: TreeLosses,
+    penalty: OrthogonalPenalty | QuadraticPenalty,
+    *,
+    bias: float = 0.0,
+    tol: float = 1e-3,
+    max_iter: int = 1000,
+    seed: int = 0,
+    n_threads: int = 1,
+    start: JointStart | None = None,
+    callback: Callback | None = None,
+    time_limit: float | None = None,
+    cache_size_mb: float = 512.0,
+    memory_limit_mb: float = 4096.0,
+) -> KernelJointResult:
+    """Train, and certify what is returned.
+
+    Parameters
+    ----------
+    kernel : TrainingKernel or PrecomputedKernel
+        The kernel matrix of the training rows.
+    losses : TreeLosses
+        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
+    penalty : OrthogonalPenalty or QuadraticPenalty
+        The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.
+    bias : float
+        Value of a constant feature, which adds bias² to the kernel and is part of the penalty; 0 for none.
+    tol : float
+        `decrease_gap` to reach.
+    max_iter : int
+        Passes at most; a pass is as many visits as there are blocks.
+    seed : int
+        Of the order in which examples are visited.
+    n_threads : int
+        Threads of kernel values and certificate; the visits are sequential. Results do not depend on it.
+    start : JointStart or None
+        Dual variables and signs to start from, of a result for the same examples, method and tree.
+    callback : callable or None
+        Called with a `Progress` after each round; stops the solver when true.
+    time_limit : float or None
+        Seconds after which the ascent stops; the certificate comes on top.
+    cache_size_mb : float
+        Room for kernel values that are kept.
+    memory_limit_mb : float
+        Room for arrays of nodes × rows; more is an error.
+
+    Returns
+    -------
+    KernelJointResult
+        `support` and `dual_coef`; `intercept` (m,) = bias² Σ_k c_ik; `dual`, a csr_array (n_blocks, m) as of
+        `solve_joint_dual`; `S` and `products` for orthogonal transfer. `coef` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.labels.tree import Tree
+    >>> from widemargin.problems.kernels import TrainingKernel, make_kernel
+    >>> from widemargin.problems.tree_losses import tree_losses
+    >>> from widemargin.problems.tree_penalties import tree_penalty
+    >>> from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
+    >>> tree, labels = Tree(np.array([-1, 0, 0, 1, 1])), np.array([3, 2, 4, 2])
+    >>> K = TrainingKernel(np.array([[0.0], [1.0], [2.0], [3.0]]), make_kernel("rbf", gamma=2.0))
+    >>> losses = tree_losses("orthogonal", tree, labels, C=100.0)
+    >>> result = solve_kernel_joint_dual(K, losses, tree_penalty("orthogonal", tree), tol=1e-6)
+    >>> scores = K.columns(slice(None))[:, result.support] @ result.dual_coef.T
+    >>> scores[:, :2].argmax(axis=1).tolist(), result.certificate.decrease_gap <= 1e-6
+    ([0, 1, 0, 1], True)
+    """
+    _check(kernel, losses, penalty, memory_limit_mb)
+    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
+    with threadpool_limits(limits=1, user_api="blas"):
+        check_positive_semidefinite(kernel, seed)
+        matrix = KernelMatrix(kernel, bias, max(1, n_threads))
+        run = _Run(matrix, losses, penalty, seed, cache_size_mb * MEGABYTE)
+        if start is not None:
+            run.start_from(start)
+            progress.accept(*run.certify(progress))
+        while progress.status is None:
+            run.advance(progress)
+        if progress.certified is None:
+            progress.accept(*run.certify(progress))
+        return run.result(progress)
+
+
+class _Run:
+    """One problem on its way: the core's dual variables and Z, S with its factor, and the last certified point."""
+
+    def __init__(
+        self,
+        matrix: KernelMatrix,
+        losses: TreeLosses,
+        penalty: OrthogonalPenalty | QuadraticPenalty,
+        seed: int,
+        cache_bytes: float,
+    ) -> None:
+        self.matrix, self.losses, self.penalty = matrix, losses, penalty
+        self.paths = losses.paths
+        self.signs = SignSteps(penalty) if isinstance(penalty, OrthogonalPenalty) else None
+        fixed = penalty.M if isinstance(penalty, QuadraticPenalty) else None
+        self.coupled = fixed is None or bool(np.any(fixed[~self.paths.is_diagonal] != 0.0))
+        n, self.diagonal = matrix.n, matrix.diagonal()
+        whole = 8 * n * n <= cache_bytes
+        self.Z = np.zeros((self.paths.m, n))
+        self._problem = _core.TreeProblem(**_problem_arrays(losses, self.paths, self.coupled))
+        n_slots = 0 if whole else max(0, int(cache_bytes / (8 * n)) - BLOCK)
+        self.core = _core.KernelTreeAscent(self._problem, self.diagonal, self.Z, n_slots, seed % 2**63)
+        if whole:
+            self.core.use_matrix(matrix.whole(np.float64))
+        self.rounds, self.products = 0, np.empty(0)
+        self.dual: Any = sp.csr_array((losses.n_blocks, self.paths.m))
+        self._set_signs(np.where(self.paths.is_diagonal, 1.0, 0.0))
+
+    def start_from(self, start: JointStart) -> None:
+        """Take dual variables and signs; Z is made by the certificate that is to follow."""
+        dual = feasible(sp.csr_array(start.dual, dtype=np.float64))
+        self.core.set_duals(dual.indptr.astype(np.int64), dual.indices.astype(np.int32), dual.data)
+        if start.S is not None and self.signs is not None:
+            self._set_signs(np.clip(start.S, -1.0, 1.0))
+
+    def advance(self, progress: JointProgress) -> None:
+        """A round: visits, a step in S, and a certificate if the tolerance seems near."""
+        small = self._small(progress) if self.rounds else 0.0
+        while (ended := self.core.run(WORK, small)) != PASS_DONE and not progress.is_out_of_time:
+            if ended == COLUMNS_WANTED:
+                self.core.lend_columns(self.matrix.columns(self.core.wanted(), np.float64))
+        self.rounds += 1
+        point = DualPoint(self.losses, self._duals())
+        gram, pairs_gap = self._improve_signs(point.gram(self.factor, self.Z), progress)
+        dual = point.gain - self._half_trace(gram)
+        progress.record(dual, self.core.pass_gap + pairs_gap, self.core.n_visits, self.losses.n_blocks)
+        if progress.wants_certificate:
+            progress.accept(*self.certify(progress))
+
+    def certify(self, progress: JointProgress) -> tuple[float, float]:
+        """Both bounds, everything anew from the dual variables and S. Sets: dual, products, Z; wakes blocks."""
+        self.dual = feasible(self._duals())
+        point = DualPoint(self.losses, self.dual)
+        F = self.matrix.scores(sp.csr_array(point.B.T)).T
+        point.check_curvature(F)
+        self.Z[:] = self.factor.forward(F)
+        del F
+        gram = point.gram(self.factor, self.Z)
+        penalty = quadratic = self._half_trace(gram)
+        if isinstance(self.penalty, OrthogonalPenalty):
+            self.products = weight_products(self.factor, gram)
+            penalty = self.penalty.value_of_products(self.products)
+        scores = self.factor.backward(self.Z)
+        losses = self.losses.evaluate_scores(lambda rows, nodes: scores[nodes, rows].T)
+        gaps = point.block_gaps(scores, losses.loss)
+        self.core.wake(np.flatnonzero(gaps > self._small(progress)))
+        return penalty + losses.value, point.gain - quadratic
+
+    def result(self, progress: JointProgress) -> KernelJointResult:
+        """What was certified last."""
+        primal, dual = progress.bounds
+        B = DualPoint(self.losses, self.dual).B
+        support = np.unique(B.indices).astype(np.int64)
+        dual_coef = self.factor.solve(B[:, support].toarray())
+        return KernelJointResult(
+            coef=None,
+            intercept=self.matrix.shift * dual_coef.sum(axis=1),
+            dual=self.dual,
+            certificate=Certificate(primal, dual, self.losses.at_zero, primal),
+            history=progress.history(),
+            n_iter=np.array([int(np.ceil(progress.passes))]),
+            status=progress.status or Status.CONVERGED,
+            S=self.S if self.signs is not None else None,
+            products=self.products if self.signs is not None else None,
+            support=support,
+            dual_coef=dual_coef,
+        )
+
+    def _improve_signs(self, gram: Floats, progress: JointProgress) -> tuple[Floats, float]:
+        """A step in S, after which Z belongs to the new factor; gram of that factor, and the gap of the pairs."""
+        if self.signs is None or not isinstance(self.penalty, OrthogonalPenalty):
+            return gram, 0.0
+        S = self.signs.improve(self.S, gram, COUPLING_SHARE * progress.allowed_gap)
+        if not np.array_equal(S, self.S):
+            L = self.paths.upper(self.factor.L).tocsr()
+            Q = L @ (L @ gram).T
+            F = L @ self.Z
+            self._set_signs(S)
+            self.Z[:] = self.factor.forward(F)
+            gram = self.factor.forward(self.factor.forward(Q).T)
+        return gram, self.penalty.excess(self.S, weight_products(self.factor, gram))
+
+    def _set_signs(self, S: Floats) -> None:
+        """Sets: S, factor, and the core's."""
+        penalty = self.penalty
+        self.S = S
+        self.factor: TreeFactor = penalty.factor(S) if isinstance(penalty, OrthogonalPenalty) else penalty.factor
+        R = self.factor.R if self.coupled else self.factor.R[self.paths.is_diagonal]
+        self.core.set_factor(np.ascontiguousarray(R), np.ascontiguousarray(self.factor.pivots, dtype=np.float64))
+
+    def _half_trace(self, gram: Floats) -> float:
+        return 0.5 * float(np.diag(gram) @ (1.0 / self.factor.pivots))
+
+    def _small(self, progress: JointProgress) -> float:
+        """Gap of a block up to which it is left as it is."""
+        return SMALL_SHARE * progress.allowed_gap / self.losses.n_blocks
+
+    def _duals(self) -> Any:
+        starts, losers, values = self.core.duals()
+        return sp.csr_array((values, losers, starts), shape=(self.losses.n_blocks, self.paths.m))
+
+
+def _check(
+    kernel: TrainingKernel | PrecomputedKernel,
+    losses: TreeLosses,
+    penalty: OrthogonalPenalty | QuadraticPenalty,
+    memory_limit_mb: float,
+) -> None:
+    if kernel.n_rows != losses.n_samples:
+        raise ValueError(f"the kernel has {kernel.n_rows} rows, but there are {losses.n_samples} labels")
+    if penalty.paths.m != losses.paths.m:
+        raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if not (losses.cost > 0.0).any():
+        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+    needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE
+    if needed > memory_limit_mb:
+        raise ValueError(
+            f"training with a kernel keeps {WORK_ARRAYS} arrays of {losses.paths.m:,} nodes × {kernel.n_rows:,} rows, "
+            f"{needed:,.0f} MB, more than memory_limit_mb={memory_limit_mb:g}; raise it, use fewer rows, or train "
+            "without a kernel"
+        )
