@@ -37,7 +37,18 @@ def test_scikit_learn_checks(estimator, check):
 def tree():
     """Three levels: a > {a1, a2, a3 > {a31, a32}}, b > {b1, b2}, and the leaf c."""
     return Taxonomy.from_parents(
-        {"a": "all", "b": "all", "c": "all", "a1": "a", "a2": "a", "a3": "a", "b1": "b", "b2": "b", "a31": "a3", "a32": "a3"}
+        {
+            "a": "all",
+            "b": "all",
+            "c": "all",
+            "a1": "a",
+            "a2": "a",
+            "a3": "a",
+            "b1": "b",
+            "b2": "b",
+            "a31": "a3",
+            "a32": "a3",
+        }
     )
 
 
@@ -356,5 +367,5 @@ def test_scores_agree_with_the_metrics(tree, data):
 
 def test_unknown_labels_are_named(tree, data):
     X, y = data
-    with pytest.raises(DataFormatError, match="'a9' is not in the taxonomy.*did you mean"):
+    with pytest.raises(DataFormatError, match=r"'a9' is not in the taxonomy.*did you mean"):
         HierarchicalClassifier(tree).fit(X, np.where(y == "c", "a9", y))

@@ -59,7 +59,7 @@ def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
 
 
 def targets_for(method: str, dataset: Dataset, taxonomy: Taxonomy | None = None) -> Dataset:
-    """The data with the targets that the method takes: names on a tree; of lists with one label each, for top-k, these."""
+    """The data with the targets that the method takes: names on a tree; for top-k, lists of one label as labels."""
     if method in TREE_METHODS:
         return named_targets(dataset, taxonomy)
     if method != "top-k" or dataset.Y is None or np.ndim(dataset.Y) == 1:

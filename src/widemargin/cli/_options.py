@@ -214,7 +214,9 @@ Loss = Annotated[
     LossName | None,
     typer.Option("--loss", help="Loss of a margin.", show_default="squared_hinge; of top-k, beta"),
 ]
-Kernel = Annotated[KernelName | None, typer.Option("--kernel", help="Kernel, of top-k and trees.", show_default="linear")]
+Kernel = Annotated[
+    KernelName | None, typer.Option("--kernel", help="Kernel, of top-k and trees.", show_default="linear")
+]
 Gamma = Annotated[
     str | None, typer.Option("--gamma", help="γ of the kernel: scale, auto or a number.", show_default="scale")
 ]
@@ -224,7 +226,8 @@ Coef0 = Annotated[
 ]
 Smoothing = Annotated[float | None, typer.Option("--smoothing", help="Smoothing of a top-k loss.", show_default="0")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k and trees.", show_default="0")
+    int | None,
+    typer.Option("--seed", help="Of the order of the rows in the ascent, of top-k and trees.", show_default="0"),
 ]
 Tolerance = Annotated[
     float | None,

@@ -1,6 +1,6 @@
 """Models on a tree on the command line: the labels of a file as names of nodes, and metrics of the tree.
 
-A file of rows with several labels is measured against the label nearest to the prediction, but for F1, which counts all.
+Rows with several labels are measured against the label nearest to the prediction, but for F1, which counts all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
         "micro_f1": 2 * (1 - error) * len(true) / (len(true) + len(row)),
         "hierarchical_f1": metrics.hierarchical_f1(kept_sets, [[name] for name in guess], tree),
         "error_by_level": {
-            str(depth): float(wrong) for depth, wrong in zip(by_depth.depth, by_depth.error, strict=True) if wrong == wrong
+            str(depth): float(wrong)
+            for depth, wrong in zip(by_depth.depth, by_depth.error, strict=True)
+            if wrong == wrong
         },
     }
     if ks is not None:

@@ -101,8 +101,8 @@ def _check_owners(name: str, estimator: Any) -> None:
         raise ValueError(f"{name}: K and alpha are two ways to say the same; give one of them")
     if method not in PATH_METHODS and estimator.decision in ("greedy", "beam"):
         raise ValueError(
-            f"{name}: decision={estimator.decision!r} goes down the tree, but with method={method!r} all labels compete "
-            "at once; use decision='flat' or 'auto'"
+            f"{name}: decision={estimator.decision!r} goes down the tree, but with method={method!r} all labels "
+            "compete at once; use decision='flat' or 'auto'"
         )
 
 

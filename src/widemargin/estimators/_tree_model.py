@@ -1,13 +1,14 @@
 """What a fitted model on a tree can do: scores of nodes and of classes, decisions, paths.
 
-A model sets `taxonomy_`, `classes_`, the node of each class, and weights of all nodes but the root, or a kernel. Work is
-done in blocks of rows whose scores at all nodes stay within `memory_limit_mb`; a greedy decision with dense weights looks
-at the children on the way only.
+A model sets `taxonomy_`, `classes_`, the node of each class, and weights of all nodes but the root, or a kernel. Work
+is done in blocks of rows whose scores at all nodes stay within `memory_limit_mb`; a greedy decision with dense weights
+looks at the children on the way only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,17 +231,18 @@ class TreeLabelModel(LinearLabelModel):
         for rows in self._row_blocks(X.shape[0]):
             part = X[rows]
             if by_group:
-                found[rows] = self._decisions.greedy(part.shape[0], lambda r, n, part=part: self._group_scores(part[r], n))
+                scores_of = partial(self._group_scores, part)
             else:
-                scores = self._all_scores(part)[:, self._decisions.rows]
-                found[rows] = self._decisions.greedy(len(scores), lambda r, n, scores=scores: scores[r, n])
+                scores_of = partial(_picked, self._all_scores(part)[:, self._decisions.rows])
+            found[rows] = self._decisions.greedy(part.shape[0], scores_of)
         return found
 
-    def _group_scores(self, X: Any, nodes: slice) -> Floats:
-        """Scores of rows at a range of nodes of the decision tree, from dense weights."""
-        rows = self._decisions.rows[nodes]
-        weights = self.coef_[rows].astype(np.float64, copy=False)
-        return np.asarray(X @ weights.T, dtype=np.float64) + self.intercept_[rows]
+    def _group_scores(self, X: Any, rows: Ints, nodes: slice) -> Floats:
+        """Scores of some rows at a range of nodes of the decision tree, from dense weights."""
+        places = self._decisions.rows[nodes]
+        weights = self.coef_[places].astype(np.float64, copy=False)
+        scores: Floats = np.asarray(X[rows] @ weights.T, dtype=np.float64) + self.intercept_[places]
+        return scores
 
     def _path_scores(self, X: Any) -> Iterator[tuple[slice, Floats]]:
         """Margins or sums of the paths to the nodes of the decision tree, for blocks of rows."""
@@ -253,8 +255,9 @@ class TreeLabelModel(LinearLabelModel):
         """Scores at all nodes, shape (n_rows, m)."""
         coef = getattr(self, "coef_", None)
         if isinstance(coef, TreeWeights):
-            return coef.scores(X) + self.intercept_
-        scores: Floats = self._scorer().scores(X, n_threads=self._n_threads())
+            scores: Floats = coef.scores(X) + self.intercept_
+            return scores
+        scores = self._scorer().scores(X, n_threads=self._n_threads())
         return scores
 
     def _row_blocks(self, n_rows: int) -> Iterator[slice]:
@@ -282,3 +285,6 @@ class TreeLabelModel(LinearLabelModel):
         return [parts.data, parts.indices, parts.indptr, factor.R, factor.pivots, self.intercept_]
 
 
+def _picked(scores: Floats, rows: Ints, nodes: slice) -> Floats:
+    """Scores that are there already."""
+    return scores[rows, nodes]

@@ -1,7 +1,7 @@
 """Labels as places in a tree: which tree, which node each training example belongs to, and with what weight.
 
-Labels are names of nodes, or full paths such as "A/B/C" in the names of a given taxonomy, with or without its root. With
-no taxonomy, string labels of which one has the separator are paths, and the tree is made of them; otherwise it is flat.
+Labels are names of nodes, or full paths such as "A/B/C" in the names of a given taxonomy, with or without its root.
+With no taxonomy, string labels of which one has the separator are paths, and the tree is made of them, else it is flat.
 A row with q labels becomes q examples of weight 1/q, after labels that are ancestors of another one of the row, which
 say nothing more, were left out. To stop at an inner node, it is given a virtual child to which its own examples go.
 """
@@ -110,7 +110,7 @@ def make_taxonomy(labels: npt.NDArray[Any], separator: str | None) -> Taxonomy:
 
 
 def label_nodes(labels: Any, taxonomy: Taxonomy, separator: str | None, *, missing: int | None = None) -> Ints:
-    """Node of each label, which is a name or a full path; unknown ones get `missing`, or are an error that names them."""
+    """Node of each label, which is a name or a full path; unknown ones get `missing`, or are named in an error."""
     names = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     ends = [name if name in taxonomy else _end_of_path(name, taxonomy, separator) for name in names]
     if missing is None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from widemargin.estimators._class_weight import row_factors
 from widemargin.estimators._training import TrainingData
@@ -23,6 +22,7 @@ from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import QuadraticPenalty, tree_penalty
 from widemargin.solvers.dual_averaging import solve_dual_averaging
 from widemargin.solvers.joint_dual import JointStart, solve_joint_dual
+from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.node_top_k import solve_node_top_k
 from widemargin.solvers.result import SolverResult
 
@@ -115,7 +115,8 @@ def make_problem(estimator: Any, data: TrainingData) -> TreeProblem:
     losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
     if losses.at_zero <= 0.0:
         raise ValueError(
-            "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a sibling"
+            "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a "
+            "sibling"
         )
     penalty = tree_penalty(
         estimator.method,
@@ -129,10 +130,13 @@ def make_problem(estimator: Any, data: TrainingData) -> TreeProblem:
 
 
 def solve(
-    estimator: Any, X: Any, problem: TreeProblem, options: dict[str, Any], start: JointStart | None
+    estimator: Any, X: Any, kernel: Any, problem: TreeProblem, options: dict[str, Any], start: JointStart | None
 ) -> SolverResult:
-    """Train a linear model by the solver that the parameters ask for."""
+    """Train by the solver that the parameters ask for; `kernel` is that of the training rows, None for weights."""
     threads = {"n_threads": estimator._n_threads(), "memory_limit_mb": float(estimator.memory_limit_mb)}
+    if kernel is not None:
+        threads |= {"cache_size_mb": float(estimator.cache_size_mb)}
+        return solve_kernel_joint_dual(kernel, problem.losses, problem.penalty, start=start, **options, **threads)
     if estimator.solver == "dual-averaging":
         only = {name: options[name] for name in ("bias", "tol", "max_iter", "callback")}
         return solve_dual_averaging(X, problem.losses, problem.penalty, **only)
@@ -183,11 +187,3 @@ def _outputs(problem: TreeProblem) -> int:
     """Number of nodes that compete all at once; 0 where siblings do."""
     is_output = problem.losses.is_output
     return 0 if is_output is None else int(is_output.sum())
-
-
-def support_of(dual_coef: Any) -> tuple[npt.NDArray[np.int64], Any]:
-    """Rows with a coefficient that is not 0, and the coefficients of these, CSR of shape (m, n_support)."""
-    coefficients = sp.csc_array(dual_coef)
-    coefficients.eliminate_zeros()
-    support = np.flatnonzero(np.diff(coefficients.indptr))
-    return support, sp.csr_array(coefficients[:, support])

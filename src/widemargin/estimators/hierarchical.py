@@ -2,10 +2,12 @@
 
     minimise  penalty(W) + C Σ_i weight_i loss_i(W)       over one weight vector w_j for each node j but the root
 
-    orthogonal   ½ Σ K_ij |w_iᵀ w_j|: a node's weights are orthogonal to its ancestors', which see other features; the loss
-                 is the largest hinge between a node on the path to the label and one of its siblings
-    similarity   ½ Σ ‖w_i‖² + ½ Σ ‖w_i − w_parent‖², the same loss          per-node   ½ Σ ‖w_i‖², a loss for each level
-    tree-loss    ½ Σ ‖w_i − w_parent‖², all labels compete, weighted by their distance       flat   ½ Σ ‖w_i‖², all compete
+    orthogonal   ½ Σ K_ij |w_iᵀ w_j| over nodes and their ancestors; the loss is the largest hinge between a node on
+                 the path to the label and one of its siblings
+    similarity   ½ Σ ‖w_i‖² + ½ Σ ‖w_i − w_parent‖², the same loss
+    per-node     ½ Σ ‖w_i‖², such a loss for each level
+    tree-loss    ½ Σ ‖w_i − w_parent‖²; all labels compete, weighted by their distance
+    flat         ½ Σ ‖w_i‖²; all labels compete
 
 See `problems.tree_losses` and `problems.tree_penalties`. Solved with a certificate by `solvers.joint_dual`. Memory: the
 data, the model, the dual variables that are not 0, and work areas of at most `memory_limit_mb` each.
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import validate_data
@@ -34,8 +37,9 @@ from widemargin.estimators._tree_training import TreePoint, TreeProblem, make_pr
 from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.kernel_scores import KernelScorer
-from widemargin.problems.kernels import make_kernel
+from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.solvers.joint_dual import JointResult, JointStart
+from widemargin.solvers.kernel_joint_dual import KernelJointResult
 from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = ["HierarchicalClassifier"]
@@ -46,7 +50,16 @@ ADVICE = {
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it, or numbers became too large",
 }
-OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_", "orthogonality_", "_pairs", "_tree_point")
+OF_ONE_FIT = (
+    "coef_",
+    "dual_coef_",
+    "support_",
+    "support_vectors_",
+    "gamma_",
+    "orthogonality_",
+    "_pairs",
+    "_tree_point",
+)
 """Attributes that not every fit sets."""
 
 
@@ -69,8 +82,8 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
     alpha_share : float, default=0.9
         Share of α* that "auto" and repairs take, below 1.
     repair : {"error", "alpha", "diagonal"}, default="error"
-        What to do about an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off the
-        diagonal); or raise the diagonal. The latter two warn.
+        What to do about an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off
+        the diagonal); or raise the diagonal. The latter two warn.
     K : array or sparse array of shape (n_nodes − 1, n_nodes − 1) or None, default=None
         Weights of orthogonal transfer instead of α: symmetric, not negative, only between nodes and their ancestors.
         Row r is node r + 1 of `taxonomy_`.
@@ -95,8 +108,8 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
     separator : str or None, default="/"
         What stands between the names of a label that is a full path; None if labels are no paths.
     multilabel : {"split", "refuse"}, default="split"
-        Rows with q labels: train on each of the q paths with a weight of 1/q, or refuse them. Labels above another label
-        of the row are left out first, rows without a label altogether. Predictions are one label a row in any case.
+        Rows with q labels: train on each of the q paths with a weight of 1/q, or refuse them. Labels above another
+        label of the row are left out first, rows without a label altogether. Predictions are one label a row.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         As in `sklearn.svm.SVC`.
     gamma : {"scale", "auto"} or float, default="scale"
@@ -289,9 +302,10 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
         validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
         instruction_set = _core.choose_instruction_set()
         problem = make_problem(self, data)
-        result = self._solve(data, problem, self._previous_start(problem))
+        kernel = None if self.kernel == "linear" else self._training_kernel(data.X)
+        result = self._solve(data, kernel, problem, self._previous_start(problem))
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
-        self._keep(result, data, problem)
+        self._keep(result, data, kernel, problem)
         self.instruction_set_ = instruction_set
         self._warn_if_unfinished(result)
         return self
@@ -309,7 +323,13 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _solve(self, data: TrainingData, problem: TreeProblem, start: JointStart | None) -> SolverResult:
+    def _training_kernel(self, X: Any) -> TrainingKernel | PrecomputedKernel:
+        """The kernel of the training rows; nothing of it is computed yet."""
+        if self.kernel == "precomputed":
+            return PrecomputedKernel(X)
+        return TrainingKernel(X, make_kernel(*kernel_description(self, resolve_gamma(self.gamma, X))))
+
+    def _solve(self, data: TrainingData, kernel: Any, problem: TreeProblem, start: JointStart | None) -> SolverResult:
         options: dict[str, Any] = {
             "bias": self._bias(),
             "tol": float(self.tol),
@@ -317,7 +337,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
             "callback": printing_callback(self.verbose, self.callback, unit="passes"),
         }
-        return solve(self, data.X, problem, options, start)
+        return solve(self, data.X, kernel, problem, options, start)
 
     def _previous_start(self, problem: TreeProblem) -> JointStart | None:
         """The dual variables of the previous fit, if they are of the same examples."""
@@ -325,7 +345,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
             return None
         return self._tree_point.start_for(self, problem)
 
-    def _keep(self, result: SolverResult, data: TrainingData, problem: TreeProblem) -> None:
+    def _keep(self, result: SolverResult, data: TrainingData, kernel: Any, problem: TreeProblem) -> None:
         for name in OF_ONE_FIT:
             if hasattr(self, name):
                 delattr(self, name)
@@ -334,8 +354,11 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
         self.class_node_, self._stops = targets.class_node, targets.stops
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
         self.alpha_, self.intercept_ = problem.alpha, result.intercept
-        self.coef_ = result.coef
-        self._freeze_weights()
+        if isinstance(result, KernelJointResult):
+            self._keep_support(result, data.X, kernel)
+        else:
+            self.coef_ = result.coef
+            self._freeze_weights()
         pairs = pairs_of(result, problem, self._bias())
         if pairs is not None:
             self._pairs = pairs
@@ -348,6 +371,13 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
         self.n_samples_fit_ = targets.n_samples
         keep_result(self, result)
         self.n_iter_ = int(result.n_iter.sum())
+
+    def _keep_support(self, result: KernelJointResult, X: Any, kernel: Any) -> None:
+        """Set what a kernel model predicts from."""
+        self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
+        precomputed = isinstance(kernel, PrecomputedKernel)
+        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
+        self.gamma_ = 1.0 if precomputed else kernel.kernel.gamma
 
     def _warn_if_unfinished(self, result: SolverResult) -> None:
         if result.status is not Status.CONVERGED:
