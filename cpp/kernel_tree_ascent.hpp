@@ -102,13 +102,14 @@ class KernelTreeAscent {
             at_end_ = false;
         }
         work_ = 0;
-        if (!queue_.empty()) visit_queue(small);
+        if (asked_) visit_queue(small);  // the columns are here now
         while (!order_.done()) {
             if (work_ > work) return KernelPause::WORK_DONE;
             visit(order_.next(), small, true);
-            if (int64_t(wanted_.size()) == AT_ONCE) return KernelPause::COLUMNS;
+            if (int64_t(wanted_.size()) == AT_ONCE) break;
         }
-        if (!queue_.empty()) return KernelPause::COLUMNS;
+        asked_ = !queue_.empty();
+        if (asked_) return KernelPause::COLUMNS;
         at_end_ = true;
         return KernelPause::PASS_DONE;
     }
@@ -127,7 +128,7 @@ class KernelTreeAscent {
     std::vector<int64_t> wanted_;
     PassSummary summary_;
     int64_t work_ = 0;
-    bool at_end_ = true;
+    bool at_end_ = true, asked_ = false;
 
     static KernelTreeState begin(const TreeProblem &problem, int64_t n, const double *diagonal, double *Z) {
         KernelTreeState state;
@@ -169,6 +170,7 @@ class KernelTreeAscent {
         columns_.take_back();
         queue_.clear();
         wanted_.clear();
+        asked_ = false;
     }
 };
 
