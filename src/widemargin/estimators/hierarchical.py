@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import validate_data
@@ -28,16 +27,14 @@ from sklearn.utils.validation import validate_data
 from widemargin import _core
 from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
 from widemargin.estimators._hierarchical_storage import StoredHierarchicalModel
-from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._training import TrainingData, check_training_data, keep_result
 from widemargin.estimators._tree_decisions import DecisionTree
-from widemargin.estimators._tree_model import PATH_METHODS, TreeLabelModel
+from widemargin.estimators._tree_kernels import TreeKernelModel
+from widemargin.estimators._tree_model import PATH_METHODS
 from widemargin.estimators._tree_training import TreePoint, TreeProblem, make_problem, pairs_of, solve
 from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.problems.kernel_scores import KernelScorer
-from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.solvers.joint_dual import JointResult, JointStart
 from widemargin.solvers.kernel_joint_dual import KernelJointResult
 from widemargin.solvers.result import Callback, SolverResult, Status
@@ -63,7 +60,7 @@ OF_ONE_FIT = (
 """Attributes that not every fit sets."""
 
 
-class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
+class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -323,12 +320,6 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _training_kernel(self, X: Any) -> TrainingKernel | PrecomputedKernel:
-        """The kernel of the training rows; nothing of it is computed yet."""
-        if self.kernel == "precomputed":
-            return PrecomputedKernel(X)
-        return TrainingKernel(X, make_kernel(*kernel_description(self, resolve_gamma(self.gamma, X))))
-
     def _solve(self, data: TrainingData, kernel: Any, problem: TreeProblem, start: JointStart | None) -> SolverResult:
         options: dict[str, Any] = {
             "bias": self._bias(),
@@ -372,13 +363,6 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
         keep_result(self, result)
         self.n_iter_ = int(result.n_iter.sum())
 
-    def _keep_support(self, result: KernelJointResult, X: Any, kernel: Any) -> None:
-        """Set what a kernel model predicts from."""
-        self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
-        precomputed = isinstance(kernel, PrecomputedKernel)
-        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
-        self.gamma_ = 1.0 if precomputed else kernel.kernel.gamma
-
     def _warn_if_unfinished(self, result: SolverResult) -> None:
         if result.status is not Status.CONVERGED:
             warnings.warn(
@@ -387,15 +371,3 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeLabelModel):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-    def _scorer(self) -> Any:
-        if not hasattr(self, "dual_coef_"):
-            return super()._scorer()
-        precomputed = self.kernel == "precomputed"
-        return KernelScorer(
-            None if precomputed else make_kernel(*kernel_description(self, self.gamma_)),
-            self.support_ if precomputed else self.support_vectors_,
-            self.dual_coef_,
-            self.intercept_,
-            memory_limit_mb=self.memory_limit_mb,
-        )
