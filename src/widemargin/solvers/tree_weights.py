@@ -71,14 +71,6 @@ class TreeWeights:
         values: Floats = self.factor.backward(self.parts[:, [j]].toarray().astype(np.float64)[:, 0])
         return values
 
-    def row(self, i: int) -> Floats:
-        """One row of W, shape (n,)."""
-        paths = self.factor.paths
-        entries = slice(int(paths.path_indptr[i]), int(paths.path_indptr[i + 1]))
-        above = paths.path_nodes[entries]
-        values: Floats = self.parts[above].astype(np.float64).T @ (self.factor.R[entries] / self.factor.pivots[above])
-        return values
-
     def without_last(self) -> TreeWeights:
         """The same without the last column."""
         return TreeWeights(self.parts[:, :-1], self.factor)
