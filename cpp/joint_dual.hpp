@@ -32,7 +32,7 @@ class JointDual {
         state_.problem = problem;
         state_.X = X;
         state_.groups.build(problem.tree, X, problem.blocks, learns_signs, options.n_threads);
-        state_.Z = aligned_array<T>(state_.groups.table_size());
+        state_.Z = aligned_array<T>(state_.groups.table_size() + STRIP);
         state_.duals.resize(problem.blocks.n);
         state_.squared_norms.resize(X.n_rows);
         for (int64_t i = 0; i < X.n_rows; ++i) {
@@ -66,7 +66,7 @@ class JointDual {
             for (int64_t e = start[b]; e < start[b + 1]; ++e) {
                 const int32_t at =
                     int32_t(std::find(set.node.begin(), set.node.begin() + set.n, losers[e]) - set.node.begin());
-                if (values[e] > 0.0 && at < set.n && set.winner[at] >= 0) state_.duals[b].push_back({at, values[e]});
+                if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state_.duals[b].push_back({at, values[e]});
             }
         }
         if (coupling_) coupling_->set(std::vector<double>(S, S + coupling_->S.size()));
@@ -99,6 +99,24 @@ class JointDual {
             }
             start.push_back(int64_t(cols.size()));
         }
+    }
+
+    // out (m, n_cols) += W = L⁻ᵀ diag(pivots)⁻¹ Z
+    void read_weights(double *out) const {
+        const TreeShape &tree = state_.problem.tree;
+        const AncestorPaths &paths = state_.problem.paths;
+        parallel_for(tree.m, options_.n_threads, [&](int, int64_t i) {
+            for (int64_t e = paths.start[i]; e < paths.start[i + 1]; ++e) {
+                const int32_t a = paths.nodes[e], g = tree.group_of[a], width = tree.width(g);
+                const double factor = state_.factor.R[e] * state_.factor.inverse_pivots[a];
+                const T *z = state_.table(g) + (a - tree.group_start[g]);
+                const int32_t *features = state_.groups.features.data() + state_.groups.feature_start[g];
+                double *row = out + i * state_.X.n_cols;
+                for (int64_t f = 0; f < state_.groups.n_features(g); ++f, z += width) {
+                    row[features[f]] += factor * double(*z);
+                }
+            }
+        });
     }
 
     // Goes on with the present pass for some seconds; whether it is finished.

@@ -15,7 +15,7 @@
 #include "add_columns.hpp"
 #include "column_cache.hpp"
 #include "tree_ascent.hpp"
-#include "tree_coordinates.hpp"
+#include "tree_coupling.hpp"
 
 namespace widemargin {
 
@@ -36,15 +36,17 @@ inline void score_loaded(const KernelTreeState &state, int64_t block, std::vecto
     set.scores_from_parts();
 }
 
-inline void add_to_level(KernelTreeState &state, int64_t, const WorkingSet &set, int32_t level,
-                         const std::vector<int32_t> &columns, const std::vector<double> &changes) {
-    double *rows[COLUMN_GROUP];
-    for (size_t first = 0; first < columns.size(); first += COLUMN_GROUP) {
-        const int count = int(std::min<size_t>(COLUMN_GROUP, columns.size() - first));
+inline void add_step(KernelTreeState &state, int64_t block, const WorkingSet &set, StepBuffers<double> &) {
+    double factors[COLUMN_GROUP], *rows[COLUMN_GROUP];
+    const double cost = state.problem.blocks.cost[block];
+    for (size_t first = 0; first < set.touched.size(); first += COLUMN_GROUP) {
+        const int count = int(std::min<size_t>(COLUMN_GROUP, set.touched.size() - first));
         for (int g = 0; g < count; ++g) {
-            rows[g] = state.Z + int64_t(set.node[set.level_start[level] + columns[first + g]]) * state.n;
+            const int32_t u = set.touched[first + g];
+            factors[g] = cost * set.step[u];
+            rows[g] = state.Z + int64_t(set.node[u]) * state.n;
         }
-        state.add(state.column, state.n, changes.data() + first, rows, count);
+        state.add(state.column, state.n, factors, rows, count);
     }
 }
 
@@ -77,7 +79,8 @@ class KernelTreeAscent {
         for (int64_t e = 0; e < count; ++e) {
             const int32_t *begin = set_.node.data();
             const int32_t at = int32_t(std::find(begin, begin + set_.n, losers[e]) - begin);
-            if (values[e] > 0.0 && at < set_.n && set_.winner[at] >= 0) state_.duals[block].push_back({at, values[e]});
+            if (values[e] > 0.0 && at < set_.n && set_.has_constraint(at))
+                state_.duals[block].push_back({at, values[e]});
         }
     }
     // The dual variables as CSR parts of (n_blocks, m), by loser.
@@ -139,6 +142,7 @@ class KernelTreeAscent {
         state.duals.resize(problem.blocks.n);
         state.factor.R.assign(problem.paths.n_entries(), 0.0);
         state.factor.pivots.assign(problem.paths.m, 1.0);
+        state.factor.inverse_pivots = state.factor.pivots;
         return state;
     }
 
@@ -177,7 +181,7 @@ class KernelTreeAscent {
 // Exact steps in the entries of S of one subtree, sweep after sweep until the gap of its pairs is at most `target`;
 // `gram` (b × b) is L⁻¹QL⁻ᵀ with Q = B K Bᵀ. False where K∘S is not positive definite.
 inline bool sweep_signs(const AncestorPaths &paths, const double *K, double *S, const std::vector<double> &gram,
-                        double target, int max_sweeps) {
+                        double target) {
     std::vector<double> M(paths.n_entries());
     for (size_t e = 0; e < M.size(); ++e) M[e] = K[e] * S[e];
     TreeFactor factor;
@@ -186,7 +190,7 @@ inline bool sweep_signs(const AncestorPaths &paths, const double *K, double *S, 
     std::vector<int32_t> nodes(paths.m);
     for (int32_t i = 0; i < paths.m; ++i) nodes[i] = i;
     CoordinateSteps steps(paths, factor, nodes, nodes, gram);
-    for (int k = 0; k < max_sweeps && steps.gap(K, S) > target; ++k) steps.sweep(K, S);
+    for (int k = 0; k < MAX_SWEEPS && (k < MIN_SWEEPS || steps.gap(K, S) > target); ++k) steps.sweep(K, S);
     return true;
 }
 

@@ -26,17 +26,37 @@ constexpr double slack_noise() {
     return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
 }
 
-// z += changes at the listed nodes of a level, times the row of the block.
 template <typename T>
-void add_to_level(TreeState<T> &state, int64_t block, const WorkingSet &set, int32_t level,
-                  const std::vector<int32_t> &columns, const std::vector<double> &changes) {
+struct StepBuffers {
+    std::vector<T> changes;       // of the nodes of a level
+    std::vector<uint8_t> strips;  // of them that change
+};
+
+// z += γ step of a level, times the row of the block
+template <typename T>
+void add_level(TreeState<T> &state, int64_t block, const WorkingSet &set, int32_t level, StepBuffers<T> &buffers) {
     const int64_t row = state.problem.blocks.row[block];
-    const int32_t width = set.level_start[level + 1] - set.level_start[level];
-    add_to_rows(state.table(set.group[level]), width, state.places(block, level), state.X.values + state.X.start[row],
-                state.X.length(row), columns.data(), int32_t(columns.size()), changes.data());
+    const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
+    const double cost = state.problem.blocks.cost[block];
+    buffers.changes.assign(width + STRIP, T(0));
+    buffers.strips.assign(width / STRIP + 1, 0);
+    for (int32_t u : set.touched) {
+        if (u < first || u >= first + width) continue;
+        buffers.changes[u - first] = T(cost * set.step[u]);
+        buffers.strips[(u - first) / STRIP] = 1;
+    }
+    for (int32_t k = 0; k * STRIP < width; ++k) {
+        if (!buffers.strips[k]) continue;
+        add_to_strip(state.table(set.group[level]), width, k * STRIP, state.places(block, level),
+                     state.X.values + state.X.start[row], state.X.length(row), buffers.changes.data() + k * STRIP);
+    }
+}
+template <typename T>
+void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, StepBuffers<T> &buffers) {
+    for (int32_t level = 0; level < set.n_levels; ++level) add_level(state, block, set, level, buffers);
 }
 
-// State: where z is; it has score_loaded() and add_to_level().
+// State: where z is; it has score_loaded() and add_step().
 template <typename T, typename State = TreeState<T>>
 class BlockAscent {
   public:
@@ -90,8 +110,7 @@ class BlockAscent {
     WorkingSet set_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
-    std::vector<int32_t> columns_;
-    std::vector<double> changes_;
+    StepBuffers<T> buffers_;
     double mass_of_0_ = 1.0;
     bool changed_ = false;
 
@@ -121,7 +140,7 @@ class BlockAscent {
         int32_t to = -1, from = -1;  // −1: vertex 0
         double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
         for (int32_t c = 0; c < set_.n; ++c) {
-            if (set_.winner[c] >= 0 && set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
+            if (set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
         }
         for (int32_t c : vertices_) {
             if (!(set_.mass[c] > 0.0)) continue;
@@ -163,20 +182,8 @@ class BlockAscent {
             set_.add_constraint(c, set_.mass[c]);
             duals.push_back({c, set_.mass[c]});
         }
-        for (int32_t level = 0; level < set_.n_levels; ++level) add_level(block, level);
+        add_step(state_, block, set_, buffers_);
         set_.clear_step();
-    }
-    void add_level(int64_t block, int32_t level) {
-        const int32_t first = set_.level_start[level], last = set_.level_start[level + 1];
-        const double cost = state_.problem.blocks.cost[block];
-        columns_.clear();
-        changes_.clear();
-        for (int32_t u : set_.touched) {
-            if (u < first || u >= last || set_.step[u] == 0.0) continue;
-            columns_.push_back(u - first);
-            changes_.push_back(cost * set_.step[u]);
-        }
-        if (!columns_.empty()) add_to_level(state_, block, set_, level, columns_, changes_);
     }
 };
 

@@ -19,6 +19,8 @@ namespace widemargin {
 // How a wrong label is punished: always 1, Δ with the margin scaled alike, or Δ with a margin of slope 1.
 enum class Rescaling { NONE, SLACK, MARGIN };
 
+constexpr double NO_CONSTRAINT = -1e300;
+
 struct TreeLoss {
     bool over_all = false;  // one group with all nodes, and not paths
     Rescaling rescaling = Rescaling::NONE;
@@ -36,7 +38,8 @@ struct TreeProblem {
 class WorkingSet {
   public:
     int32_t n = 0, n_levels = 0;
-    std::vector<int32_t> node, winner;  // winner −1: no constraint
+    // A node without a constraint is its own winner with ρ = NO_CONSTRAINT, so that loops have no branch for it.
+    std::vector<int32_t> node, winner;
     std::vector<double> rho, kappa, score, slack, mass, step;
     std::vector<int32_t> level_start, group;
 
@@ -56,28 +59,22 @@ class WorkingSet {
         }
     }
 
-    // slack_c = ρ_c − κ_c (s_winner − s_c), for the nodes with a constraint
+    // slack_c = ρ_c − κ_c (s_winner − s_c)
     void update_slacks() {
-        for (int32_t c = 0; c < n; ++c) {
-            if (winner[c] >= 0) slack[c] = rho[c] - kappa[c] * (score[winner[c]] - score[c]);
-        }
+        for (int32_t c = 0; c < n; ++c) slack[c] = rho[c] - kappa[c] * (score[winner[c]] - score[c]);
     }
     double largest_slack() const {
         double largest = 0.0;
-        for (int32_t c = 0; c < n; ++c) {
-            if (winner[c] >= 0) largest = std::max(largest, slack[c]);
-        }
+        for (int32_t c = 0; c < n; ++c) largest = std::max(largest, slack[c]);
         return largest;
     }
+    bool has_constraint(int32_t c) const { return winner[c] != c; }
 
     // Scores from those of z: s = L⁻ᵀ diag(pivots)⁻¹ (z·x), in place from the bottom up.
     void scores_from_parts() {
+        for (int32_t u = 0; u < n; ++u) score[u] *= factor_->inverse_pivots[node[u]];
         for (int32_t u = n - 1; u >= 0; --u) {
-            score[u] /= factor_->pivots[node[u]];
-        }
-        for (int32_t u = n - 1; u >= 0; --u) {
-            const double *R = factor_->R.data() + problem_.paths.start[node[u]];
-            for (int32_t t = 0; t < n_above_[u]; ++t) score[u] += R[t + 1] * score[above_[u][t]];
+            for (int32_t t = 0; t < n_above_[u]; ++t) score[u] += R_[u][t + 1] * score[above_[u][t]];
         }
     }
 
@@ -89,16 +86,15 @@ class WorkingSet {
     // vᵀPv for step = L⁻¹v
     double curvature() const {
         double sum = 0.0;
-        for (int32_t u : touched) sum += step[u] * step[u] / factor_->pivots[node[u]];
+        for (int32_t u : touched) sum += step[u] * step[u] * factor_->inverse_pivots[node[u]];
         return sum;
     }
     // score += scale · P v for step = L⁻¹v
     void move_scores(double scale) {
-        for (int32_t u : touched) scaled_[u] = scale * step[u] / factor_->pivots[node[u]];
+        for (int32_t u : touched) scaled_[u] = scale * step[u] * factor_->inverse_pivots[node[u]];
         for (int32_t u = 0; u < n; ++u) {
             double change = scaled_[u];
-            const double *R = factor_->R.data() + problem_.paths.start[node[u]];
-            for (int32_t t = 0; t < n_above_[u]; ++t) change += R[t + 1] * scaled_[above_[u][t]];
+            for (int32_t t = 0; t < n_above_[u]; ++t) change += R_[u][t + 1] * scaled_[above_[u][t]];
             score[u] += change;
         }
         for (int32_t u : touched) scaled_[u] = 0.0;
@@ -114,6 +110,7 @@ class WorkingSet {
     const TreeProblem &problem_;
     const TreeFactor *factor_ = nullptr;
     std::vector<const int32_t *> above_;  // local numbers of a node's ancestors, nearest first
+    std::vector<const double *> R_;       // the node's place in R
     std::vector<int32_t> n_above_, chain_, path_position_;
     std::vector<double> scaled_;
     std::vector<uint8_t> is_touched_;
@@ -121,11 +118,10 @@ class WorkingSet {
     void add_node(int32_t u, double value) {
         touch(u);
         step[u] += value;
-        const double *R = factor_->R.data() + problem_.paths.start[node[u]];
         for (int32_t t = 0; t < n_above_[u]; ++t) {
             const int32_t a = above_[u][t];
             touch(a);
-            step[a] += R[t + 1] * value;
+            step[a] += R_[u][t + 1] * value;
         }
     }
     void touch(int32_t u) {
@@ -136,6 +132,7 @@ class WorkingSet {
         for (auto *array : {&node, &winner, &n_above_}) array->resize(size);
         for (auto *array : {&rho, &kappa, &score, &slack, &mass, &step, &scaled_}) array->resize(size, 0.0);
         above_.resize(size);
+        R_.resize(size);
         is_touched_.resize(size, 0);
     }
 
@@ -166,11 +163,13 @@ class WorkingSet {
         const int32_t first = problem_.tree.group_start[group[level]] - level_start[level];
         for (int32_t u = level_start[level]; u < level_start[level + 1]; ++u) {
             node[u] = first + u;
-            winner[u] = u == path_position_[level] ? -1 : path_position_[level];
+            winner[u] = path_position_[level];
             rho[u] = kappa[u] = 1.0;
+            R_[u] = factor_->R.data() + problem_.paths.start[node[u]];
             above_[u] = chain_.data() + (n_levels - level);
             n_above_[u] = coupled ? level : 0;
         }
+        rho[path_position_[level]] = NO_CONSTRAINT;
     }
 
     void fill_all() {
@@ -198,8 +197,10 @@ class WorkingSet {
         for (int32_t u = 0; u < n; ++u) {
             if (shared[u] < 0) shared[u] = shared[tree.parent[u]];
             const double delta = 0.5 * (depth[label] + depth[u]) - shared[u];
-            winner[u] = u != label && problem_.loss.is_output[u] ? label : -1;
-            rho[u] = problem_.loss.rescaling == Rescaling::NONE ? 1.0 : delta;
+            const bool competes = u != label && problem_.loss.is_output[u];
+            winner[u] = competes ? label : u;
+            rho[u] = !competes ? NO_CONSTRAINT : problem_.loss.rescaling == Rescaling::NONE ? 1.0 : delta;
+            R_[u] = factor_->R.data() + problem_.paths.start[u];
             kappa[u] = problem_.loss.rescaling == Rescaling::SLACK ? delta : 1.0;
         }
     }

@@ -58,10 +58,8 @@ void rebuild_group(TreeState<T> &state, const V *values, int64_t g, WorkingSet &
         const int32_t first = set.level_start[member.level], last = set.level_start[member.level + 1];
         for (int32_t u : set.touched) {
             if (u < first || u >= last || set.step[u] == 0.0) continue;
-            const int32_t column = u - first;
-            const double change = problem.blocks.cost[member.block] * set.step[u];
-            add_to_rows(table.data(), width, state.places(member.block, member.level), values + state.X.start[row],
-                        length, &column, 1, &change);
+            add_to_column(table.data(), width, u - first, state.places(member.block, member.level),
+                          values + state.X.start[row], length, problem.blocks.cost[member.block] * set.step[u]);
         }
         set.clear_step();
     }

@@ -17,7 +17,8 @@
 
 namespace widemargin {
 
-constexpr int MAX_SWEEPS = 20;      // of the pairs of a small subtree in one S-step
+// Sweeps over the pairs of a small subtree in one S-step; they cost next to nothing.
+constexpr int MIN_SWEEPS = 2, MAX_SWEEPS = 20;
 constexpr double SUFFICIENT = 0.1;  // share of the slope that a step must gain
 constexpr double SHORTER = 0.5;     // factor of a step that was too long
 constexpr int MAX_SHORTENINGS = 6;
@@ -59,10 +60,10 @@ class Coupling {
                 for (int32_t g : parts_[p].groups) hand_up(state_, g, change);
             });
         }
-        // In place: working sets look at these arrays.
         state_.factor.L.swap(factor.L);
         state_.factor.R.swap(factor.R);
         state_.factor.pivots.swap(factor.pivots);
+        state_.factor.inverse_pivots.swap(factor.inverse_pivots);
         S = next;
         return true;
     }
@@ -80,8 +81,9 @@ class Coupling {
     }
 
     // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps of large subtrees.
-    // Ends with a measurement.
+    // Ends with a measurement, and is nothing else if the target is infinite.
     void improve(double target, int n_steps) {
+        if (std::isinf(target)) return measure();
         std::vector<double> next = S;
         const int64_t n_parts = int64_t(parts_.size());
         const double share = target / double(n_parts);
@@ -129,7 +131,8 @@ class Coupling {
         if (part.nodes.size() < 2) return;
         const std::vector<double> products = all_products(part);
         CoordinateSteps steps(state_.problem.paths, state_.factor, part.nodes, local_, products);
-        for (int k = 0; k < MAX_SWEEPS && steps.gap(K.data(), next.data()) > target; ++k) {
+        for (int k = 0; k < MAX_SWEEPS; ++k) {
+            if (k >= MIN_SWEEPS && steps.gap(K.data(), next.data()) <= target) break;
             steps.sweep(K.data(), next.data());
         }
     }

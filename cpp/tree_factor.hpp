@@ -20,7 +20,7 @@ struct AncestorPaths {
 };
 
 struct TreeFactor {
-    std::vector<double> L, R, pivots;
+    std::vector<double> L, R, pivots, inverse_pivots;
 };
 
 // Whether M (n_entries,) is positive definite; the factor is of use only then.
@@ -43,9 +43,11 @@ inline bool factorize(const AncestorPaths &paths, const double *M, TreeFactor &o
     return true;
 }
 
-// R[i, t] = −Σ_{u<t} L[path_t, path_u] R[i, u]
+// R and the inverse pivots: R[i, t] = −Σ_{u<t} L[path_t, path_u] R[i, u]
 inline void invert_factor(const AncestorPaths &paths, TreeFactor &factor) {
     factor.R.resize(factor.L.size());
+    factor.inverse_pivots.resize(paths.m);
+    for (int32_t i = 0; i < paths.m; ++i) factor.inverse_pivots[i] = 1.0 / factor.pivots[i];
     for (int32_t i = 0; i < paths.m; ++i) {
         const int32_t depth = paths.depth(i), *path = paths.path(i);
         double *R = factor.R.data() + paths.start[i];

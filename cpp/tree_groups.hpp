@@ -121,7 +121,7 @@ class TreeGroups {
                 if (mark[X.cols[k]] < 0) mark[X.cols[k]] = 0, list.push_back(X.cols[k]);
             }
         }
-        std::sort(list.begin(), list.end());
+        sort_features(list, mark);
         for (size_t f = 0; f < list.size(); ++f) mark[list[f]] = int32_t(f);
         for (int64_t e = member_start[g]; e < member_start[g + 1]; ++e) {
             const int32_t row = blocks.row[members[e].block];
@@ -130,6 +130,14 @@ class TreeGroups {
         }
         for (int32_t f : list) mark[f] = -1;
         return list;
+    }
+    // Long lists are read off the marks, which is faster than sorting them.
+    static void sort_features(std::vector<int32_t> &list, const std::vector<int32_t> &mark) {
+        if (list.size() < mark.size() / 16) return std::sort(list.begin(), list.end());
+        list.clear();
+        for (size_t f = 0; f < mark.size(); ++f) {
+            if (mark[f] >= 0) list.push_back(int32_t(f));
+        }
     }
     // Both lists are sorted and one is part of the other; searching from the last place found is short.
     void link_features(const TreeShape &tree) {

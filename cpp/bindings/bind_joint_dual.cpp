@@ -54,6 +54,7 @@ class Solver {
         solver_.read_parts(start, cols, values);
         return {own(std::move(start)), own(std::move(cols)), own(std::move(values))};
     }
+    void read_weights(OutMatrix<double> out) const { solver_.read_weights(out.data()); }
     NumpyVector<double> inverse_factor() const { return own(std::vector<double>(solver_.state().factor.R)); }
     NumpyVector<double> pivots() const { return own(std::vector<double>(solver_.state().factor.pivots)); }
     NumpyVector<double> signs() const {
@@ -100,6 +101,8 @@ void bind_solver(nb::module_ &module, const char *name) {
              "Primal and dual bound in double; `values` are the data of X as given.")
         .def("duals", &Solver<T>::duals, "Dual variables, CSR parts of (n_blocks, m): one a block and loser.")
         .def("parts", &Solver<T>::parts, "Z = L⁻¹B, CSR parts of (m, n_cols).")
+        .def("read_weights", &Solver<T>::read_weights, nb::arg("out").noconvert(), Release(),
+             "out (m, n_cols), zeros before: the weights.")
         .def("inverse_factor", &Solver<T>::inverse_factor, "R = L⁻¹ on the ancestor layout.")
         .def("pivots", &Solver<T>::pivots, "Pivots (m,) of the coupling.")
         .def("signs", &Solver<T>::signs, "S on the ancestor layout; empty where the coupling is fixed.")

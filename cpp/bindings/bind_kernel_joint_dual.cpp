@@ -28,8 +28,11 @@ class KernelTreeObject {
         if (R.shape(0) != factor.R.size() || pivots.shape(0) != factor.pivots.size()) {
             throw std::invalid_argument("R and pivots must have one number an entry of the layout, and one a node");
         }
-        std::copy_n(R.data(), R.shape(0), factor.R.data());  // in place: working sets look at these arrays
-        std::copy_n(pivots.data(), pivots.shape(0), factor.pivots.data());
+        std::copy_n(R.data(), R.shape(0), factor.R.data());
+        for (size_t i = 0; i < pivots.shape(0); ++i) {
+            factor.pivots[i] = pivots.data()[i];
+            factor.inverse_pivots[i] = 1.0 / pivots.data()[i];
+        }
     }
     void use_matrix(ConstMatrix<double> matrix) {
         matrix_ = matrix;
@@ -71,10 +74,10 @@ class KernelTreeObject {
 };
 
 bool sweep(ConstVector<int64_t> path_start, ConstVector<int32_t> path_nodes, ConstVector<double> K,
-           ConstMatrix<double> gram, double target, int max_sweeps, OutVector<double> S) {
+           ConstMatrix<double> gram, double target, OutVector<double> S) {
     const AncestorPaths paths{static_cast<int32_t>(path_start.shape(0)) - 1, path_start.data(), path_nodes.data()};
     const std::vector<double> products(gram.data(), gram.data() + gram.size());
-    return sweep_signs(paths, K.data(), S.data(), products, target, max_sweeps);
+    return sweep_signs(paths, K.data(), S.data(), products, target);
 }
 
 }  // namespace
@@ -103,8 +106,7 @@ void bind_kernel_joint_dual(nb::module_ &module) {
         .def_prop_ro("n_visits", &KernelTreeObject::n_visits, "Blocks visited in the last pass.");
     module.def(
         "sweep_signs", &sweep, nb::arg("path_start").noconvert(), nb::arg("path_nodes").noconvert(),
-        nb::arg("K").noconvert(), nb::arg("gram").noconvert(), nb::arg("target"), nb::arg("max_sweeps"),
-        nb::arg("S").noconvert(), Release(),
+        nb::arg("K").noconvert(), nb::arg("gram").noconvert(), nb::arg("target"), nb::arg("S").noconvert(), Release(),
         "Exact steps in S (n_entries,) of one subtree of b nodes; gram (b, b) is L⁻¹QL⁻ᵀ. False if not definite.");
 }
 

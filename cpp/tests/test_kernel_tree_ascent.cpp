@@ -102,8 +102,7 @@ double check_ascent(bool over_all, int64_t n_slots) {
     const TreeFactor factor = factor_of(problem, data.M.data());
     std::vector<double> Z(7 * data.n, 0.0), loan, values;
     KernelTreeAscent ascent(problem, data.n, data.diagonal.data(), Z.data(), std::max<int64_t>(n_slots, 0), 1);
-    ascent.state().factor.R = factor.R;
-    ascent.state().factor.pivots = factor.pivots;
+    ascent.state().factor = factor;
     if (n_slots < 0) ascent.columns().use_matrix(data.kernel.data());
     for (int k = 0; k < 300; ++k) {
         run_pass(ascent, data, loan);
@@ -132,7 +131,7 @@ void check_signs() {
     const AncestorPaths tree{3, start.data(), nodes.data()};
     const std::vector<double> K{3.0, 1.0, 0.6, 1.0, 0.6}, gram{2.0, 0.3, -0.4, 0.3, 1.0, 0.2, -0.4, 0.2, 0.8};
     std::vector<double> S{1.0, 1.0, 0.0, 1.0, 0.0};  // M is diagonal, so that gram is Q
-    CHECK(sweep_signs(tree, K.data(), S.data(), gram, 1e-12, 100));
+    CHECK(sweep_signs(tree, K.data(), S.data(), gram, 1e-12));
     std::vector<double> M(5);
     for (int e = 0; e < 5; ++e) {
         M[e] = K[e] * S[e];
@@ -148,7 +147,7 @@ void check_signs() {
     after += 0.5 * (gram[4] / factor.pivots[1] + gram[8] / factor.pivots[2]);
     CHECK(after < 0.5 * (2.0 / 3.0 + 1.0 + 0.8) - 1e-3);
     std::vector<double> bad{1.0, 1.0, 4.0, 1.0, 4.0};
-    CHECK(!sweep_signs(tree, K.data(), bad.data(), gram, 0.0, 1));
+    CHECK(!sweep_signs(tree, K.data(), bad.data(), gram, 0.0));
 }
 
 }  // namespace

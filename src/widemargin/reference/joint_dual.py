@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 PAIRWISE_STEPS = 8
 STILL_VISITS = 2
-MAX_SWEEPS = 20
+MIN_SWEEPS, MAX_SWEEPS = 2, 20
 SLACK_NOISE = 1e-14
 SLACK_TIE = 1e-12
 MASS_NOISE = 1e-14
@@ -245,12 +245,12 @@ def joint_proposal(paths: AncestorPaths, K: Floats, S: Floats, Q: Floats) -> Flo
 
 
 def improve_signs(state: JointState, target: float) -> None:
-    """Sweeps over the pairs until their gap is at most `target`."""
-    if not state.problem.learns_signs:
+    """Sweeps over the pairs until their gap is at most `target`; none if that is infinite."""
+    if not state.problem.learns_signs or np.isinf(target):
         return
     B = state.B
-    for _ in range(MAX_SWEEPS):
-        if state.pairs_gap() <= target:
+    for k in range(MAX_SWEEPS):
+        if k >= MIN_SWEEPS and state.pairs_gap() <= target:
             return
         state.S = coordinate_sweep(state.problem.paths, state.problem.matrix, state.S, B @ B.T)
 

@@ -109,6 +109,12 @@ class JointAscent:
             R = np.where(self.paths.is_diagonal, 1.0, 0.0)
         return TreeFactor(self.paths, np.empty(0), R, self.core.pivots())
 
+    def weights(self) -> npt.NDArray[np.float64]:
+        """W, shape (m, n_features); memory pages without features in use are not touched."""
+        W = np.zeros((self.paths.m, self.rows.shape[1]))
+        self.core.read_weights(W)
+        return W
+
     def parts(self) -> Any:
         """Z = L⁻¹B, csr_array (m, n_features)."""
         starts, columns, values = self.core.parts()

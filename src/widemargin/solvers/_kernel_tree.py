@@ -31,7 +31,6 @@ Ints = npt.NDArray[np.int64]
 
 CURVATURE_TOLERANCE = 1e-9  # of the terms of bᵀKb, for what rounding may make negative
 SMALL_SUBTREE = 150  # nodes, up to which S is changed one entry at a time; as in cpp/tree_coupling.hpp
-MAX_SWEEPS = 20  # over the entries of S in one step
 LARGE_STEPS = 4  # of a large subtree in one step
 SHORTER = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of a step in all entries at once, until it gains
 
@@ -132,7 +131,7 @@ class SignSteps:
             inside, signs = np.ascontiguousarray(gram[np.ix_(rows, rows)]), after[entries]
             if len(rows) <= SMALL_SUBTREE:
                 start, nodes = part.paths.path_indptr, part.paths.path_nodes.astype(np.int32)
-                _core.sweep_signs(start, nodes, part.K, inside, share, MAX_SWEEPS, signs)
+                _core.sweep_signs(start, nodes, part.K, inside, share, signs)
             else:
                 signs = _steps_of_all(part, signs, inside, share)
             after[entries] = signs

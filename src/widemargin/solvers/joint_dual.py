@@ -219,15 +219,7 @@ def _result(
     if progress.certified is None:
         progress.accept(*ascent.certify())
     primal, dual = progress.bounds
-    weights = TreeWeights(ascent.parts(), ascent.factor())
-    m, n = weights.shape
-    coef: Any = weights.toarray() if 8 * m * n <= memory_limit_mb * 2**20 else weights
-    intercept = np.zeros(m)
-    if bias != 0.0:
-        intercept, coef = (
-            bias * weights.column(n - 1),
-            coef[:, :-1] if isinstance(coef, np.ndarray) else weights.without_last(),
-        )
+    coef, intercept = _weights(ascent, bias, memory_limit_mb)
     learns = isinstance(penalty, OrthogonalPenalty)
     return JointResult(
         coef=coef,
@@ -240,3 +232,13 @@ def _result(
         S=ascent.core.signs() if learns else None,
         products=ascent.core.products() if learns else None,
     )
+
+
+def _weights(ascent: JointAscent, bias: float, memory_limit_mb: float) -> tuple[Any, npt.NDArray[np.float64]]:
+    """Weights, dense if they fit the limit, and intercepts."""
+    m, n = ascent.paths.m, ascent.rows.shape[1]
+    if 8 * m * n <= memory_limit_mb * 2**20:
+        W = ascent.weights()
+        return (W, np.zeros(m)) if bias == 0.0 else (W[:, :-1].copy(), bias * W[:, -1])
+    weights = TreeWeights(ascent.parts(), ascent.factor())
+    return (weights, np.zeros(m)) if bias == 0.0 else (weights.without_last(), bias * weights.column(n - 1))
