@@ -72,7 +72,7 @@ def test_train_evaluate_predict_and_inspect(data, files, method):
     in_two = (expected.predict_topk(X[48:], 2).labels == names[48:, None]).any(axis=1).mean()
     assert values["top_k_accuracy"] == pytest.approx({"1": 1 - error, "2": in_two})
     text = invoke("evaluate", files / "m", files / "test.txt").stdout
-    assert "zero one error" in text
+    assert "0/1 error" in text
     assert "error at level 2" in text
     lines = invoke("predict", files / "m", files / "test.txt", "--k", "1").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines] == predicted.tolist()

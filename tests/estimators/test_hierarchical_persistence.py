@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, save
+from widemargin.estimators._factored_scores import weights_of_row
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.solvers.tree_weights import TreeWeights
 
@@ -87,7 +88,9 @@ def test_weights_above_the_memory_limit_stay_in_factors(data, tmp_path):
     assert isinstance(large.coef_, TreeWeights)
     assert large.coef_.shape == (9, 20_008)
     np.testing.assert_allclose(large.coef_.toarray()[:, :8], small.coef_, atol=1e-6)
+    np.testing.assert_allclose(weights_of_row(large.coef_, 7), large.coef_.toarray()[7])
     np.testing.assert_array_equal(large.predict(wide), small.predict(X))
+    np.testing.assert_array_equal(large.predict(wide.toarray()), small.predict(X))
     np.testing.assert_allclose(large.decision_function(wide), small.decision_function(X), atol=1e-5)
     save(large, tmp_path / "large")
     again = load(tmp_path / "large")

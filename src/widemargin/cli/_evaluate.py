@@ -120,7 +120,7 @@ def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in values.items():
         if name == "top_k_accuracy":
             continue
-        title = name.replace("_", " ")
+        title = "0/1 error" if name == "zero_one_error" else name.replace("_", " ")
         if name == "error_by_level":
             rows += [(f"error at level {level}", f"{number:.4f}") for level, number in value.items()]
         elif isinstance(value, dict):

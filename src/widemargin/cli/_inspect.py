@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._console import gap_text, print_json, print_table, size_text
+from widemargin.estimators._factored_scores import weights_of_row
 from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.persistence import load
 from widemargin.labels.taxonomy import Taxonomy
@@ -119,7 +120,7 @@ def _weights_of_node(model: Any, label: str) -> Any:
     row = names.index(label)
     if not isinstance(model.coef_, TreeWeights):
         return model.coef_[[row]]
-    return model.coef_.row(row)[None, :]
+    return weights_of_row(model.coef_, row)[None, :]
 
 
 def _weights_of_label(model: Any, label: str) -> Any:

@@ -77,10 +77,10 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
     }
     if ks is not None:
         top = model.predict_topk(dataset.X, max(ks)).indices
-        places = np.full(tree.n_nodes, -2, dtype=np.int64)
-        places[tree.indices(model.classes_)] = np.arange(len(model.classes_))
+        listed = tree.indices(model.classes_)[top]
         hits = np.zeros((len(predicted), max(ks)), dtype=bool)
-        np.logical_or.at(hits, row, top[row] == places[node][:, None])
+        # As for the 0/1 error, a label below the true one is right.
+        np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
         values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
     return values
 

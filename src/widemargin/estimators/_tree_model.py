@@ -1,7 +1,7 @@
 """What a fitted model on a tree can do: scores of nodes and of classes, decisions, paths.
 
 A model sets `taxonomy_`, `classes_`, the node of each class, and weights of all nodes but the root, or a kernel. Work
-is done in blocks of rows whose scores at all nodes stay within `memory_limit_mb`; a greedy decision with dense weights
+is done in blocks of rows whose scores at all nodes stay within `memory_limit_mb`; a greedy decision with weights
 looks at the children on the way only.
 """
 
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_consistent_length
 
-from widemargin.estimators._linear import BYTES_PER_MB, LinearLabelModel, TopK
+from widemargin.estimators._factored_scores import FactoredScorer, sibling_scores
+from widemargin.estimators._linear import _SCORERS, BYTES_PER_MB, LinearLabelModel, TopK
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_targets import label_nodes
@@ -227,8 +228,10 @@ class TreeLabelModel(LinearLabelModel):
                 kept = self._decisions.kept_by_beam(values, int(self.beam_width)) if beam else None
                 found[rows] = self._decisions.best_ends(values, 1, kept)[0][:, 0]
             return found
-        by_group = isinstance(getattr(self, "coef_", None), np.ndarray) and len(self._decisions.levels) > 1
-        for rows in self._row_blocks(X.shape[0]):
+        by_group = (
+            isinstance(getattr(self, "coef_", None), np.ndarray | TreeWeights) and len(self._decisions.levels) > 1
+        )
+        for rows in self._row_blocks(X.shape[0], self._largest_group() if by_group else self.taxonomy_.n_nodes):
             part = X[rows]
             if by_group:
                 scores_of = partial(self._group_scores, part)
@@ -238,31 +241,43 @@ class TreeLabelModel(LinearLabelModel):
         return found
 
     def _group_scores(self, X: Any, rows: Ints, nodes: slice) -> Floats:
-        """Scores of some rows at a range of nodes of the decision tree, from dense weights."""
+        """Scores of some rows at siblings of the decision tree, from their weights alone."""
         places = self._decisions.rows[nodes]
+        if isinstance(self.coef_, TreeWeights):
+            found: Floats = sibling_scores(self.coef_, X[rows], places) + self.intercept_[places]
+            return found
         weights = self.coef_[places].astype(np.float64, copy=False)
         scores: Floats = np.asarray(X[rows] @ weights.T, dtype=np.float64) + self.intercept_[places]
         return scores
 
     def _path_scores(self, X: Any) -> Iterator[tuple[slice, Floats]]:
         """Margins or sums of the paths to the nodes of the decision tree, for blocks of rows."""
-        for rows in self._row_blocks(X.shape[0]):
+        for rows in self._row_blocks(X.shape[0], self.taxonomy_.n_nodes):
             scores = np.ascontiguousarray(self._all_scores(X[rows])[:, self._decisions.rows])
             greedy = self._decision() == "greedy"
             yield rows, self._decisions.margins(scores) if greedy else self._decisions.sums(scores)
 
     def _all_scores(self, X: Any) -> Floats:
         """Scores at all nodes, shape (n_rows, m)."""
-        coef = getattr(self, "coef_", None)
-        if isinstance(coef, TreeWeights):
-            scores: Floats = coef.scores(X) + self.intercept_
-            return scores
-        scores = self._scorer().scores(X, n_threads=self._n_threads())
+        scores: Floats = self._scorer().scores(X, n_threads=self._n_threads())
         return scores
 
-    def _row_blocks(self, n_rows: int) -> Iterator[slice]:
-        """Ranges of rows whose scores at all nodes fit the memory limit."""
-        row_bytes = 8 * BLOCK_ARRAYS * max(1, self.taxonomy_.n_nodes)
+    def _scorer(self) -> Any:
+        if not isinstance(getattr(self, "coef_", None), TreeWeights):
+            return super()._scorer()
+        cached = _SCORERS.get(self)
+        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
+            cached = (self.coef_, self.intercept_, FactoredScorer(self.coef_, self.intercept_))
+            _SCORERS[self] = cached
+        return cached[2]
+
+    def _largest_group(self) -> int:
+        """Number of the children of a node at most."""
+        return int(np.diff(self._decisions.first_child).max())
+
+    def _row_blocks(self, n_rows: int, n_nodes: int) -> Iterator[slice]:
+        """Ranges of rows whose scores at so many nodes fit the memory limit."""
+        row_bytes = 8 * BLOCK_ARRAYS * max(1, n_nodes)
         step = max(1, int(self.memory_limit_mb * BYTES_PER_MB / row_bytes))
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
