@@ -149,17 +149,17 @@ def test_labels_on_inner_nodes(tree, data):
     for method in ("flat", "tree-loss"):
         with pytest.raises(ValueError, match=r"18 labels are inner nodes, such as 'a2'.*outputs='all'"):
             HierarchicalClassifier(tree, method=method).fit(X, inner)
-        everywhere = HierarchicalClassifier(tree, method=method, outputs="all", C=1.0).fit(X, inner)
+        everywhere = HierarchicalClassifier(tree, method=method, outputs="all", C=1.0, random_state=0).fit(X, inner)
         assert "b" in everywhere.predict(X)
 
 
 def test_nodes_without_data_are_never_predicted(tree, data):
     X, y = data
     keep = ~np.isin(y, ["b2", "x", "y"])
-    model = HierarchicalClassifier(tree, C=1.0).fit(X[keep], y[keep])
+    model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], y[keep])
     assert set(model.predict(X)) <= {"a1", "b1", "c", "d1"}
     labels = np.where(y[keep] == "b1", "b", y[keep])  # nothing below b: predictions end there
-    model = HierarchicalClassifier(tree, C=1.0).fit(X[keep], labels)
+    model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], labels)
     assert "b" in model.predict(X[keep])
     assert model.coef_.shape[0] == tree.n_nodes - 1
 
@@ -167,7 +167,7 @@ def test_nodes_without_data_are_never_predicted(tree, data):
 def test_only_children_pass_through(data):
     X, y = data
     tree = Taxonomy.from_paths(["r/a/b/c1", "r/a/b/c2"])
-    model = HierarchicalClassifier(tree, C=1.0).fit(X, np.where(np.isin(y, ["c", "x"]), "c1", "c2"))
+    model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X, np.where(np.isin(y, ["c", "x"]), "c1", "c2"))
     assert model.decision_function(X).shape == (84,)
     np.testing.assert_array_equal(model.predict(X), np.where(model.decision_function(X) > 0, "c2", "c1"))
     np.testing.assert_array_equal(model.coef_[:2], 0.0)
@@ -201,7 +201,7 @@ def test_a_tree_is_made_of_paths(tree, data):
     assert derived.taxonomy_.children_of("a/a2") == ["a/a2/x", "a/a2/y"]
     assert derived.certificate_.primal == pytest.approx(given.certificate_.primal, rel=2e-3)
     assert set(derived.predict(X)) <= set(paths)
-    flat = HierarchicalClassifier(C=0.3, separator=None).fit(X, paths)
+    flat = HierarchicalClassifier(C=0.3, separator=None, random_state=0).fit(X, paths)
     assert flat.taxonomy_.height == 1
 
 
@@ -209,7 +209,7 @@ def test_numbers_are_labels_too(data):
     X, y = data
     numbers = np.unique(y, return_inverse=True)[1]
     tree = Taxonomy.from_parents({0: 10, 1: 10, 2: 11, 3: 11, 4: 11, 5: 12, 6: 12})
-    model = HierarchicalClassifier(tree, C=1.0).fit(X, numbers)
+    model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X, numbers)
     assert model.predict(X).dtype == numbers.dtype
     assert model.classes_.tolist() == list(range(7))
     indicator = sp.csr_array(np.eye(7, dtype=int)[numbers])
@@ -248,7 +248,7 @@ def test_what_has_no_answer_is_refused(tree, data):
         HierarchicalClassifier(Taxonomy.from_nested({"r": {"s": ["(stop at s)", "t"], "u": None}}), stop=True).fit(
             X, np.where(y == "c", "s", "t")
         )
-    model = HierarchicalClassifier(tree, C=1.0, memory_limit_mb=1.0).fit(X, y)
+    model = HierarchicalClassifier(tree, C=1.0, memory_limit_mb=1.0, random_state=0).fit(X, y)
     many = np.zeros((30_000, 8))
     with pytest.raises(MemoryError, match="decision_function would make"):
         model.decision_function(many)
@@ -264,7 +264,7 @@ def test_what_has_no_answer_is_refused(tree, data):
 
 def test_blocks_of_rows_do_not_change_predictions(tree, data):
     X, y = data
-    model = HierarchicalClassifier(tree, C=0.3).fit(X, y)
+    model = HierarchicalClassifier(tree, C=0.3, random_state=0).fit(X, y)
     for decision in ("greedy", "beam", "flat"):
         model.set_params(decision=decision, memory_limit_mb=1024)
         whole = model.predict(X), model.predict_topk(X, 2).indices

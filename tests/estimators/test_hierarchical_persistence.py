@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,3 +120,30 @@ def test_damage_is_told(data, tmp_path, damage):
     (tmp_path / "model.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelFormatError):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("array", "damaged"),
+    [
+        ("S", lambda S: S[:-1]),
+        ("class_node", lambda nodes: nodes + 100),
+        ("class_node", lambda nodes: nodes * 0),
+        ("stops", lambda nodes: nodes.astype(float)),
+        ("tree_parent", lambda parent: parent[::-1].copy()),
+        ("intercept", lambda intercept: intercept[:2]),
+        ("coef", lambda coef: coef[:, :3]),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_told(data, array, damaged):
+    X, y = data
+    state = HierarchicalClassifier(TREE, stop=True).fit(X, y).to_state()
+    broken = replace(state, arrays={**state.arrays, array: damaged(state.arrays[array])})
+    with pytest.raises(ModelFormatError, match="the model is damaged"):
+        HierarchicalClassifier.from_state(broken)
+
+
+def test_a_rule_that_is_none_is_refused_after_training_too(data):
+    X, y = data
+    model = HierarchicalClassifier(TREE).fit(X, y).set_params(decision="best")
+    with pytest.raises(ValueError, match="decision must be one of"):
+        model.predict(X)

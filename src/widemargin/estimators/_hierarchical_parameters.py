@@ -13,7 +13,7 @@ from widemargin.estimators._parameters import (
     positive,
     positive_integer,
 )
-from widemargin.estimators._tree_model import PATH_METHODS
+from widemargin.estimators._tree_model import DECISIONS, PATH_METHODS
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.alpha import REPAIRS
 from widemargin.problems.tree_penalties import METHODS
@@ -23,7 +23,7 @@ __all__ = ["check_hierarchical_parameters"]
 WORDS: dict[str, tuple[str, ...]] = {
     "method": METHODS,
     "solver": ("dual", "dual-averaging"),
-    "decision": ("auto", "greedy", "beam", "flat"),
+    "decision": DECISIONS,
     "node_scaling": ("sum", "paper"),
     "rescaling": ("slack", "margin"),
     "outputs": ("leaves", "all"),
@@ -109,7 +109,7 @@ def _check_owners(name: str, estimator: Any) -> None:
 def _check_solver(name: str, estimator: Any) -> None:
     """What the solvers cannot do."""
     if estimator.solver == "dual-averaging":
-        for parameter, value in (("kernel", "linear"), ("k", 1), ("warm_start", False)):
+        for parameter, value in (("kernel", "linear"), ("k", 1)):
             if getattr(estimator, parameter) != value:
                 raise ValueError(f"{name}: solver='dual-averaging' needs {parameter}={value!r}; use solver='dual'")
     if estimator.k > 1 and estimator.kernel != "linear":

@@ -59,7 +59,7 @@ class StoredHierarchicalModel(StoredLinearModel):
             return {"dual_coef": self.dual_coef_, "support": self.support_, **rows}
         if isinstance(self.coef_, TreeWeights):
             factor = self.coef_.factor
-            return {"coef_parts": self.coef_.parts, "factor_L": factor.L, "factor_R": factor.R, "pivots": factor.pivots}
+            return {"coef_parts": self.coef_.parts, "factor_R": factor.R, "pivots": factor.pivots}
         return {"coef": self.coef_}
 
     def _stored_attributes(self) -> dict[str, Any]:
@@ -88,6 +88,9 @@ class StoredHierarchicalModel(StoredLinearModel):
         self._restore_weights(state)
         if "S" in arrays:
             self._pairs = arrays["S"], arrays["products"]
+            n_entries = int(self.taxonomy_.depth.sum())  # a node with itself and its ancestors but the root
+            if any(part.shape != (n_entries,) for part in self._pairs):
+                raise ValueError(f"S and products are not {n_entries} numbers each, one for every ancestor pair")
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
 
     def _check_nodes(self) -> None:
@@ -109,8 +112,9 @@ class StoredHierarchicalModel(StoredLinearModel):
             return
         if "coef_parts" in arrays:
             paths = AncestorPaths.of(self.taxonomy_.parent)
-            factor = TreeFactor(paths, arrays["factor_L"], arrays["factor_R"], arrays["pivots"])
-            if factor.R.shape != (paths.n_entries,) or factor.pivots.shape != (m,):
+            factor = TreeFactor(paths, np.empty(0), arrays["factor_R"], arrays["pivots"])  # L is not used
+            fits = factor.R.shape == (paths.n_entries,) and factor.pivots.shape == (m,)
+            if not fits or not sp.issparse(arrays["coef_parts"]):
                 raise ValueError("the factor of the weights does not fit the tree")
             self.coef_: Any = TreeWeights(arrays["coef_parts"], factor)
         else:

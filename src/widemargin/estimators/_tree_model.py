@@ -24,10 +24,11 @@ from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.solvers.tree_weights import TreeWeights
 
-__all__ = ["PATH_METHODS", "TreeLabelModel"]
+__all__ = ["DECISIONS", "PATH_METHODS", "TreeLabelModel"]
 
 PATH_METHODS = ("orthogonal", "per-node", "similarity")
 """Methods that train the path to a label, and predict by going down."""
+DECISIONS = ("auto", "greedy", "beam", "flat")
 BLOCK_ARRAYS = 8
 """Arrays of the size of the scores of a block that are alive at once."""
 
@@ -216,6 +217,9 @@ class TreeLabelModel(LinearLabelModel):
     def _decision(self) -> str:
         """The rule in force: that of the method unless one was chosen."""
         if self.decision != "auto":
+            if self.decision not in DECISIONS:
+                known = ", ".join(map(repr, DECISIONS))
+                raise ValueError(f"{type(self).__name__}: decision must be one of {known}, got {self.decision!r}")
             return str(self.decision)
         return "greedy" if self.method in PATH_METHODS else "flat"
 

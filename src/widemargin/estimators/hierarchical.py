@@ -139,7 +139,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         Called with a `Progress` after each pass; training stops when it returns true.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
-        C, α and weights may have changed. Fits with k > 1 start anew.
+        C, α and weights may have changed. Fits with k > 1 and those of dual averaging start anew.
     n_jobs : int or None, default=None
         Threads of all but the ascent itself, which is sequential; -1 for all cores. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
