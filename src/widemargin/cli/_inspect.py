@@ -99,7 +99,7 @@ def _tree_facts(model: Any) -> dict[str, Any]:
     tree = model.taxonomy_
     facts: dict[str, Any] = {"nodes": tree.n_nodes, "leaves": len(tree.leaves), "levels": tree.height}
     if hasattr(model, "orthogonality_"):
-        apart = sum(pair.forced_apart for pair in model.orthogonality_)
+        apart = int(model.orthogonality_.forced_apart.sum())
         facts |= {"alpha": model.alpha_, "ancestor_pairs": len(model.orthogonality_), "forced_apart": apart}
     return {"tree": facts}
 

@@ -117,14 +117,19 @@ class Orthogonality:
             raise KeyError(f"{names[0]!r} is not above {names[1]!r}, or it is the root, which has no weights")
         return self._pair(int(place[0]))
 
+    @property
+    def forced_apart(self) -> npt.NDArray[np.bool_]:
+        """Whether S of each pair is between its bounds, shape (n_pairs,)."""
+        apart: npt.NDArray[np.bool_] = np.abs(self.S) < 1.0 - AT_BOUND
+        return apart
+
     def by_depth(self) -> dict[tuple[int, int], float]:
         """Share of the pairs that were forced apart, by the depths of ancestor and descendant."""
         depth = self.taxonomy.depth
         levels = np.stack([depth[self.ancestor], depth[self.descendant]], axis=1)
         kinds, which = np.unique(levels, axis=0, return_inverse=True)
-        apart = np.abs(self.S) < 1.0 - AT_BOUND
         which = which.reshape(-1)
-        shares = np.bincount(which, weights=apart, minlength=len(kinds)) / np.maximum(np.bincount(which), 1)
+        shares = np.bincount(which, weights=self.forced_apart, minlength=len(kinds)) / np.maximum(np.bincount(which), 1)
         return {(int(a), int(b)): float(share) for (a, b), share in zip(kinds, shares, strict=True)}
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -137,7 +142,7 @@ class Orthogonality:
         return PairOfNodes(above, below, float(self.S[place]), float(self.product[place]), float(self.cosine[place]))
 
     def __repr__(self) -> str:
-        lines = [f"{len(self)} ancestor pairs, {int((np.abs(self.S) < 1.0 - AT_BOUND).sum())} of them forced apart"]
+        lines = [f"{len(self)} ancestor pairs, {int(self.forced_apart.sum())} of them forced apart"]
         for place in range(min(len(self), ROWS_SHOWN)):
             pair = self._pair(place)
             lines.append(f"  {pair.ancestor} > {pair.descendant}: S={pair.S:+.3f}, cosine={pair.cosine:+.4f}")
