@@ -13,8 +13,10 @@ __version__ = "0.1.0"
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
     "Certificate": "widemargin.problems.certificate",
+    "HierarchicalClassifier": "widemargin.estimators.hierarchical",
     "History": "widemargin.solvers.result",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
+    "Orthogonality": "widemargin.estimators.orthogonality",
     "OutputCodeClassifier": "widemargin.estimators.output_code",
     "PathResult": "widemargin.estimators.path",
     "Progress": "widemargin.solvers.result",

@@ -309,6 +309,16 @@ def test_only_children_have_no_constraint_and_zero_weights():
     assert (result.certificate.primal, result.certificate.dual) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("scale", "C"), [(1e20, 1e-41), (1e-20, 1e39), (1.0, 1e-35)])
+def test_values_beyond_float32_are_trained_in_float64(scale, C):
+    X, losses, penalty = problem()
+    scaled = tree_losses("orthogonal", losses.tree, losses.node + 1, C=C)
+    result = solve_joint_dual(scale * X, scaled, penalty, tol=1e-4)
+    assert result.certificate.decrease_gap <= 1e-4
+    assert np.isfinite(result.coef).all()
+    assert result.coef.any()
+
+
 def test_wrong_input_is_named():
     X, losses, penalty = problem()
     with pytest.raises(ValueError, match="X has 59 rows, but there are 60 labels"):
@@ -318,6 +328,11 @@ def test_wrong_input_is_named():
     X[3, 2] = np.nan
     with pytest.raises(ValueError, match="not finite"):
         solve_joint_dual(X, losses, penalty)
+    X[3, 2] = 1e200
+    with pytest.raises(ValueError, match="scale the features"):
+        solve_joint_dual(X, losses, penalty)
+    with pytest.raises(ValueError, match="use a smaller C"):
+        solve_joint_dual(X[:, :2], tree_losses("orthogonal", losses.tree, losses.node + 1, C=1e300), penalty)
     nothing = tree_losses("orthogonal", losses.tree, losses.node + 1, sample_weight=np.zeros(60))
     with pytest.raises(ValueError, match="weight 0"):
         solve_joint_dual(np.ones((60, 30)), nothing, penalty)

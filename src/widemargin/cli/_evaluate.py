@@ -11,10 +11,12 @@ import scipy.sparse as sp
 
 from widemargin import metrics
 from widemargin.cli._console import print_json, print_table, short_warnings
+from widemargin.cli._tree import evaluate_on_tree
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._path_scoring import top_k_accuracies
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.persistence import load
 from widemargin.exceptions import DataFormatError
 
@@ -46,7 +48,10 @@ def run(
             raise DataFormatError(
                 "the data have no labels", path=str(data), remedy="evaluate needs rows with their labels; see predict"
             )
-        values = evaluate_model(model, dataset, ks, **propensity)
+        if isinstance(model, HierarchicalClassifier):
+            values = evaluate_on_tree(model, dataset, None if given is None else ks)
+        else:
+            values = evaluate_model(model, dataset, ks, **propensity)
     if as_json:
         print_json({"rows": int(dataset.X.shape[0])} | values)
     else:
@@ -115,8 +120,10 @@ def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in values.items():
         if name == "top_k_accuracy":
             continue
-        title = name.replace("_", " ")
-        if isinstance(value, dict):
+        title = "0/1 error" if name == "zero_one_error" else name.replace("_", " ")
+        if name == "error_by_level":
+            rows += [(f"error at level {level}", f"{number:.4f}") for level, number in value.items()]
+        elif isinstance(value, dict):
             depths = "/".join(value)
             rows.append((f"{title} @{depths}", "  ".join(f"{number:.4f}" for number in value.values())))
         else:

@@ -9,8 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._console import gap_text, print_json, print_table, size_text
+from widemargin.estimators._factored_scores import weights_of_row
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.persistence import load
+from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
+from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["run"]
 
@@ -49,6 +53,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         "labels": len(model.classes_),
         "stored_weights": model._n_weights(),
         **support,
+        **_tree_facts(model),
         "bytes": folder_size(model_folder),
         "status": model.status_.value,
         "certificate": None if certificate is None else certificate.to_dict(),
@@ -57,9 +62,8 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
 
 
 def plain_parameters(model: Any) -> dict[str, Any]:
-    """Parameters as JSON can hold them; a classifier inside is its text."""
-    parameters = model.get_params(deep=False)
-    return {name: repr(value) if hasattr(value, "get_params") else value for name, value in parameters.items()}
+    """Parameters as JSON can hold them."""
+    return {name: _plain(value) for name, value in model.get_params(deep=False).items()}
 
 
 def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -72,6 +76,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
+        *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
         ("size", size_text(summary["bytes"])),
         *([] if certificate is None else _certificate_rows(certificate, summary["status"])),
     ]
@@ -89,19 +94,61 @@ def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[st
     ]
 
 
-def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
-    """The weights of one label that are largest in absolute value, largest first."""
+def _plain(value: Any) -> Any:
+    """A parameter as JSON can hold it; classifiers inside, trees and matrices as text."""
+    if isinstance(value, Taxonomy) or hasattr(value, "get_params"):
+        return repr(value)
+    return f"matrix of shape {value.shape}" if hasattr(value, "shape") else value
+
+
+def _tree_facts(model: Any) -> dict[str, Any]:
+    """What a model on a tree says of it."""
+    if not isinstance(model, HierarchicalClassifier):
+        return {}
+    tree = model.taxonomy_
+    facts: dict[str, Any] = {"nodes": tree.n_nodes, "leaves": len(tree.leaves), "levels": tree.height}
+    if hasattr(model, "orthogonality_"):
+        apart = int(model.orthogonality_.forced_apart.sum())
+        facts |= {"alpha": model.alpha_, "ancestor_pairs": len(model.orthogonality_), "forced_apart": apart}
+    return {"tree": facts}
+
+
+def _tree_text(facts: dict[str, Any]) -> str:
+    text = f"{facts['nodes']:,} nodes, {facts['leaves']:,} leaves, {facts['levels']} levels"
+    if "forced_apart" not in facts:
+        return text
+    alpha = "" if facts["alpha"] is None else f"; alpha {facts['alpha']:.4g}"
+    return text + alpha + f"; {facts['forced_apart']:,} of {facts['ancestor_pairs']:,} ancestor pairs forced apart"
+
+
+def _weights_of_node(model: Any, label: str) -> Any:
+    """The weights of any node but the root of a model on a tree."""
+    names = [str(name) for name in model.taxonomy_.nodes[1:]]
+    if label not in names:
+        raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")
+    row = names.index(label)
+    if not isinstance(model.coef_, TreeWeights):
+        return model.coef_[[row]]
+    return weights_of_row(model.coef_, row)[None, :]
+
+
+def _weights_of_label(model: Any, label: str) -> Any:
+    """The weights of a label; of the first of two classes those of the second, with the other sign."""
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
+    weights = model.coef_[[0 if model.kind_ == "binary" else names.index(label)]]
+    return -weights if model.kind_ == "binary" and names.index(label) == 0 else weights
+
+
+def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
+    """The weights of one label that are largest in absolute value, largest first."""
     if not hasattr(model, "coef_"):
         why = "is an output code" if hasattr(model, "code_book_") else f"has kernel={model.kernel!r}"
         raise ValueError(f"the model {why}, and so no weights of features to show for a label; leave out --label")
-    row = 0 if model.kind_ == "binary" else names.index(label)
-    weights = model.coef_[[row]]
+    on_tree = isinstance(model, HierarchicalClassifier)
+    weights = _weights_of_node(model, label) if on_tree else _weights_of_label(model, label)
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]
-    if model.kind_ == "binary" and names.index(label) == 0:
-        weights = -weights
     order = np.argsort(-np.abs(weights), kind="stable")[:top]
     return [
         {"feature": model.feature_name(index), "weight": float(weights[index])}

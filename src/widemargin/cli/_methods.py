@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import only_labels
 from widemargin.data.load import Dataset
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.output_code import OutputCodeClassifier
 from widemargin.estimators.persistence import check_savable
 from widemargin.estimators.top_k import TopKClassifier
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 
 __all__ = ["METHODS", "make_estimator", "targets_for"]
 
@@ -21,6 +25,7 @@ METHODS: dict[str, Any] = {
     "one-vs-all": OneVsAllClassifier,
     "top-k": TopKClassifier,
     "output-code": OutputCodeClassifier,
+    **dict.fromkeys(TREE_METHODS, HierarchicalClassifier),
 }
 
 # Defaults that differ from those of the class: DiSMEC++'s settings, and runs that can be repeated.
@@ -28,6 +33,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "one-vs-all": {"prune": 0.01},
     "top-k": {"random_state": 0},
     "output-code": {"random_state": 0},
+    **{method: {"method": method, "random_state": 0} for method in TREE_METHODS},
 }
 LOSSES = {
     "one-vs-all": ("squared_hinge", "logistic"),
@@ -52,18 +58,23 @@ def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
     if options.get("loss") is not None and options["loss"] not in LOSSES[method]:
         words = " or ".join(LOSSES[method])
         raise ValueError(f"--loss {options['loss']} is not a loss of --method {method}; it has {words}")
-    if "gamma" in given:
-        given["gamma"] = _gamma(given["gamma"])
+    for name, word in (("gamma", "scale, auto"), ("alpha", "auto")):
+        if name in given:
+            given[name] = _number_or_word(name, given[name], word)
     if "cv" in given:
         given["cv"] = _folds(given["cv"])
+    if "taxonomy" in given:
+        given["taxonomy"] = Taxonomy.from_tsv(given["taxonomy"])
     estimator = METHODS[method](**DEFAULTS[method] | given)
     estimator._check_parameters()  # before the data are read
     check_savable(estimator)
     return estimator
 
 
-def targets_for(method: str, dataset: Dataset) -> Dataset:
-    """The data with the targets that the method takes: lists with one label each become these labels."""
+def targets_for(method: str, dataset: Dataset, taxonomy: Taxonomy | None = None) -> Dataset:
+    """The data with the targets that the method takes: names on a tree, else lists of one label become labels."""
+    if method in TREE_METHODS:
+        return named_targets(dataset, taxonomy)
     if method == "one-vs-all" or dataset.Y is None or np.ndim(dataset.Y) == 1:
         return dataset
     remedy = "train on rows with one label each, or with --method one-vs-all"
@@ -100,11 +111,11 @@ def _folds(text: str) -> int | str:
         raise ValueError(f"--cv takes a number of folds, or training; got {text!r}") from None
 
 
-def _gamma(text: str) -> str | float:
-    """The value of `--gamma`."""
-    if text in ("scale", "auto"):
+def _number_or_word(name: str, text: str, words: str) -> str | float:
+    """The value of an option that takes a number or one of some words."""
+    if text in words.split(", "):
         return text
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--gamma takes scale, auto or a number; got {text!r}") from None
+        raise ValueError(f"--{name} takes {words} or a number; got {text!r}") from None

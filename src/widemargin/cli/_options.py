@@ -10,7 +10,9 @@ import typer
 
 __all__ = [
     "DATA_HELP",
+    "Alpha",
     "Base",
+    "BeamWidth",
     "BinaryC",
     "ClassWeight",
     "CodeName",
@@ -18,6 +20,7 @@ __all__ = [
     "CodeSize",
     "Coef0",
     "Data",
+    "DecisionOption",
     "DecodingName",
     "DecodingOption",
     "Degree",
@@ -40,10 +43,16 @@ __all__ = [
     "Method",
     "MethodOption",
     "Model",
+    "NodeScalingOption",
     "NormBound",
+    "OutputsOption",
+    "RepairOption",
+    "RescalingOption",
     "Seed",
     "Smoothing",
+    "Stop",
     "Tolerance",
+    "Tree",
 ]
 
 DATA_HELP = (
@@ -93,6 +102,11 @@ class Method(StrEnum):
     one_vs_all = "one-vs-all"
     top_k = "top-k"
     output_code = "output-code"
+    orthogonal = "orthogonal"
+    per_node = "per-node"
+    similarity = "similarity"
+    tree_loss = "tree-loss"
+    flat = "flat"
 
 
 class CodeName(StrEnum):
@@ -122,6 +136,44 @@ class DecodingName(StrEnum):
     exponential = "exponential"
     hinge = "hinge"
     logistic = "logistic"
+
+
+class Decision(StrEnum):
+    """Values of `--decision`."""
+
+    auto = "auto"
+    greedy = "greedy"
+    beam = "beam"
+    flat = "flat"
+
+
+class Repair(StrEnum):
+    """Values of `--repair`."""
+
+    error = "error"
+    alpha = "alpha"
+    diagonal = "diagonal"
+
+
+class Outputs(StrEnum):
+    """Values of `--outputs`."""
+
+    leaves = "leaves"
+    all = "all"
+
+
+class Rescaling(StrEnum):
+    """Values of `--rescaling`."""
+
+    slack = "slack"
+    margin = "margin"
+
+
+class NodeScaling(StrEnum):
+    """Values of `--node-scaling`."""
+
+    sum = "sum"
+    paper = "paper"
 
 
 class LossName(StrEnum):
@@ -192,7 +244,41 @@ BinaryC = Annotated[
 
 # Options of both `train` and `path`; None stands for the default of the method.
 MethodOption = Annotated[
-    Method, typer.Option("--method", help="Family of models; top-k and output-code are for rows with one label each.")
+    Method,
+    typer.Option(
+        "--method",
+        help="Family of models; top-k and output-code take one label a row, the last five labels in a tree.",
+    ),
+]
+Tree = Annotated[
+    Path | None,
+    typer.Option(
+        "--taxonomy",
+        metavar="TSV",
+        help="The tree: child and parent, tab-separated; without it labels with a / are paths, others have a flat one.",
+    ),
+]
+Alpha = Annotated[
+    str | None, typer.Option("--alpha", help="α of orthogonal: auto or a number below α*.", show_default="auto")
+]
+RepairOption = Annotated[
+    Repair | None, typer.Option("--repair", help="What to do about an α that is too large.", show_default="error")
+]
+OutputsOption = Annotated[
+    Outputs | None, typer.Option("--outputs", help="What competes in tree-loss and flat.", show_default="leaves")
+]
+RescalingOption = Annotated[
+    Rescaling | None, typer.Option("--rescaling", help="Use of the distance in tree-loss.", show_default="slack")
+]
+NodeScalingOption = Annotated[
+    NodeScaling | None, typer.Option("--node-scaling", help="Loss weights of per-node.", show_default="sum")
+]
+DecisionOption = Annotated[
+    Decision | None, typer.Option("--decision", help="How to predict in a tree.", show_default="auto")
+]
+BeamWidth = Annotated[int | None, typer.Option("--beam-width", help="Paths kept at a level.", show_default="10")]
+Stop = Annotated[
+    bool | None, typer.Option("--stop", help="Let predictions end at inner nodes that are labels.", show_default="off")
 ]
 Loss = Annotated[
     LossName | None,
@@ -200,7 +286,7 @@ Loss = Annotated[
 ]
 Kernel = Annotated[
     KernelName | None,
-    typer.Option("--kernel", help="Kernel, of top-k, and of outputs with --learn l2.", show_default="linear"),
+    typer.Option("--kernel", help="Kernel, of top-k, trees, and outputs with --learn l2.", show_default="linear"),
 ]
 Gamma = Annotated[
     str | None, typer.Option("--gamma", help="γ of the kernel: scale, auto or a number.", show_default="scale")
@@ -213,22 +299,24 @@ Smoothing = Annotated[float | None, typer.Option("--smoothing", help="Smoothing 
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", help="Of the order of rows, of top-k; of the code and the folds, of output-code.", show_default="0"
+        "--seed",
+        help="Of the order of rows, of top-k and trees; of the code and the folds, of output-code.",
+        show_default="0",
     ),
 ]
 Tolerance = Annotated[
     float | None,
     typer.Option(
         "--tol",
-        help="Tolerance of the gradient rule; of top-k and learned codes, relative gap.",
-        show_default="0.01; relative gap, 0.001",
+        help="Tolerance of the gradient rule; of top-k and codes, relative gap; of trees, gap over the decrease.",
+        show_default="0.01; of top-k, trees and learned codes, 0.001",
     ),
 ]
 MaxIter = Annotated[
     int | None,
     typer.Option(
         "--max-iter",
-        help="Newton iterations a label; of top-k, passes over the rows.",
+        help="Newton iterations a label; of top-k and trees, passes over the rows.",
         show_default="1000; of top-k, 10000",
     ),
 ]

@@ -26,6 +26,7 @@ from widemargin.estimators.path import PathResult, path
 from widemargin.estimators.persistence import save
 from widemargin.labels.encoding import encode_targets
 from widemargin.model_io import check_writable
+from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 
 __all__ = ["parse_numbers", "parse_sweep", "run"]
 
@@ -54,10 +55,15 @@ def run(
     with short_warnings():
         dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
         check_labelled(dataset, "path")
-        dataset = targets_for(method, dataset)
+        taxonomy = getattr(estimator, "taxonomy", None)
+        dataset = targets_for(method, dataset, taxonomy)
+        if method in TREE_METHODS and isinstance(dataset.Y, list):
+            raise ValueError(f"{data}: path takes one label a row for --method {method}; train takes several")
         future = labels_to_come(dataset)
         held_out = load_for_model(future, test, zero_based)
         check_labelled(held_out, "path")
+        if method in TREE_METHODS:
+            held_out = targets_for(method, held_out, taxonomy)
         scoring = scorers(future, held_out, depths_within(ks, len(future.classes_), given=True))
         rows = {"X_test": held_out.X, "y_test": held_out.Y, "scoring": scoring}
         result = path(estimator, dataset.X, dataset.Y, **sweep, **rows)
@@ -90,6 +96,8 @@ def parse_sweep(method: str, C: str, ks: str | None, prune: str | None) -> dict[
     sweep: dict[str, Any] = {"Cs": parse_numbers("--C", C)}
     if method == "top-k":
         return sweep | {"ks": parse_depths(ks or "1", option="--ks")}
+    if method in TREE_METHODS:
+        return sweep
     return sweep | {"prune": parse_numbers("--prune", prune or "0.01")}
 
 

@@ -45,8 +45,8 @@ def run(
 def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
     check_labelled(dataset, "train")
-    dataset = targets_for(method, dataset)
     estimator = make_estimator(method, parameters)
+    dataset = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
     wall, cpu = time.perf_counter(), time.process_time()
     with progress_bar("Training") as callback:
         model = estimator.set_params(callback=callback).fit(dataset.X, dataset.Y)
@@ -86,6 +86,8 @@ def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[s
         **seconds,
         "status": model.status_.value,
         "certificate": certificate.to_dict(),
+        # What `tol` is about for models on a tree.
+        **({"decrease_gap": certificate.decrease_gap} if hasattr(model, "taxonomy_") else {}),
         "worst_label": None if worst is None else model._problem_name(worst.index),
     }
 
@@ -100,6 +102,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
         ("certified gap", gap_text(certificate)),
+        *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),
     ]
     if summary["worst_label"] is not None:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))

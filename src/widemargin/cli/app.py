@@ -10,13 +10,16 @@ import typer
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import (
     DATA_HELP,
+    Alpha,
     Base,
+    BeamWidth,
     BinaryC,
     ClassWeight,
     CodeOption,
     CodeSize,
     Coef0,
     Data,
+    DecisionOption,
     DecodingOption,
     Degree,
     Features,
@@ -35,10 +38,16 @@ from widemargin.cli._options import (
     Method,
     MethodOption,
     Model,
+    NodeScalingOption,
     NormBound,
+    OutputsOption,
+    RepairOption,
+    RescalingOption,
     Seed,
     Smoothing,
+    Stop,
     Tolerance,
+    Tree,
 )
 
 __all__ = ["app"]
@@ -80,9 +89,15 @@ def train(
         ),
     ],
     method: MethodOption = Method.one_vs_all,
+    taxonomy: Tree = None,
     k: Annotated[
         int | None,
-        typer.Option("--k", "-k", help="The true class shall be among the k best, of top-k.", show_default="1"),
+        typer.Option(
+            "--k",
+            "-k",
+            help="The true class shall be among the k best, of top-k; of per-node, the true child.",
+            show_default="1",
+        ),
     ] = None,
     C: Annotated[
         float | None,
@@ -135,6 +150,14 @@ def train(
     regularize_intercept: Annotated[
         bool | None, typer.Option(help="Penalise the intercept like a weight, in one-vs-all; top-k always does.")
     ] = None,
+    alpha: Alpha = None,
+    repair: RepairOption = None,
+    outputs: OutputsOption = None,
+    rescaling: RescalingOption = None,
+    node_scaling: NodeScalingOption = None,
+    decision: DecisionOption = None,
+    beam_width: BeamWidth = None,
+    stop: Stop = None,
     class_weight: Annotated[
         ClassWeight,
         typer.Option(help="Give positive and negative rows of a label, or all classes, the same total weight."),
@@ -179,6 +202,15 @@ def train(
         "random_state": seed,
         "n_jobs": jobs,
         "class_weight": None if class_weight is ClassWeight.none else class_weight.value,
+        "taxonomy": taxonomy,
+        "alpha": alpha,
+        "repair": repair and repair.value,
+        "outputs": outputs and outputs.value,
+        "rescaling": rescaling and rescaling.value,
+        "node_scaling": node_scaling and node_scaling.value,
+        "decision": decision and decision.value,
+        "beam_width": beam_width,
+        "stop": stop,
     }
     _train.run(
         data,
@@ -198,6 +230,7 @@ def path(
     data: Data,
     test: Annotated[Path, typer.Option("--test", metavar="DATA", help="Held-out rows, for the scores.")],
     method: MethodOption = Method.one_vs_all,
+    taxonomy: Tree = None,
     C: Annotated[
         str, typer.Option("--C", "-C", help="Weights of the loss, separated by commas.")
     ] = "0.0625,0.125,0.25,0.5,1,2,4,8,16",
@@ -244,6 +277,7 @@ def path(
         "random_state": seed,
         "normalize": normalize,
         "n_jobs": jobs,
+        "taxonomy": taxonomy,
     }
     sweep = _path.parse_sweep(method.value, C, ks, prune)
     names = {"labels": labels, "features": features}
@@ -288,7 +322,8 @@ def evaluate(
     """Measure a model on labelled rows.
 
     Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label a
-    row: the curve of top-k accuracy.
+    row: the curve of top-k accuracy. Labels in a tree: 0/1 error, tree loss, micro-F1, hierarchical F1 and the error of
+    each level; with --k also top-k accuracy.
     """
     from widemargin.cli import _evaluate
 

@@ -33,7 +33,7 @@ BYTES_PER_MB = 2**20
 
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
-_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, LinearScorer]] = WeakKeyDictionary()
+_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
 
 
 class TopK(NamedTuple):

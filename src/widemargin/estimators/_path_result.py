@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.solvers.result import History
+from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["PathResult", "describe_model"]
 
@@ -104,5 +105,7 @@ def describe_model(model: Any) -> dict[str, Any]:
 
 
 def _parts(array: Any) -> list[Any]:
-    """The arrays that hold a dense or sparse matrix, its values first."""
+    """The arrays that hold a dense or sparse matrix, or its factors, values first."""
+    if isinstance(array, TreeWeights):
+        return [*_parts(array.parts), array.factor.R, array.factor.pivots]
     return [array.data, array.indices, array.indptr] if sp.issparse(array) else [np.asarray(array)]

@@ -13,19 +13,14 @@ from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import make_kernel
 
-__all__ = ["StoredTopKModel"]
+__all__ = ["StoredTopKModel", "refuse_function_kernel"]
 
 
 class StoredTopKModel(StoredLinearModel):
     """Adds `to_state` and `from_state` to a top-k model; a mix-in for the estimator."""
 
     def _check_savable(self) -> None:
-        if callable(self.kernel):
-            name = getattr(self.kernel, "__name__", type(self.kernel).__name__)
-            raise NotSavableError(
-                f"kernel is the function {name!r}, and a model folder holds no code; use 'rbf', 'poly', 'sigmoid', "
-                "'linear' or 'precomputed', or pickle the model yourself"
-            )
+        refuse_function_kernel(self.kernel)
         super()._check_savable()
 
     def _stored_arrays(self) -> dict[str, Any]:
@@ -69,3 +64,13 @@ class StoredTopKModel(StoredLinearModel):
             raise ValueError(f"support rows of shape {rows.shape} do not fit {n_support} coefficients")
         if rows is None and self.n_features_in_ != self.n_samples_fit_:
             raise ValueError(f"{self.n_features_in_} kernel values a row for {self.n_samples_fit_} training rows")
+
+
+def refuse_function_kernel(kernel: Any) -> None:
+    """A NotSavableError for a kernel that is a function."""
+    if callable(kernel):
+        name = getattr(kernel, "__name__", type(kernel).__name__)
+        raise NotSavableError(
+            f"kernel is the function {name!r}, and a model folder holds no code; use 'rbf', 'poly', 'sigmoid', "
+            "'linear' or 'precomputed', or pickle the model yourself"
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.output_code import OutputCodeClassifier
 from widemargin.estimators.top_k import TopKClassifier
@@ -18,6 +19,7 @@ from widemargin.model_io import read_model, write_model
 __all__ = ["REGISTRY", "check_savable", "load", "save"]
 
 REGISTRY: dict[str, Any] = {
+    "HierarchicalClassifier": HierarchicalClassifier,
     "OneVsAllClassifier": OneVsAllClassifier,
     "OutputCodeClassifier": OutputCodeClassifier,
     "TopKClassifier": TopKClassifier,
@@ -32,7 +34,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : OneVsAllClassifier, TopKClassifier or OutputCodeClassifier
+    model : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
         A fitted model.
     folder : path
         Where to; made if missing.
@@ -85,7 +87,7 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    OneVsAllClassifier, TopKClassifier or OutputCodeClassifier
+    OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
         The fitted model; its weights are memory-mapped and read-only.
 
     Examples

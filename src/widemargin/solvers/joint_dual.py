@@ -36,6 +36,10 @@ __all__ = ["JointResult", "JointStart", "solve_joint_dual"]
 
 FLOAT32_TOL = 1e-5
 """Below this gap rounding of float32 vectors is felt."""
+SINGLE_VALUES, SINGLE_COSTS = 1e15, (1e-30, 1e30)
+"""Largest value of X, and range of the largest cost, up to which float32 vectors are tried: squares must fit, too."""
+LARGEST_VALUE, LARGEST_COST = 1e150, 1e300
+"""Squared norms of rows and sums of losses must be finite in float64."""
 SLICE_S = 0.1
 """The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
 COUPLING_SHARE = 0.1
@@ -166,7 +170,7 @@ def solve_joint_dual(
     """
     rows = rows_with_constant(X, bias)
     _check(rows, losses, penalty)
-    dtype = np.float32 if tol >= FLOAT32_TOL else np.float64
+    dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(rows, losses) else np.float64
     ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
     progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
     if start is not None:
@@ -202,6 +206,16 @@ def _in_double(ascent: JointAscent, penalty: Any, seed: int, n_threads: int) -> 
     return double
 
 
+def _largest_value(rows: Any) -> float:
+    return max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
+
+
+def _fits_single(rows: Any, losses: TreeLosses) -> bool:
+    """Whether float32 can hold the rows, the costs and what is made of them."""
+    low, high = SINGLE_COSTS
+    return _largest_value(rows) <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
+
+
 def _check(rows: Any, losses: TreeLosses, penalty: Any) -> None:
     if rows.shape[0] != losses.n_samples:
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
@@ -210,7 +224,11 @@ def _check(rows: Any, losses: TreeLosses, penalty: Any) -> None:
     if not np.isfinite(rows.data).all():
         raise ValueError("X has values that are not finite")
     if not (losses.cost > 0.0).any():
-        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+        raise ValueError("all examples have weight 0; at least one needs a positive weight")
+    if _largest_value(rows) > LARGEST_VALUE:
+        raise ValueError(f"X or the bias has values above {LARGEST_VALUE:g}; scale the features")
+    if losses.cost.max() > LARGEST_COST / losses.n_blocks:
+        raise ValueError(f"a cost of {losses.cost.max():g} is too large for sums of losses; use a smaller C")
 
 
 def _result(

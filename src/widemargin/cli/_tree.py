@@ -1,0 +1,109 @@
+"""Models on a tree on the command line: the labels of a file as names of nodes, and metrics of the tree.
+
+Rows with several labels are measured against the label nearest to the prediction, but for F1, which counts all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin import metrics
+from widemargin.data.load import Dataset
+from widemargin.estimators._tree_targets import label_nodes, most_specific
+from widemargin.labels.encoding import encode_targets
+from widemargin.labels.taxonomy import Taxonomy
+
+__all__ = ["evaluate_on_tree", "named_targets"]
+
+
+def named_targets(dataset: Dataset, taxonomy: Taxonomy | None) -> Dataset:
+    """The data with labels as names: one a row if all rows have one, else lists.
+
+    Numbers become text where the nodes of the taxonomy are; a file of columns without names has their numbers.
+    """
+    Y = dataset.Y
+    if Y is None:
+        return dataset
+    as_text = taxonomy is not None and all(isinstance(name, str) for name in taxonomy.nodes)
+    if not sp.issparse(Y) and np.ndim(Y) == 1:
+        return replace(dataset, Y=np.array([_text(label) for label in Y.tolist()]) if as_text else Y)
+    Y = sp.csr_array(Y)
+    Y.eliminate_zeros()
+    names: list[Any] = list(range(Y.shape[1])) if dataset.label_names is None else list(dataset.label_names)
+    if as_text:
+        names = [_text(name) for name in names]
+    counts, columns = np.diff(Y.indptr), Y.indices.tolist()
+    if (counts == 1).all():
+        return replace(dataset, Y=np.array(names)[columns], label_names=None)
+    rows = [[names[c] for c in columns[a:b]] for a, b in zip(Y.indptr[:-1], Y.indptr[1:], strict=True)]
+    return replace(dataset, Y=rows, label_names=None)
+
+
+def _text(label: Any) -> str:
+    """A label as text; whole numbers, which svmlight has as floats, without a point."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict[str, Any]:
+    """0/1 error, tree-induced loss, F1s and the error of each level; with `ks`, top-k accuracies too."""
+    tree = model.taxonomy_
+    y = named_targets(dataset, tree).Y
+    predicted = tree.indices(model.predict(dataset.X)).astype(np.int64)
+    row, node = _examples(model, y)
+    nearest = _nearest(tree, row, node, predicted)
+    kept = nearest >= 0  # rows without a label cannot be measured
+    true, guess = ([tree.nodes[i] for i in side[kept].tolist()] for side in (nearest, predicted))
+    error = metrics.hierarchical_zero_one_error(true, guess, tree)
+    by_depth = metrics.error_by_depth(true, guess, tree)
+    sets: list[list[Any]] = [[] for _ in range(len(predicted))]
+    for r, i in zip(row.tolist(), node.tolist(), strict=True):
+        sets[r].append(tree.nodes[i])
+    kept_sets = [labels for labels, keep in zip(sets, kept, strict=True) if keep]
+    values: dict[str, Any] = {
+        "zero_one_error": error,
+        "tree_loss": metrics.tree_induced_loss(true, guess, tree),
+        # One prediction a row: with one label a row this is 1 − the 0/1 error.
+        "micro_f1": 2 * (1 - error) * len(true) / (len(true) + len(row)),
+        "hierarchical_f1": metrics.hierarchical_f1(kept_sets, [[name] for name in guess], tree),
+        "error_by_level": {
+            str(depth): float(wrong)
+            for depth, wrong in zip(by_depth.depth, by_depth.error, strict=True)
+            if wrong == wrong
+        },
+    }
+    if ks is not None:
+        top = model.predict_topk(dataset.X, max(ks)).indices
+        listed = tree.indices(model.classes_)[top]
+        hits = np.zeros((len(predicted), max(ks)), dtype=bool)
+        # As for the 0/1 error, a label below the true one is right.
+        np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
+        values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
+    return values
+
+
+def _examples(model: Any, y: Any) -> tuple[Any, Any]:
+    """Rows and nodes of all labels, those left out that are above another one of the row."""
+    targets = encode_targets(y)
+    Y = targets.Y
+    if targets.kind == "multilabel":
+        row, column = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices
+    else:
+        row, column = np.arange(Y.shape[0]), targets.indices
+    used, column = np.unique(column, return_inverse=True)
+    node = label_nodes(targets.classes[used], model.taxonomy_, model.separator)[column]
+    return most_specific(row, node, model.taxonomy_)
+
+
+def _nearest(tree: Taxonomy, row: Any, node: Any, predicted: Any) -> Any:
+    """The label of each row with the least tree-induced loss; −1 for rows without labels."""
+    below = tree.tree.covers(node, predicted[row])
+    loss = np.where(below, 0, tree.tree.distance(node, predicted[row]))
+    order = np.lexsort((loss, row))
+    rows, first = np.unique(row[order], return_index=True)
+    nearest = np.full(len(predicted), -1, dtype=np.int64)
+    nearest[rows] = node[order][first]
+    return nearest

@@ -1,0 +1,149 @@
+"""What a fitted model on a tree keeps in a model folder: the tree as plain arrays, weights or support rows, S."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
+from widemargin.estimators._kernel_parameters import kernel_description
+from widemargin.estimators._storage import StoredLinearModel
+from widemargin.estimators._top_k_storage import refuse_function_kernel
+from widemargin.estimators._tree_decisions import DecisionTree
+from widemargin.estimators._tree_model import PATH_METHODS
+from widemargin.estimators._tree_targets import without_stops
+from widemargin.estimators.orthogonality import Orthogonality
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.labels.tree import Tree
+from widemargin.model_io import ModelState
+from widemargin.problems.kernels import make_kernel
+from widemargin.reference.tree_factor import AncestorPaths, TreeFactor
+from widemargin.solvers.tree_weights import TreeWeights
+
+__all__ = ["StoredHierarchicalModel"]
+
+AS_ARRAYS = {"taxonomy", "K"}
+"""Parameters that are stored as arrays, not as JSON values."""
+
+
+class StoredHierarchicalModel(StoredLinearModel):
+    """Adds `to_state` and `from_state` to a model on a tree; a mix-in for the estimator."""
+
+    def _check_savable(self) -> None:
+        refuse_function_kernel(self.kernel)
+        super()._check_savable()
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        return {name: value for name, value in super()._stored_parameters().items() if name not in AS_ARRAYS}
+
+    def _stored_arrays(self) -> dict[str, Any]:
+        arrays = {
+            "tree_parent": self.taxonomy_.parent.astype(np.int64),
+            "class_node": self.class_node_,
+            "stops": self._stops,
+            "intercept": self.intercept_,
+            **self._stored_weights(),
+        }
+        if self.K is not None:
+            arrays["K"] = sp.csr_array(self.K, dtype=np.float64)
+        if hasattr(self, "orthogonality_"):
+            arrays |= {"S": self._pairs[0], "products": self._pairs[1]}
+        return arrays
+
+    def _stored_weights(self) -> dict[str, Any]:
+        if hasattr(self, "dual_coef_"):
+            rows = {} if self.kernel == "precomputed" else {"support_vectors": self.support_vectors_}
+            return {"dual_coef": self.dual_coef_, "support": self.support_, **rows}
+        if isinstance(self.coef_, TreeWeights):
+            factor = self.coef_.factor
+            return {"coef_parts": self.coef_.parts, "factor_R": factor.R, "pivots": factor.pivots}
+        return {"coef": self.coef_}
+
+    def _stored_attributes(self) -> dict[str, Any]:
+        kernel = {"gamma": float(self.gamma_)} if hasattr(self, "dual_coef_") else {}
+        return {
+            "nodes": list(self.taxonomy_.nodes),
+            "taxonomy_given": self.taxonomy is not None,
+            "alpha": self.alpha_,
+            **kernel,
+        }
+
+    def _restore_arrays(self, state: ModelState) -> None:
+        self.n_iter_ = int(np.sum(self.n_iter_))
+        arrays, attributes = state.arrays, state.attributes
+        if self.kind_ == "multilabel":
+            raise ValueError("a model on a tree has one label a row")
+        self.taxonomy_ = Taxonomy(tuple(attributes["nodes"]), Tree(np.array(arrays["tree_parent"])))
+        self.class_node_, self._stops = _numbers(arrays["class_node"]), _numbers(arrays["stops"])
+        self.taxonomy = without_stops(self.taxonomy_, self._stops) if attributes["taxonomy_given"] else None
+        self.K = arrays.get("K")
+        self.alpha_ = None if attributes["alpha"] is None else float(attributes["alpha"])
+        check_hierarchical_parameters(self)
+        self._check_nodes()
+        self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
+        self.intercept_ = arrays["intercept"]
+        self._restore_weights(state)
+        if "S" in arrays:
+            self._pairs = arrays["S"], arrays["products"]
+            n_entries = int(self.taxonomy_.depth.sum())  # a node with itself and its ancestors but the root
+            if any(part.shape != (n_entries,) for part in self._pairs):
+                raise ValueError(f"S and products are not {n_entries} numbers each, one for every ancestor pair")
+            self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
+
+    def _check_nodes(self) -> None:
+        """A ValueError unless the classes are nodes of the tree."""
+        n_nodes = self.taxonomy_.n_nodes
+        for name, nodes in (("class", self.class_node_), ("virtual node", self._stops)):
+            if len(nodes) and not (nodes.min() >= 0 and nodes.max() < n_nodes):
+                raise ValueError(f"a {name} is not among the {n_nodes} nodes of the tree")
+        if len(self.class_node_) != len(self.classes_) or len(np.unique(self.class_node_)) != len(self.classes_):
+            raise ValueError(f"{len(np.unique(self.class_node_))} nodes for {len(self.classes_)} classes")
+
+    def _restore_weights(self, state: ModelState) -> None:
+        """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
+        arrays, m = state.arrays, self.taxonomy_.n_nodes - 1
+        if self.intercept_.shape != (m,):
+            raise ValueError(f"{len(self.intercept_)} intercepts for {m} nodes")
+        if self.kernel != "linear":
+            self._restore_support(state, m)
+            return
+        if "coef_parts" in arrays:
+            paths = AncestorPaths.of(self.taxonomy_.parent)
+            factor = TreeFactor(paths, np.empty(0), arrays["factor_R"], arrays["pivots"])  # L is not used
+            fits = factor.R.shape == (paths.n_entries,) and factor.pivots.shape == (m,)
+            if not fits or not sp.issparse(arrays["coef_parts"]):
+                raise ValueError("the factor of the weights does not fit the tree")
+            self.coef_: Any = TreeWeights(arrays["coef_parts"], factor)
+        else:
+            self.coef_ = arrays["coef"]
+        if self.coef_.shape != (m, self.n_features_in_):
+            raise ValueError(f"weights of shape {self.coef_.shape} do not fit {m} nodes")
+
+    def _restore_support(self, state: ModelState, m: int) -> None:
+        arrays = state.arrays
+        self.dual_coef_, self.support_ = arrays["dual_coef"], arrays["support"]
+        self.gamma_ = float(state.attributes["gamma"])
+        if self.kernel == "precomputed":
+            self.support_vectors_: Any = np.empty((0, 0))
+            n_columns = self.n_samples_fit_
+        else:
+            self.support_vectors_ = arrays["support_vectors"]
+            make_kernel(*kernel_description(self, self.gamma_))
+            n_columns = self.support_vectors_.shape[1]
+            if self.support_vectors_.shape[0] != len(self.support_):
+                raise ValueError(f"{self.support_vectors_.shape[0]} support rows for {len(self.support_)} numbers")
+        if self.dual_coef_.shape != (m, len(self.support_)) or n_columns != self.n_features_in_:
+            raise ValueError(f"coefficients of shape {self.dual_coef_.shape} do not fit {m} nodes")
+        numbers = _numbers(self.support_)
+        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < self.n_samples_fit_):
+            raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
+
+
+def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Whole numbers in one dimension."""
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError("numbers of nodes or rows are not whole numbers")
+    return array.astype(np.int64, copy=False)

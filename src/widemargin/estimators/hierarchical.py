@@ -1,0 +1,373 @@
+"""Large-margin classification in a category tree: orthogonal transfer, and four other ways in the same engine.
+
+    minimise  penalty(W) + C Σ_i weight_i loss_i(W)       over one weight vector w_j for each node j but the root
+
+    orthogonal   ½ Σ K_ij |w_iᵀ w_j| over nodes and their ancestors; the loss is the largest hinge between a node on
+                 the path to the label and one of its siblings
+    similarity   ½ Σ ‖w_i‖² + ½ Σ ‖w_i − w_parent‖², the same loss
+    per-node     ½ Σ ‖w_i‖², such a loss for each level
+    tree-loss    ½ Σ ‖w_i − w_parent‖²; all labels compete, weighted by their distance
+    flat         ½ Σ ‖w_i‖²; all labels compete
+
+See `problems.tree_losses` and `problems.tree_penalties`. Solved with a certificate by `solvers.joint_dual`. Memory: the
+data, the model, the dual variables that are not 0, and work areas of at most `memory_limit_mb` each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import validate_data
+
+from widemargin import _core
+from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
+from widemargin.estimators._hierarchical_storage import StoredHierarchicalModel
+from widemargin.estimators._progress import printing_callback
+from widemargin.estimators._training import TrainingData, check_training_data, keep_result
+from widemargin.estimators._tree_decisions import DecisionTree
+from widemargin.estimators._tree_kernels import TreeKernelModel
+from widemargin.estimators._tree_model import PATH_METHODS
+from widemargin.estimators._tree_training import TreePoint, TreeProblem, make_problem, pairs_of, solve
+from widemargin.estimators.orthogonality import Orthogonality
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.solvers.joint_dual import JointResult, JointStart
+from widemargin.solvers.kernel_joint_dual import KernelJointResult
+from widemargin.solvers.result import Callback, SolverResult, Status
+
+__all__ = ["HierarchicalClassifier"]
+
+SEEDS = np.iinfo(np.int32).max
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
+    Status.TIME_LIMIT: "allow more time, or loosen tol",
+    Status.STOPPED: "the callback asked for it, or numbers became too large",
+}
+OF_ONE_FIT = (
+    "coef_",
+    "dual_coef_",
+    "support_",
+    "support_vectors_",
+    "gamma_",
+    "orthogonality_",
+    "_pairs",
+    "_tree_point",
+)
+"""Attributes that not every fit sets."""
+
+
+class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
+    """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
+
+    Parameters
+    ----------
+    taxonomy : Taxonomy or None, default=None
+        The tree. None: string labels of which one has the `separator` are paths, and the tree is made of them; other
+        labels have a flat one.
+    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}, default="orthogonal"
+        How to train; the first three train the path to a label, siblings against each other, in the others all labels
+        compete at once.
+    C : float, default=1.0
+        Weight of the loss against the penalty; a sum over rows. The paper's C is this C times the number of rows.
+    alpha : float or "auto", default="auto"
+        α of orthogonal transfer, the weight of ancestor pairs. It has to be below a number α* of the tree, which is
+        below 1 for three or more levels: there α = 1 is never possible. "auto" is `alpha_share` · α*, at most 1.
+    alpha_share : float, default=0.9
+        Share of α* that "auto" and repairs take, below 1.
+    repair : {"error", "alpha", "diagonal"}, default="error"
+        What to do about an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off
+        the diagonal); or raise the diagonal. The latter two warn.
+    K : array or sparse array of shape (n_nodes − 1, n_nodes − 1) or None, default=None
+        Weights of orthogonal transfer instead of α: symmetric, not negative, only between nodes and their ancestors.
+        Row r is node r + 1 of `taxonomy_`.
+    k : int, default=1
+        Of method="per-node": the top-k loss among the children of each node, with at most their number less 1.
+    solver : {"dual", "dual-averaging"}, default="dual"
+        Ascent on the joint dual, or the algorithm of the paper, a baseline that needs hundreds of times the work.
+    node_scaling : {"sum", "paper"}, default="sum"
+        Of method="per-node": loss weights C, or C over the weight of the rows that pass the parent, as in the paper.
+    rescaling : {"slack", "margin"}, default="slack"
+        Of method="tree-loss": the distance of two labels multiplies the loss, or is the margin.
+    outputs : {"leaves", "all"}, default="leaves"
+        Of method="tree-loss" and "flat": which nodes compete. Labels on inner nodes need "all".
+    decision : {"auto", "greedy", "beam", "flat"}, default="auto"
+        How to predict: from the root to the best child, level by level; the path with the largest sum of scores that a
+        beam finds; or the one with the largest of all. "auto" is "greedy" where paths are trained, else "flat".
+    beam_width : int, default=10
+        Paths that a beam keeps at each level.
+    stop : bool, default=False
+        Whether predictions may end at inner nodes that are labels of rows: each of them gets a virtual child, "(stop at
+        …)", that is trained on these rows. Otherwise predictions go on to a node without children in training.
+    separator : str or None, default="/"
+        What stands between the names of a label that is a full path; None if labels are no paths.
+    multilabel : {"split", "refuse"}, default="split"
+        Rows with q labels: train on each of the q paths with a weight of 1/q, or refuse them. Labels above another
+        label of the row are left out first, rows without a label altogether. Predictions are one label a row.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
+        As in `sklearn.svm.SVC`.
+    gamma : {"scale", "auto"} or float, default="scale"
+        γ of rbf, poly and sigmoid.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    kernel_params : dict or None, default=None
+        Keyword arguments of a callable kernel.
+    cache_size_mb : float, default=512
+        Bound on the columns of the kernel matrix that are kept in training.
+    tol : float, default=1e-3
+        Training ends when the certified `decrease_gap`, primal − dual over what zero weights can be improved by, is at
+        most this.
+    fit_intercept : bool, default=True
+        Whether each node has an intercept: the weight of a constant feature, and part of the penalty.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature.
+    normalize : bool, default=False
+        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
+    max_iter : int, default=1000
+        Passes over the rows at most.
+    memory_limit_mb : float, default=1024
+        Bound on the dense results of `decision_function` and `node_scores`, on work areas, and on dense weights, above
+        which they are kept as products of sparse factors.
+    callback : callable or None, default=None
+        Called with a `Progress` after each pass; training stops when it returns true.
+    warm_start : bool, default=False
+        Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
+        C, α and weights may have changed. Fits with k > 1 and those of dual averaging start anew.
+    n_jobs : int or None, default=None
+        Threads of all but the ascent itself, which is sequential; -1 for all cores. Results do not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Decides the order in which rows are visited.
+    verbose : int, default=0
+        Prints progress when positive.
+
+    Attributes
+    ----------
+    taxonomy_ : Taxonomy
+        The tree of the model, with virtual nodes if `stop`.
+    coef_ : ndarray, csr_array or TreeWeights of shape (n_nodes − 1, n_features)
+        Weights of a linear model: row r belongs to `taxonomy_.nodes[r + 1]`. Read-only. Above `memory_limit_mb` a
+        product of sparse factors, with `toarray` and `scores`.
+    intercept_ : ndarray of shape (n_nodes − 1,)
+        Intercepts, zeros without.
+    dual_coef_, support_, support_vectors_, gamma_ : arrays and float
+        What a kernel model has instead of `coef_`, with one row of `dual_coef_` a node.
+    classes_ : ndarray of shape (n_classes,)
+        Names of the nodes that rows are labelled with. No other node is ever predicted.
+    class_node_ : ndarray of shape (n_classes,)
+        Their numbers in `taxonomy_`; of inner nodes with `stop` those of the virtual children.
+    alpha_ : float or None
+        The α that was used; None without one.
+    orthogonality_ : Orthogonality
+        Of method="orthogonal": S and w_iᵀ w_j for every node and ancestor, by name.
+    certificate_ : Certificate
+        Bounds on the optimum.
+    history_ : History
+        What happened.
+    n_iter_ : int
+        Passes over the rows.
+    label_counts_ : ndarray of shape (n_classes,)
+        Training rows of each class.
+    n_samples_fit_ : int
+        Training rows.
+    status_ : Status
+        Why training ended; `Status.CONVERGED` when the tolerance was reached.
+    kind_ : str
+        "binary" for two classes, else "multiclass".
+    instruction_set_ : str
+        Vector instructions used in training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin import HierarchicalClassifier, Taxonomy
+    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}})
+    >>> names = np.array(["cat", "dog", "owl", "hen"])
+    >>> y = names[np.arange(80) % 4]
+    >>> X = np.eye(4)[np.arange(80) % 4] + 0.3 * np.random.default_rng(0).normal(size=(80, 4))
+    >>> model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X, y)
+    >>> model.predict(np.eye(4)).tolist()
+    ['cat', 'dog', 'owl', 'hen']
+    >>> model.certificate_.decrease_gap <= model.tol
+    True
+    >>> model.orthogonality_["mammal", "cat"].ancestor
+    'mammal'
+    >>> HierarchicalClassifier(C=1.0, random_state=0).fit(X, [f"{n > 'd'}/{n}" for n in y]).taxonomy_.height
+    2
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | None = None,
+        *,
+        method: str = "orthogonal",
+        C: float = 1.0,
+        alpha: float | str = "auto",
+        alpha_share: float = 0.9,
+        repair: str = "error",
+        K: Any = None,
+        k: int = 1,
+        solver: str = "dual",
+        node_scaling: str = "sum",
+        rescaling: str = "slack",
+        outputs: str = "leaves",
+        decision: str = "auto",
+        beam_width: int = 10,
+        stop: bool = False,
+        separator: str | None = "/",
+        multilabel: str = "split",
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        kernel_params: dict[str, Any] | None = None,
+        cache_size_mb: float = 512,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        normalize: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
+        max_iter: int = 1000,
+        memory_limit_mb: float = 1024,
+        callback: Callback | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.taxonomy = taxonomy
+        self.method = method
+        self.C = C
+        self.alpha = alpha
+        self.alpha_share = alpha_share
+        self.repair = repair
+        self.K = K
+        self.k = k
+        self.solver = solver
+        self.node_scaling = node_scaling
+        self.rescaling = rescaling
+        self.outputs = outputs
+        self.decision = decision
+        self.beam_width = beam_width
+        self.stop = stop
+        self.separator = separator
+        self.multilabel = multilabel
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.cache_size_mb = cache_size_mb
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.normalize = normalize
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.memory_limit_mb = memory_limit_mb
+        self.callback = callback
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
+        """Train.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or (n_samples, n_samples) if precomputed
+            Training rows.
+        y : array-like of shape (n_samples,), indicator, or list of label sets
+            Labels: names of nodes, inner ones included, or full paths; of at least two classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, not negative.
+
+        Returns
+        -------
+        HierarchicalClassifier
+            The fitted model.
+        """
+        self._check_parameters()
+        data = check_training_data(self, X, y, sample_weight, accept_sparse=self.kernel != "precomputed")
+        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
+        instruction_set = _core.choose_instruction_set()
+        problem = make_problem(self, data)
+        kernel = None if self.kernel == "linear" else self._training_kernel(data.X)
+        result = self._solve(data, kernel, problem, self._previous_start(problem))
+        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
+        self._keep(result, data, kernel, problem)
+        self.instruction_set_ = instruction_set
+        self._warn_if_unfinished(result)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not precomputed
+        tags.input_tags.pairwise = precomputed
+        return tags
+
+    def _check_parameters(self) -> None:
+        check_hierarchical_parameters(self)
+
+    def _bias(self) -> float:
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+    def _solve(self, data: TrainingData, kernel: Any, problem: TreeProblem, start: JointStart | None) -> SolverResult:
+        options: dict[str, Any] = {
+            "bias": self._bias(),
+            "tol": float(self.tol),
+            "max_iter": int(self.max_iter),
+            "seed": int(check_random_state(self.random_state).randint(SEEDS)),
+            "callback": printing_callback(self.verbose, self.callback, unit="passes"),
+        }
+        return solve(self, data.X, kernel, problem, options, start)
+
+    def _previous_start(self, problem: TreeProblem) -> JointStart | None:
+        """The dual variables of the previous fit, if they are of the same examples."""
+        if not self.warm_start or not hasattr(self, "_tree_point"):
+            return None
+        return self._tree_point.start_for(self, problem)
+
+    def _keep(self, result: SolverResult, data: TrainingData, kernel: Any, problem: TreeProblem) -> None:
+        for name in OF_ONE_FIT:
+            if hasattr(self, name):
+                delattr(self, name)
+        targets = problem.targets
+        self.taxonomy_, self.classes_ = targets.taxonomy, targets.classes
+        self.class_node_, self._stops = targets.class_node, targets.stops
+        self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
+        self.alpha_, self.intercept_ = problem.alpha, result.intercept
+        if isinstance(result, KernelJointResult):
+            self._keep_support(result, data.X, kernel)
+        else:
+            self.coef_ = result.coef
+            self._freeze_weights()
+        pairs = pairs_of(result, problem, self._bias())
+        if pairs is not None:
+            self._pairs = pairs
+            self.orthogonality_ = Orthogonality(self.taxonomy_, *pairs)
+        if isinstance(result, JointResult):
+            self._tree_point = TreePoint(result.start, self.method, self.kernel != "linear", problem.alpha, problem)
+        self._forget_old_data()
+        self.kind_, self.sparse_output_ = targets.kind, False
+        self.label_counts_ = np.bincount(targets.label, minlength=len(targets.classes))
+        self.n_samples_fit_ = targets.n_samples
+        keep_result(self, result)
+        self.n_iter_ = int(result.n_iter.sum())
+
+    def _warn_if_unfinished(self, result: SolverResult) -> None:
+        if result.status is not Status.CONVERGED:
+            warnings.warn(
+                f"training ended before its tolerance (status: {result.status.value}); the certified decrease_gap is "
+                f"{result.certificate.decrease_gap:.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
