@@ -125,6 +125,9 @@ void check_bounds(bool over_all, bool learns, int n_threads, int32_t small_subtr
     CHECK(std::abs(dual - other_dual) <= 1e-9 * std::abs(dual));
     again.read_parts(start, cols, parts);
     CHECK(start.size() == data.parent.size() + 1 && cols.size() == parts.size());
+    std::vector<double> W(data.parent.size() * size_t(data.n_cols), 0.0);
+    again.read_weights(W.data());
+    for (const double w : W) CHECK(std::isfinite(w));
 }
 
 }  // namespace
