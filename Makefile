@@ -12,7 +12,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all docs sanitize fuzz clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes docs sanitize fuzz clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 28
 
@@ -48,10 +48,16 @@ format: $(VENV)/.installed-dev ## put the format right
 	$(BIN)/clang-format -i cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/reproduce_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 reproduce-one-vs-all: $(VENV)/.installed-test ## the paper's figures and tables, into docs/reproductions; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_one_vs_all
+
+reproduce-four-quadrants: $(VENV)/.installed-test ## figure 5 of the paper on output codes
+	PYTHONPATH=benchmarks $(BIN)/python benchmarks/reproduce_four_quadrants.py
+
+reproduce-output-codes: $(VENV)/.installed-test ## accuracy of drawn, learned and greedy codes; needs WIDEMARGIN_DATA
+	PYTHONPATH=benchmarks $(BIN)/python benchmarks/reproduce_output_codes.py
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated
