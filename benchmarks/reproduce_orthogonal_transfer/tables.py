@@ -9,7 +9,7 @@ import numpy as np
 
 from _common import format_table
 from reproduce_orthogonal_transfer import paper
-from reproduce_orthogonal_transfer.cells import COMMON, RIVAL, TUNED, TUNED_VARIANTS, Results
+from reproduce_orthogonal_transfer.cells import COMMON, COMMON_C, RIVAL, TUNED, TUNED_VARIANTS, Results
 from reproduce_orthogonal_transfer.methods import VARIANTS, alpha_limit, common_alpha
 from reproduce_orthogonal_transfer.paired import LEVEL, Comparison, compare
 from reproduce_orthogonal_transfer.tasks import Task
@@ -38,11 +38,12 @@ def sizes_table(tasks: Sequence[Task]) -> str:
 
 
 def result_table(results: Results, task: Task, setting: str, *, with_paper: bool = True) -> str:
-    """A table of the paper: three metrics by method, ours and published; the smallest mean of a column in bold."""
+    """A table of the paper: the metrics by method, ours and published; the smallest mean of a column in bold."""
     names = list(VARIANTS if setting == COMMON else TUNED_VARIANTS)
-    metrics = {key: [results.column(task.name, name, setting, key) for name in names] for key in ("error", "tree_loss")}
+    keys = ("error", "tree_loss", "leaf_error")
+    metrics = {key: [results.column(task.name, name, setting, key) for name in names] for key in keys}
     best = {key: int(np.argmin(np.mean(columns, axis=1))) for key, columns in metrics.items()}
-    columns = ["method", "0/1 error", "tree loss", "micro-F1"]
+    columns = ["method", "0/1 error", "tree loss", "0/1 error, rows with leaf labels", "micro-F1"]
     if with_paper:
         columns += ["paper: 0/1 error", "tree loss", "micro-F1"]
     if setting == TUNED:
@@ -50,7 +51,7 @@ def result_table(results: Results, task: Task, setting: str, *, with_paper: bool
     rows = []
     for i, name in enumerate(names):
         row = [VARIANTS[name].label]
-        for key in ("error", "tree_loss"):
+        for key in keys:
             cell = mean_std(metrics[key][i])
             row.append(f"**{cell}**" if best[key] == i else cell)
         row.append(mean_std(100.0 - np.array(metrics["error"][i])))
@@ -117,6 +118,20 @@ def n_lowest(results: Results, tasks: Sequence[Task], setting: str, metric: str)
     names = [name for name, v in VARIANTS.items() if v.published]
     means = [[np.mean(results.column(task.name, name, setting, metric)) for name in names] for task in tasks]
     return sum(names[int(np.argmin(row))] == ORTHOGONAL for row in means)
+
+
+def other_C_table(results: Results, tasks: Sequence[Task]) -> str:
+    """Mean 0/1 errors with larger common values of C, on the splits that have them."""
+    last = list(COMMON_C)[-1]
+    rows = []
+    for name, variant in VARIANTS.items():
+        row = [variant.label]
+        for task in tasks:
+            n_splits = len(results.cells[task.name, name, last])
+            errors = [np.mean(results.column(task.name, name, setting, "error")[:n_splits]) for setting in COMMON_C]
+            row.append(" / ".join(f"{error:.1f}" for error in errors))
+        rows.append(row)
+    return format_table(["method", *(task.name for task in tasks)], rows)
 
 
 def alpha_table(results: Results, tasks: Sequence[Task]) -> str:

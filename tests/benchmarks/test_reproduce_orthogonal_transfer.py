@@ -25,7 +25,8 @@ def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path
     from reproduce_orthogonal_transfer.tasks import small_tasks
     from reproduce_orthogonal_transfer.tuning import Settings
 
-    tasks, settings = small_tasks(120), Settings(n_splits=2, shares=(0.5,))
+    tasks = small_tasks(60)
+    settings = Settings(n_splits=2, n_folds=2, first=(10.0, 100.0), limits=(10.0, 100.0), shares=(0.3, 0.6))
     cells = tmp_path / "cells"
     page = reproduce(tasks, tasks[:1], settings, cells, tmp_path, with_rival=False).read_text()
     for task in tasks:
