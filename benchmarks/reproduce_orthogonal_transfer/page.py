@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,15 +16,18 @@ from reproduce_orthogonal_transfer.tables import (
     ORTHOGONAL,
     alpha_table,
     comparison,
-    n_lowest,
+    leads,
     other_C_table,
     paired_table,
     result_table,
     rival_table,
+    signed,
     sizes_table,
     verdicts,
 )
 from reproduce_orthogonal_transfer.tasks import Task
+
+WIDTH = 120
 
 INTRODUCTION = """# Orthogonal transfer: the paper's tables
 
@@ -84,7 +88,8 @@ RIVAL_TEXT = """## hiclass on the same splits
 each inner node, on the same rows in the same run. Its C weighs the sum of losses; it is 1, or chosen by the same
 search, which begins with 1 and 10. C of the other two is the paper's (C/N for each row). Their fits stop at
 a certified `decrease_gap` of {tol:g}. CPU seconds are those of one fit on all training rows at the C chosen, one
-thread. (`LocalClassifierPerNode` asks for probabilities, which LinearSVC has not.)"""
+thread. (`LocalClassifierPerNode` asks for probabilities, which LinearSVC has
+not. At large C LIBLINEAR sometimes ends with a warning at its 1,000 iterations; it is left at its defaults.)"""
 
 
 def write_page(
@@ -115,8 +120,16 @@ def write_page(
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text("\n\n".join(section for section in sections if section) + "\n", encoding="utf-8")
+    paragraphs = "\n\n".join(section for section in sections if section).split("\n\n")
+    temporary.write_text("\n\n".join(map(_filled, paragraphs)) + "\n", encoding="utf-8")
     temporary.rename(path)
+
+
+def _filled(paragraph: str) -> str:
+    """Plain text in lines of the usual length; headings, tables, lists, images and code as they are."""
+    if paragraph.startswith(("#", "|", "- ", "!", "    ")):
+        return paragraph
+    return textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def setting_sections(results: Results, tasks: Sequence[Task], setting: str, explain: str) -> list[str]:
@@ -138,13 +151,13 @@ def _words(setting: str) -> str:
 def summary(results: Results, tasks: Sequence[Task], with_rival: bool) -> str:
     """The plain answer, computed from the tables."""
     chosen = [np.median(results.column(t.name, name, TUNED, "C")) for t in tasks for name in TUNED_VARIANTS]
-    common, tuned = (n_lowest(results, tasks, setting, "error") for setting in (COMMON, TUNED))
-    n_tasks = len(tasks)
+    common, tuned = (leads(results, tasks, setting, "error") for setting in (COMMON, TUNED))
     first = (
-        f"Of the five published methods orthogonal transfer has the smallest mean 0/1 error on {common} of {n_tasks} "
-        f"tasks with the paper's C = 1 (in the paper on 5 of 6), and on {tuned} of {n_tasks} when C and α are tuned "
-        f"for every method. C = 1 is far too small for all of them: the medians of the chosen C are between "
-        f"{min(chosen):,.0f} and {max(chosen):,.0f}."
+        f"Of the five published methods orthogonal transfer has the smallest mean 0/1 error on {len(common)} of "
+        f"{len(tasks)} tasks with the paper's C = 1 (in the paper on 5 of 6), by up to {max(common, default=0.0):.2f} "
+        f"points, and on {len(tuned)} of {len(tasks)} when C and α are tuned for every method, by up to "
+        f"{max(tuned, default=0.0):.2f} points. C = 1 is far too small for all of them: the medians of the chosen C "
+        f"are between {min(chosen):,.0f} and {max(chosen):,.0f}."
     )
     lines = [
         "## In short",
@@ -163,7 +176,7 @@ def span(results: Results, tasks: Sequence[Task], rival: str, setting: str, metr
     found = [comparison(results, task, rival, setting, metric) for task in tasks]
     low, high = min(each.difference for each in found), max(each.difference for each in found)
     better, worse = (sum(each.verdict == verdict for each in found) for verdict in (-1, 1))
-    return f"{low:+.2f} to {high:+.2f} points (clearly better on {better} tasks, clearly worse on {worse})"
+    return f"{signed(low)} to {signed(high)} points (clearly better on {better} tasks, clearly worse on {worse})"
 
 
 def details(results: Results, tasks: Sequence[Task]) -> str:
@@ -193,8 +206,8 @@ def rival_line(results: Results, tasks: Sequence[Task]) -> str:
     ]
     per_node, orthogonal = (f"{ratio.min():.1f} to {ratio.max():.1f}" for ratio in ratios.values())
     return (
-        f"hiclass with LinearSVC, tuned, has an error {min(errors):+.2f} to {max(errors):+.2f} points from those of "
-        f"per-node training and orthogonal transfer; its fit takes {per_node} times the CPU of per-node training and "
+        f"hiclass with LinearSVC, tuned, has an error {signed(min(errors))} to {signed(max(errors))} points from those "
+        f"of per-node training and orthogonal transfer; its fit takes {per_node} times the CPU of per-node training and "
         f"{orthogonal} times that of orthogonal transfer."
     )
 
@@ -211,7 +224,7 @@ def costs(results: Results) -> str:
     (low, high), (rival_low, rival_high) = results.settings.limits, results.settings.rival_limits
     return (
         "## Certificates and cost\n\n"
-        f"The largest `decrease_gap` of the {len(fits)} final fits is {max(cell['gap'] for cell in fits):.2g}; "
+        f"The largest `decrease_gap` of the {len(fits):,} final fits is {max(cell['gap'] for cell in fits):.2e}; "
         f"{unfinished} stopped before their tolerance. The best C was at a limit of the search ({low:g} and {high:g}; "
         f"for LinearSVC {rival_low:g} and {rival_high:g}) in {at_limit} of {len(searches)} searches; a search tried "
         f"{min(n_tried)} to {max(n_tried)} values. CPU seconds of cross-validation over all tasks and splits: {times}."

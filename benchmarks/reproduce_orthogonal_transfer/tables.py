@@ -22,6 +22,11 @@ def mean_std(values: Sequence[float], digits: int = 2) -> str:
     return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
 
 
+def signed(difference: float) -> str:
+    """Two decimals with a sign; no minus before zero."""
+    return f"{round(difference, 2) + 0.0:+.2f}".replace("-", "−")
+
+
 def sizes_table(tasks: Sequence[Task]) -> str:
     """The tasks, and the paper's sizes beside them."""
     columns = ["task", "nodes / leaves", "levels", "train / test", "rows with inner labels", "α*", "α with C = 1"]
@@ -93,7 +98,7 @@ def paired_table(results: Results, tasks: Sequence[Task], setting: str, metric: 
             found = comparison(results, task, name, setting, metric)
             mark = "**" if found.p_corrected < LEVEL else ""
             star = " \\*" if found.p_plain < LEVEL else ""
-            row.append(f"{mark}{found.difference:+.2f}{mark} ({found.p_corrected:.2g}){star}")
+            row.append(f"{mark}{signed(found.difference)}{mark} ({found.p_corrected:.2g}){star}")
         rows.append(row)
     return format_table(["orthogonal minus", *(task.name for task in tasks)], rows)
 
@@ -113,11 +118,14 @@ def verdicts(results: Results, tasks: Sequence[Task], setting: str, metric: str)
     return lines
 
 
-def n_lowest(results: Results, tasks: Sequence[Task], setting: str, metric: str) -> int:
-    """On how many tasks orthogonal transfer has the smallest mean of the published methods."""
-    names = [name for name, v in VARIANTS.items() if v.published]
-    means = [[np.mean(results.column(task.name, name, setting, metric)) for name in names] for task in tasks]
-    return sum(names[int(np.argmin(row))] == ORTHOGONAL for row in means)
+def leads(results: Results, tasks: Sequence[Task], setting: str, metric: str) -> list[float]:
+    """Where orthogonal transfer has the smallest mean of the published methods: by how many points."""
+    rivals = [name for name, v in VARIANTS.items() if v.published and name != ORTHOGONAL]
+    found = []
+    for task in tasks:
+        others = min(np.mean(results.column(task.name, name, setting, metric)) for name in rivals)
+        found.append(float(others - np.mean(results.column(task.name, ORTHOGONAL, setting, metric))))
+    return [lead for lead in found if lead > 0.0]
 
 
 def other_C_table(results: Results, tasks: Sequence[Task]) -> str:
