@@ -34,17 +34,15 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, tasks: Sequence[Task], as_given: Sequence[Task], with_rival: bool) -> None:
-        """All cells, split by split; of the trees as given only those with the common C."""
-        for number, task in product(range(self.settings.n_splits), tasks):
+        """All cells, split by split; hiclass and other values of C are left out where the trees are as given."""
+        for number, task in product(range(self.settings.n_splits), [*tasks, *as_given]):
             for name in VARIANTS:
                 self._keep(task, number, name, COMMON, self._common_cell)
             for name in TUNED_VARIANTS:
                 self._keep(task, number, name, TUNED, self._tuned_cell)
-            if with_rival:
+            if with_rival and task in tasks:
                 self._keep(task, number, RIVAL, COMMON, self._rival_cell)
                 self._keep(task, number, RIVAL, TUNED, self._rival_cell)
-        for number, task, name in product(range(self.settings.n_splits), as_given, VARIANTS):
-            self._keep(task, number, name, COMMON, self._common_cell)
         others = [setting for setting in COMMON_C if setting != COMMON]
         few = range(min(OTHER_SPLITS, self.settings.n_splits))
         for number, task, name, setting in product(few, tasks, VARIANTS, others):

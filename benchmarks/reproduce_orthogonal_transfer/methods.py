@@ -56,7 +56,6 @@ VARIANTS = {
     "uncoupled": Variant("α = 0", "orthogonal"),
     "orthogonal": Variant("orthogonal", "orthogonal", published="orthogonal"),
 }
-RIVALS = tuple(name for name in VARIANTS if name != "orthogonal")
 
 
 def alpha_limit(tree: Tree) -> float:

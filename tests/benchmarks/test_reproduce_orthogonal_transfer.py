@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -26,10 +27,11 @@ def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path
     from reproduce_orthogonal_transfer.tuning import Settings
 
     tasks = small_tasks(60)
+    given = [dataclasses.replace(tasks[1], name="as-given")]
     settings = Settings(n_splits=2, n_folds=2, first=(10.0, 100.0), limits=(10.0, 100.0), shares=(0.3, 0.6))
     cells = tmp_path / "cells"
-    page = reproduce(tasks, tasks[:1], settings, cells, tmp_path, with_rival=False).read_text()
-    for task in tasks:
+    page = reproduce(tasks, given, settings, cells, tmp_path, with_rival=False).read_text()
+    for task in [*tasks, *given]:
         for setting in ("C = 1", "tuned"):
             assert page.count(f"### {task.name}, {setting}") == 1
     assert all(f"| {variant.label} " in page for variant in VARIANTS.values())
@@ -39,7 +41,7 @@ def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path
     drawn = figure.read_bytes()
 
     finished = {path: path.stat().st_mtime_ns for path in cells.iterdir()}
-    reproduce(tasks, tasks[:1], settings, cells, tmp_path, with_rival=False)
+    reproduce(tasks, given, settings, cells, tmp_path, with_rival=False)
     assert {path: path.stat().st_mtime_ns for path in cells.iterdir()} == finished
     assert figure.read_bytes() == drawn
 
