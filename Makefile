@@ -12,9 +12,9 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes docs sanitize fuzz clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer docs sanitize fuzz clean
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 34
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -58,6 +58,9 @@ reproduce-four-quadrants: $(VENV)/.installed-test ## figure 5 of the paper on ou
 
 reproduce-output-codes: $(VENV)/.installed-test ## accuracy of drawn, learned and greedy codes; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python benchmarks/reproduce_output_codes.py
+
+reproduce-orthogonal-transfer: $(VENV)/.installed-test ## tables 2 to 8 of the paper; needs WIDEMARGIN_DATA and hiclass
+	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_orthogonal_transfer
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated

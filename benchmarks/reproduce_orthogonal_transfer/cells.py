@@ -1,0 +1,110 @@
+"""The cells of the tables, a (task, split, method, setting) each, kept as JSON files: an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from reproduce_orthogonal_transfer import rival
+from reproduce_orthogonal_transfer.methods import VARIANTS, common_alpha, predict, train
+from reproduce_orthogonal_transfer.tasks import Rows, Task, folds
+from reproduce_orthogonal_transfer.tuning import Settings, tune
+
+COMMON, TUNED = "common", "tuned"
+COMMON_C = {COMMON: 1.0, "common-10": 10.0, "common-100": 100.0}  # the paper's, and how far it tried others
+OTHER_SPLITS = 3  # with the other ones
+RIVAL = "hiclass"
+TUNED_VARIANTS = tuple(name for name in VARIANTS if name != "tree-loss-leaves")
+Cell = dict[str, Any]
+
+
+class Results:
+    """Runs what is asked for, unless its folder has it already."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self.cells: dict[tuple[str, str, str], list[Cell]] = {}
+        self._split = lru_cache(maxsize=1)(self._make_split)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, tasks: Sequence[Task], as_given: Sequence[Task], with_rival: bool) -> None:
+        """All cells, split by split; hiclass and other values of C are left out where the trees are as given."""
+        for number, task in product(range(self.settings.n_splits), [*tasks, *as_given]):
+            for name in VARIANTS:
+                self._keep(task, number, name, COMMON, self._common_cell)
+            for name in TUNED_VARIANTS:
+                self._keep(task, number, name, TUNED, self._tuned_cell)
+            if with_rival and task in tasks:
+                self._keep(task, number, RIVAL, COMMON, self._rival_cell)
+                self._keep(task, number, RIVAL, TUNED, self._rival_cell)
+        others = [setting for setting in COMMON_C if setting != COMMON]
+        few = range(min(OTHER_SPLITS, self.settings.n_splits))
+        for number, task, name, setting in product(few, tasks, VARIANTS, others):
+            self._keep(task, number, name, setting, self._common_cell)
+
+    def column(self, task: str, name: str, setting: str, quantity: str) -> list[float]:
+        """A quantity over the splits."""
+        return [cell[quantity] for cell in self.cells[task, name, setting]]
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all cells."""
+        return sum(cell["total_s"] for cells in self.cells.values() for cell in cells)
+
+    def _keep(self, task: Task, number: int, name: str, setting: str, make: Callable[..., Cell]) -> None:
+        """Find a cell or make it; files are written to a temporary name and renamed."""
+        path = self.folder / f"{task.name}-{number}-{name}-{setting}.json"
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        settings = json.loads(json.dumps(asdict(self.settings) | {"n_train": task.n_train, "n_splits": None}))
+        if kept is None or kept["settings"] != settings:
+            began = time.process_time()
+            cell = make(task, number, name, setting)
+            kept = {"settings": settings, **cell, "total_s": time.process_time() - began}
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(kept), encoding="utf-8")
+            temporary.rename(path)
+            print(f"{path.stem}: {kept['error']:.2f} % in {kept['total_s']:.2f} s", flush=True)
+        self.cells.setdefault((task.name, name, setting), []).append(kept)
+
+    def _make_split(self, task: Task, number: int) -> tuple[Rows, Rows, list[tuple[Rows, Rows]]]:
+        rows, test = task.split(number)
+        return rows, test, folds(rows, self.settings.n_folds)
+
+    def _common_cell(self, task: Task, number: int, name: str, setting: str) -> Cell:
+        """The paper's C for all methods; α = 1 where it is positive definite."""
+        alpha = common_alpha(task.tree) if name == "orthogonal" else 0.0
+        scaling = "paper" if name == "per-node" else "sum"
+        return self._fitted(task, number, name, COMMON_C[setting], alpha, node_scaling=scaling)
+
+    def _tuned_cell(self, task: Task, number: int, name: str, setting: str) -> Cell:
+        """C, and α of orthogonal transfer, by cross-validation."""
+        parts = self._split(task, number)[2]
+        shares = list(self.settings.shares) if name == "orthogonal" else [0.0]
+        found = tune(task, VARIANTS[name], parts, self.settings, shares)
+        rest = {"share": found.share, "cv_s": found.cpu_s}
+        rest |= {"at_limit": found.chosen.at_limit, "n_tried": found.chosen.n_tried}
+        return self._fitted(task, number, name, found.chosen.C, found.alpha) | rest
+
+    def _rival_cell(self, task: Task, number: int, name: str, setting: str) -> Cell:
+        rows, test, parts = self._split(task, number)
+        if setting == COMMON:
+            return rival.default_cell(task, rows, test)
+        return rival.tuned_cell(task, rows, test, parts, self.settings)
+
+    def _fitted(self, task: Task, number: int, name: str, C: float, alpha: float, **options: Any) -> Cell:
+        """Train on all training rows and score on the test rows; the CPU time is of `train` alone."""
+        rows, test, _ = self._split(task, number)
+        variant = VARIANTS[name]
+        rows = variant.trainable(rows, task.tree)
+        began = time.process_time()
+        result = train(variant, rows, task.tree, C, alpha=alpha, tol=self.settings.tol, **options)
+        cpu_s = time.process_time() - began
+        scores = task.score(test.labels, predict(variant, task.tree, result.coef, test.X))
+        gap = result.certificate.decrease_gap
+        return scores._asdict() | {"C": C, "alpha": alpha, "gap": gap, "status": result.status.name, "cpu_s": cpu_s}

@@ -1,0 +1,106 @@
+"""The methods in one engine: training with a certificate, and prediction.
+
+C is the paper's: the loss of each of N rows weighs C/N. Flat training and tree-loss training among the leaves see the
+rows that are labelled with leaves only; the others see all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from reproduce_orthogonal_transfer.tasks import Rows
+from widemargin.labels.tree import Tree
+from widemargin.problems.alpha import largest_alpha
+from widemargin.problems.tree_losses import tree_losses
+from widemargin.problems.tree_penalties import Method, tree_penalty
+from widemargin.reference.tree_factor import AncestorPaths
+from widemargin.solvers.joint_dual import JointResult, JointStart, solve_joint_dual
+
+MAX_PASSES = 5000
+COMMON_SHARE = 0.9  # of α*, where α = 1 of the paper is not below α*
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with its options; `published` is its line in the paper's tables."""
+
+    label: str
+    method: Method
+    options: dict[str, Any] = field(default_factory=dict)
+    published: str | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether one argmax over all outputs predicts, rather than a way down the tree."""
+        return self.method in ("flat", "tree-loss")
+
+    def outputs(self, tree: Tree) -> npt.NDArray[np.int64]:
+        """The nodes that a flat method can predict."""
+        return np.flatnonzero(tree.is_leaf) if "outputs" not in self.options else np.arange(1, tree.n_nodes)
+
+    def trainable(self, rows: Rows, tree: Tree) -> Rows:
+        """The rows that the method can be trained on."""
+        return rows.take(np.isin(rows.labels, self.outputs(tree))) if self.is_flat else rows
+
+
+VARIANTS = {
+    "flat": Variant("flat", "flat", published="flat"),
+    "per-node": Variant("per-node", "per-node", published="per-node"),
+    "similarity": Variant("similarity", "similarity", published="similarity"),
+    "tree-loss": Variant("tree-loss, all nodes", "tree-loss", {"outputs": "all"}, published="tree-loss"),
+    "tree-loss-leaves": Variant("tree-loss, leaves", "tree-loss"),
+    "uncoupled": Variant("α = 0", "orthogonal"),
+    "orthogonal": Variant("orthogonal", "orthogonal", published="orthogonal"),
+}
+
+
+def alpha_limit(tree: Tree) -> float:
+    """α*: K is positive definite below it."""
+    return largest_alpha(AncestorPaths.of(tree.parent)).lower
+
+
+def common_alpha(tree: Tree) -> float:
+    """The paper's α = 1 where it is below α*, else a share of α*."""
+    limit = alpha_limit(tree)
+    return 1.0 if limit > 1.0 else COMMON_SHARE * limit
+
+
+def train(
+    variant: Variant,
+    rows: Rows,
+    tree: Tree,
+    C: float,
+    *,
+    alpha: float = 0.0,
+    tol: float,
+    start: JointStart | None = None,
+    node_scaling: Literal["sum", "paper"] = "sum",
+) -> JointResult:
+    """Train on rows that the method can take; per-node with "paper" divides C by the rows that pass the parent."""
+    C = C if node_scaling == "paper" else C / len(rows.labels)
+    losses = tree_losses(variant.method, tree, rows.labels, C=C, node_scaling=node_scaling, **variant.options)
+    penalty = tree_penalty(variant.method, tree, alpha=alpha)
+    return solve_joint_dual(rows.X, losses, penalty, tol=tol, max_iter=MAX_PASSES, start=start)
+
+
+def predict(variant: Variant, tree: Tree, coef: npt.NDArray[np.float64], X: Any) -> npt.NDArray[np.int64]:
+    """The predicted node of each row: down from the root to the best child, or the best of all outputs."""
+    scores = X @ coef.T
+    if variant.is_flat:
+        outputs = variant.outputs(tree)
+        return outputs[scores[:, outputs - 1].argmax(axis=1)]
+    return descend(tree, scores)
+
+
+def descend(tree: Tree, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Greedy way from the root to a leaf by scores of shape (n_rows, m); parents come before children."""
+    place = np.zeros(len(scores), dtype=np.int64)
+    for node in np.flatnonzero(~tree.is_leaf):
+        here = np.flatnonzero(place == node)
+        children = tree.children(node)
+        place[here] = children[scores[here][:, children - 1].argmax(axis=1)]
+    return place
