@@ -246,6 +246,6 @@ def _scan(pairs: RankingPairs, W: Floats) -> _Scan:
         scores, places = np.concatenate([scores, values]), np.concatenate([places, numbers])
         if len(scores) > NEGATIVES_A_ROUND:
             top = np.argpartition(-scores, NEGATIVES_A_ROUND - 1, axis=0)[:NEGATIVES_A_ROUND]
-            scores, places = (np.take_along_axis(array, top, axis=0) for array in (scores, places))
+            scores, places = np.take_along_axis(scores, top, axis=0), np.take_along_axis(places, top, axis=0)
     negative = scores > -np.inf  # positives are marked so
     return _Scan(np.concatenate(positives), float(scores.max()), places[negative], scores[negative])
