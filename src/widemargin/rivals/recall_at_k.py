@@ -47,7 +47,7 @@ class RecallAtK(RankingModel):
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     max_iter : int, default=2000
-        Cutting planes at most for each problem.
+        Rounds at most for each problem; a round adds a cutting plane or two.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None

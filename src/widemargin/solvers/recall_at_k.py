@@ -9,7 +9,7 @@ positives (all pairs if there are fewer). The labelling that is violated most is
     maximise Σ α_p Δ_p − ½‖Σ α_p g_p‖²,   α ≥ 0,  Σ α ≤ C,
 
 is solved by an interior point method; it is a bound from below on the optimum (Joachims, ICML 2005; SVM-perf prints
-100 Δ). Memory: X, W, K scores, and for each plane in use as much as for W, or its non-zeros if X is sparse.
+100 Δ). Memory: X, W, K scores, and for each plane in use as much as for W, or its non-zeros if few.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ INNER_TOL = 1e-3
 LEAST_INNER_TOL = 1e-13
 IDLE_ROUNDS = 20
 """A plane that had no weight for so many rounds is dropped; SVM-perf does so after 50."""
+SPARSE_SHARE = 0.25
+"""Planes with a smaller share of non-zeros are kept as such."""
+SHORT_WAY = 0.2
+"""Where on the way from the best weights to the newest a second plane is cut, as in OCAS (Franc, Sonnenburg 2009)."""
 NO_WEIGHT = 1e-7
 """Share of the weight of all planes below which one has none."""
 
@@ -76,7 +80,7 @@ def solve_recall_at_k(
     tol : float
         Relative gap to reach, for each problem.
     max_iter : int
-        Planes at most, for each problem.
+        Rounds at most, for each problem; a round adds a plane or two.
     callback : callable or None
         Called with a `Progress` after rounds of the joint problem, or after classes; stops the solver when true.
     time_limit : float or None
@@ -133,9 +137,10 @@ class _Planes:
     gram: Floats = field(default_factory=lambda: np.zeros((1, 1)))
     idle: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
-    def add(self, vector: Floats, delta: float, *, sparse: bool) -> None:
+    def add(self, vector: Floats, delta: float) -> None:
         """A plane with its inner products with all others."""
         products = np.array([0.0, *(float((other @ vector).sum()) for other in self.vectors), vector @ vector])
+        sparse = np.count_nonzero(vector) < SPARSE_SHARE * len(vector)
         self.vectors.append(sp.csr_array(vector[None, :]) if sparse else vector)
         self.deltas = np.append(self.deltas, delta)
         self.gram = np.pad(self.gram, (0, 1))
@@ -179,22 +184,24 @@ class _Planes:
 
 
 def _solve_one(pairs: RankingPairs, n_selected: int, C: float, rounds: Rounds) -> RankingSolution:
-    """One problem: find the plane that is violated most, solve for the planes so far, and again."""
+    """One problem: find the planes that are violated most, solve for the planes so far, and again."""
     if not pairs.n_positives or not pairs.n_negatives:
         return RankingSolution.nothing_to_learn(pairs)
     W = np.zeros((pairs.n_blocks, pairs.n_columns))
     best_W, best_primal, best_dual = W, np.inf, 0.0
     planes, inner_tol = _Planes(C), max(INNER_TOL * rounds.tol, LEAST_INNER_TOL)
     while True:
-        plane, vector = _worst_plane(pairs, W, n_selected)
-        primal = 0.5 * float(np.sum(W**2)) + C * max(0.0, plane.value)
-        if primal < best_primal:
-            best_W, best_primal = W, primal
+        # At the solution for the planes so far, and on the way to it from the best weights.
+        for point in (W,) if best_W is W else (W, best_W + SHORT_WAY * (W - best_W)):
+            plane, vector = _worst_plane(pairs, point, n_selected)
+            primal = 0.5 * float(np.sum(point**2)) + C * max(0.0, plane.value)
+            if primal < best_primal:
+                best_W, best_primal = point, primal
+            planes.add(vector.ravel(), plane.delta)
         status = rounds.verdict(best_primal, best_dual, len(planes.vectors))
         if status is not None:
             at_zero = C * _loss_at_zero(pairs, n_selected)
             return RankingSolution(best_W, best_primal, best_dual, at_zero, status)
-        planes.add(vector.ravel(), plane.delta, sparse=sp.issparse(pairs.X))
         flat, dual = planes.solve(inner_tol)
         planes.drop_idle()
         W = flat.reshape(W.shape)
