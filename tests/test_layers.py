@@ -18,7 +18,8 @@ LAYERS = [
     {"problems", "metrics"},
     {"solvers"},
     {"parallel", "model_io", "data"},
-    {"estimators", "rivals"},
+    {"estimators"},
+    {"rivals"},
     {"report", "datasets"},
     {"cli"},
 ]

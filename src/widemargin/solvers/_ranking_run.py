@@ -1,0 +1,179 @@
+"""What the ranking solvers share: one joint problem or one for each class, when to stop, and what is returned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.problems.certificate import Certificate, relative_gap
+from widemargin.problems.ranking_pairs import RankingPairs
+from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
+
+__all__ = ["RankingSolution", "Reduction", "Rounds", "solve_reduction"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Reduction: TypeAlias = Literal["joint", "one-vs-all"]
+
+SEVERITY = [Status.CONVERGED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED]
+"""From the best to the least good."""
+
+
+@dataclass
+class Rounds:
+    """When one problem has been worked on for long enough; keeps a row a round.
+
+    Parameters
+    ----------
+    tol : float
+        Relative gap to reach.
+    max_iter : int
+        Rounds at most.
+    deadline : float
+        Of `time.monotonic`.
+    callback : callable or None
+        Called with a `Progress` after each round; stops the solver when true.
+    """
+
+    tol: float
+    max_iter: int
+    began: float
+    deadline: float = np.inf
+    callback: Callback | None = None
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+
+    def verdict(self, primal: float, dual: float, size: int) -> Status | None:
+        """Keep the bounds of a round and say whether it is the last."""
+        seconds = time.monotonic() - self.began
+        self.rows.append((len(self.rows) + 1, seconds, primal, dual, size))
+        stop = self.callback is not None and self.callback(
+            Progress(len(self.rows), self.max_iter, seconds, primal, dual)
+        )
+        if relative_gap(np.array([primal]), np.array([dual]))[0] <= self.tol:
+            return Status.CONVERGED
+        if stop:
+            return Status.STOPPED
+        if time.monotonic() >= self.deadline:
+            return Status.TIME_LIMIT
+        return Status.MAX_ITER if len(self.rows) >= self.max_iter else None
+
+
+@dataclass(frozen=True, eq=False)
+class RankingSolution:
+    """What one problem gives; `dual_pairs` are rows, blocks and coefficients of W, or None where they are not kept."""
+
+    W: Floats
+    primal: float
+    dual: float
+    primal_at_zero: float
+    status: Status
+    dual_pairs: tuple[Ints, Ints, Floats] | None = None
+
+    @classmethod
+    def nothing_to_learn(cls, pairs: RankingPairs) -> RankingSolution:
+        """Zero weights, which are optimal where there is nothing to rank."""
+        none: Ints = np.empty(0, dtype=np.int64)
+        W = np.zeros((pairs.n_blocks, pairs.n_columns))
+        return cls(W, 0.0, 0.0, 0.0, Status.CONVERGED, (none, none, np.empty(0)))
+
+    @classmethod
+    def untouched(cls, pairs: RankingPairs, primal_at_zero: float, status: Status) -> RankingSolution:
+        """Zero weights of a problem that was not begun; 0 is a bound from below on what is never negative."""
+        W = np.zeros((pairs.n_blocks, pairs.n_columns))
+        none: Ints = np.empty(0, dtype=np.int64)
+        return cls(W, primal_at_zero, 0.0, primal_at_zero, status, (none, none, np.empty(0)))
+
+
+Solve: TypeAlias = Callable[[RankingPairs, Rounds], RankingSolution]
+AtZero: TypeAlias = Callable[[RankingPairs], float]
+
+
+def solve_reduction(
+    X: Any,
+    y: Ints,
+    n_classes: int,
+    solve: Solve,
+    at_zero: AtZero,
+    *,
+    reduction: Reduction,
+    bias: float,
+    tol: float,
+    max_iter: int,
+    callback: Callback | None,
+    time_limit: float | None,
+) -> SolverResult:
+    """Solve the joint problem, or one for each class after another, and put together what is returned."""
+    began = time.monotonic()
+    deadline = np.inf if time_limit is None else began + time_limit
+    if reduction == "joint":
+        rounds = Rounds(tol, max_iter, began, deadline, callback)
+        solution = solve(RankingPairs.joint(X, y, n_classes, bias), rounds)
+        return _result([solution], [rounds], X.shape[0], n_classes, bias)
+    if reduction != "one-vs-all":
+        raise ValueError(f"reduction must be 'joint' or 'one-vs-all', got {reduction!r}")
+    solutions: list[RankingSolution] = []
+    runs: list[Rounds] = []
+    ended: Status | None = None
+    for label in range(n_classes):
+        pairs = RankingPairs.one_vs_all(X, y, label, bias)
+        runs.append(Rounds(tol, max_iter, began, deadline))
+        if ended is None:
+            solutions.append(solve(pairs, runs[-1]))
+        else:
+            solutions.append(RankingSolution.untouched(pairs, at_zero(pairs), ended))
+        ended = ended or _asks_to_end(solutions, n_classes, began, deadline, callback)
+    return _result(solutions, runs, X.shape[0], n_classes, bias)
+
+
+def _asks_to_end(
+    solutions: list[RankingSolution], n_classes: int, began: float, deadline: float, callback: Callback | None
+) -> Status | None:
+    """Whether the callback or the clock leaves the other classes out."""
+    primal, dual = (sum(getattr(one, name) for one in solutions) for name in ("primal", "dual"))
+    now = time.monotonic()
+    if callback is not None and callback(Progress(len(solutions), n_classes, now - began, primal, dual)):
+        return Status.STOPPED if len(solutions) < n_classes else None
+    return Status.TIME_LIMIT if now >= deadline and len(solutions) < n_classes else None
+
+
+def _result(
+    solutions: list[RankingSolution], runs: list[Rounds], n_samples: int, n_classes: int, bias: float
+) -> SolverResult:
+    W = np.concatenate([one.W for one in solutions])
+    primal, dual, zero = (np.array([getattr(s, n) for s in solutions]) for n in ("primal", "dual", "primal_at_zero"))
+    return SolverResult(
+        coef=np.ascontiguousarray(W[:, :-1]),
+        intercept=bias * W[:, -1],
+        dual=_dual_variables(solutions, n_samples, n_classes),
+        certificate=Certificate.sum(primal, dual, zero, primal),
+        history=_history(runs),
+        n_iter=np.array([len(run.rows) for run in runs], dtype=np.int64),
+        status=max((one.status for one in solutions), key=SEVERITY.index),
+    )
+
+
+def _dual_variables(solutions: list[RankingSolution], n_samples: int, n_classes: int) -> Any:
+    """csr_array A of shape (n_samples, n_classes) with W = AᵀX; None where the solver does not keep them."""
+    kept = [one.dual_pairs for one in solutions if one.dual_pairs is not None]
+    if len(kept) < len(solutions):
+        return None
+    rows, blocks, values = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    if len(solutions) > 1:  # one block each
+        blocks = np.repeat(np.arange(len(kept)), [len(part[0]) for part in kept])
+    return sp.csr_array((values, (rows, blocks)), shape=(n_samples, n_classes))
+
+
+def _history(runs: list[Rounds]) -> History:
+    """One row a round; the rounds of one problem after those of another."""
+    rows = [(float(problem), *row) for problem, run in enumerate(runs) for row in run.rows]
+    names = ("problem", "iteration", "seconds", "primal", "dual", "working_set")
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
+    columns = dict(zip(names, table.T, strict=True))
+    whole = ("problem", "iteration", "working_set")
+    return History({name: column.astype(np.int64) if name in whole else column for name, column in columns.items()})

@@ -1,0 +1,96 @@
+"""The losses of rankings from their definitions: oracle against enumeration, pairs against written-out features."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from widemargin.problems import ranking_pairs
+from widemargin.problems.ranking_losses import recall_at_k_oracle, top_push_conjugate, top_push_loss
+from widemargin.problems.ranking_pairs import RankingPairs
+
+# Few different values, so that ties are frequent.
+SCORES = st.integers(-3, 3).map(lambda value: value / 4)
+
+
+def value_of(labelling, scores, truth):
+    """Δ + Σ (y' − y) s of one labelling with labels ±1."""
+    true_positives = np.sum((labelling > 0) & (truth > 0))
+    return 1 - true_positives / np.sum(truth > 0) + (labelling - truth) @ scores
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SCORES, min_size=1, max_size=4), st.lists(SCORES, max_size=4), st.data())
+def test_the_oracle_equals_enumeration(positives, negatives, data):
+    n_pairs = len(positives) + len(negatives)
+    n_selected = data.draw(st.integers(1, n_pairs))
+    scores = np.array(positives + negatives)
+    truth = np.repeat([1.0, -1.0], [len(positives), len(negatives)])
+    best = -np.inf
+    for chosen in combinations(range(n_pairs), n_selected):
+        labelling = -np.ones(n_pairs)
+        labelling[list(chosen)] = 1.0
+        best = max(best, value_of(labelling, scores, truth))
+    plane = recall_at_k_oracle(np.array(positives), np.array(negatives), n_selected)
+    assert plane.value == pytest.approx(best, abs=1e-12)
+    labelling = truth.copy()
+    labelling[plane.positives] = -1.0
+    labelling[len(positives) + plane.negatives] = 1.0
+    assert np.sum(labelling > 0) == n_selected
+    assert value_of(labelling, scores, truth) == pytest.approx(plane.value, abs=1e-12)
+    assert plane.delta == 1 - np.sum(labelling[: len(positives)] > 0) / len(positives)
+
+
+def test_the_highest_negatives_are_enough_for_the_oracle():
+    rng = np.random.default_rng(0)
+    positives, negatives = rng.normal(size=3), rng.normal(size=9)
+    full = recall_at_k_oracle(positives, negatives, 5)
+    part = recall_at_k_oracle(positives, np.sort(negatives)[-5:], 5, n_negatives=9)
+    assert (part.value, part.delta) == (pytest.approx(full.value), full.delta)
+
+
+@pytest.mark.parametrize("n_selected", [0, 4])
+def test_an_impossible_number_of_positives_is_refused(n_selected):
+    with pytest.raises(ValueError, match="from 1 to the number of pairs, 3"):
+        recall_at_k_oracle(np.ones(1), np.ones(2), n_selected)
+
+
+def test_the_conjugate_of_top_push_is_the_largest_difference():
+    grid = np.linspace(-3, 8, 100_001)
+    for alpha, cost in [(0.0, 1.0), (1.5, 0.5), (3.0, 2.0)]:
+        # u = 1 + t − s of a single positive, with t = 0
+        losses = cost * np.maximum(grid, 0.0) ** 2
+        assert top_push_conjugate(np.array([alpha]), np.array([cost])) == pytest.approx(
+            np.max(alpha * grid - losses), abs=1e-6
+        )
+        assert top_push_loss(np.array([1 - grid[70_000]]), 0.0, np.array([cost])) == pytest.approx(losses[70_000])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("entries", [4, 2**20])
+def test_pairs_score_as_features_that_are_written_out(monkeypatch, sparse, entries):
+    monkeypatch.setattr(ranking_pairs, "BLOCK_ENTRIES", entries)
+    rng = np.random.default_rng(1)
+    X, y, W = rng.normal(size=(5, 2)), np.array([0, 2, 1, 1, 0]), rng.normal(size=(3, 3))
+    rows = np.hstack([X, np.full((5, 1), 2.0)])
+    features = np.array([np.kron(np.eye(3)[r], x) for x in rows for r in range(3)])
+    pairs = RankingPairs.joint(sp.csr_array(X) if sparse else X, y, 3, bias=2.0)
+    parts = list(pairs.scores(W))
+    expected = (features @ W.ravel()).reshape(5, 3)
+    np.testing.assert_allclose(np.concatenate([part[1] for part in parts]), expected[np.arange(5), y])
+    expected[np.arange(5), y] = -np.inf
+    np.testing.assert_allclose(np.concatenate([part[2] for part in parts]), expected)
+    values = rng.normal(size=15)
+    combined = pairs.combination(np.repeat(np.arange(5), 3), np.tile(np.arange(3), 5), values)
+    np.testing.assert_allclose(combined.ravel(), values @ features)
+
+
+def test_one_class_against_the_others_has_one_block():
+    pairs = RankingPairs.one_vs_all(np.eye(4), np.array([0, 2, 2, 1]), 2)
+    assert (pairs.n_blocks, pairs.n_positives, pairs.n_negatives) == (1, 2, 2)
+    np.testing.assert_array_equal(pairs.positive_rows, [1, 2])

@@ -1,0 +1,39 @@
+"""The interior point method against Clarabel, with blocks given by their matrix and by their factor."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from widemargin.solvers._interior_point import FactorBlock, GramBlock, QuadraticProgram, solve_quadratic_program
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_finds_the_optimum_of_an_independent_solver(seed):
+    rng = np.random.default_rng(seed)
+    factors = [rng.normal(size=(6, 3)), rng.normal(size=(4, 9)), rng.normal(size=(7, 2))]
+    blocks = [FactorBlock(factors[0]), GramBlock(factors[1] @ factors[1].T), FactorBlock(factors[2])]
+    diagonal = np.where(rng.random(17) < 0.5, 0.0, rng.random(17))
+    linear, normal, level = rng.normal(size=17), rng.random(17), 10.0 ** rng.uniform(-2, 2)
+    v = solve_quadratic_program(QuadraticProgram(blocks, diagonal, linear, normal, level), np.ones(17), 1e-10)
+
+    def objective(point):
+        parts = np.split(point, [6, 10])
+        squares = sum(np.sum((Z.T @ part) ** 2) for Z, part in zip(factors, parts, strict=True))
+        return 0.5 * squares + 0.5 * diagonal @ point**2 - linear @ point
+
+    u = cp.Variable(17, nonneg=True)
+    squares = sum(cp.sum_squares(Z.T @ u[a:b]) for Z, a, b in zip(factors, [0, 6, 10], [6, 10, 17], strict=True))
+    target = 0.5 * squares + 0.5 * cp.sum(cp.multiply(diagonal, cp.square(u))) - linear @ u
+    optimum = cp.Problem(cp.Minimize(target), [normal @ u == level]).solve(solver=cp.CLARABEL)
+    assert (v > 0).all()
+    assert normal @ v == pytest.approx(level, rel=1e-9)
+    assert objective(v) == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+
+
+def test_a_singular_program_ends_at_an_optimum():
+    # Two equal columns: any split of their sum is optimal.
+    program = QuadraticProgram([GramBlock(np.ones((2, 2)))], np.zeros(2), np.ones(2), np.ones(2), 0.5)
+    v = solve_quadratic_program(program, np.array([1.0, 3.0]), 1e-12)
+    assert v.sum() == pytest.approx(0.5)
