@@ -36,9 +36,9 @@ ALL = [*CERTIFIED, Wsabie(8, max_iter=30, random_state=0)]
     [
         TopPush(),
         TopPush(reduction="one-vs-all"),
-        RecallAtK(C=1e-3, max_iter=100),
-        RecallAtK(C=0.01, reduction="one-vs-all", max_iter=100),
-        Wsabie(16),
+        RecallAtK(C=1e-3, max_iter=40),
+        RecallAtK(C=0.01, reduction="one-vs-all", max_iter=40),
+        Wsabie(16, max_iter=8),
     ],
     expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR if isinstance(estimator, TopPush) else {},
 )
