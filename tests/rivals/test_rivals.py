@@ -36,9 +36,9 @@ ALL = [*CERTIFIED, Wsabie(8, max_iter=30, random_state=0)]
     [
         TopPush(),
         TopPush(reduction="one-vs-all"),
-        RecallAtK(C=1e-3, max_iter=100),
-        RecallAtK(C=0.01, reduction="one-vs-all", max_iter=100),
-        Wsabie(16),
+        RecallAtK(C=1e-3, max_iter=40),
+        RecallAtK(C=0.01, reduction="one-vs-all", max_iter=40),
+        Wsabie(16, max_iter=8),
     ],
     expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR if isinstance(estimator, TopPush) else {},
 )
@@ -240,3 +240,18 @@ def test_label_sets_are_refused_and_folders_too(data, model, tmp_path):
         clone(model).fit(data[0], sp.csr_array(np.eye(48, 3)))
     with pytest.raises(NotSavableError, match=f"{type(model).__name__} cannot be saved"):
         widemargin.save(clone(model).fit(*data), tmp_path / "model")
+
+
+def test_lower_scores_alone_pay_for_recall_beyond_the_true_positives():
+    # Rows that say nothing of their class: only the intercepts can gain, and do for k = 2, not for k = 1.
+    X, y = np.zeros((12, 2)), np.arange(12) % 3
+    one, two = (RecallAtK(k, 10.0, fit_intercept=True).fit(X, y) for k in (1, 2))
+    assert one.certificate_.primal == pytest.approx(10.0, rel=1e-3)
+    assert two.certificate_.primal < 0.1
+    assert (two.intercept_ < 0).all()
+
+
+def test_the_warning_points_to_the_line_that_fits(data):
+    with pytest.warns(ConvergenceWarning) as record:
+        RecallAtK(1, 1.0, max_iter=2).fit(*data)
+    assert record[0].filename == __file__

@@ -5,7 +5,8 @@
 
 The features of a pair are x_i in block b of a vector that is 0 elsewhere, so a weight vector is a matrix W with a row
 for each block, and two pairs of different blocks are orthogonal. The last column of W is the weight of a constant
-feature of value `bias`. Scores are made for some rows at a time; memory is X, W, and `BLOCK_ENTRIES` scores.
+feature of value `bias`. Scores are made for some rows at a time; memory is X (for a moment in float64, too), W, and
+`BLOCK_ENTRIES` scores.
 """
 
 from __future__ import annotations

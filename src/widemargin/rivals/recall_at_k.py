@@ -40,8 +40,10 @@ class RecallAtK(RankingModel):
     tol : float, default=1e-3
         Training ends when the certified relative gap, primal − dual over the larger of them, is at most this; for each
         of the problems.
-    fit_intercept : bool, default=True
-        Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
+    fit_intercept : bool, default=False
+        Whether each class has an intercept: the weight of a constant feature, and part of the penalty. For k > 1 the
+        loss falls when all scores do, since more negatives are chosen than positives left out: an intercept, or a
+        direction that all rows share, gives that without any ranking. Centre the features and leave it out.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the penalty on the intercept counts.
     normalize : bool, default=False
@@ -107,7 +109,7 @@ class RecallAtK(RankingModel):
         *,
         reduction: str = "joint",
         tol: float = 1e-3,
-        fit_intercept: bool = True,
+        fit_intercept: bool = False,
         intercept_scaling: float = 1.0,
         normalize: bool = False,
         max_iter: int = 2000,

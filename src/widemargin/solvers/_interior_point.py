@@ -15,7 +15,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 __all__ = ["Block", "FactorBlock", "GramBlock", "QuadraticProgram", "solve_quadratic_program"]
 
@@ -67,7 +68,7 @@ class GramBlock:
     def factor(self, diagonal: Floats) -> Callable[[Floats], Floats]:
         """The solver of (Q + diag(diagonal)) u = r."""
         matrix = self.gram.copy()
-        matrix[np.diag_indices_from(matrix)] += diagonal
+        matrix.flat[:: len(matrix) + 1] += diagonal
         return _cholesky(matrix)
 
 
@@ -187,21 +188,21 @@ def _step(
         cut = np.cumsum([block.size for block in program.blocks])[:-1]
         return np.concatenate([one(part) for one, part in zip(solvers, np.split(right, cut), strict=True)])
 
-    of_normal = solve(program.normal[:, None])[:, 0]
+    of_normal, of_predictor = solve(np.stack([program.normal, -z - of_dual], axis=1)).T
     curvature = float(program.normal @ of_normal)
 
-    def direction(target: Floats) -> tuple[Floats, float, Floats]:
-        """The Newton direction to v∘z = v∘z + target."""
-        free = solve((target / v - of_dual)[:, None])[:, 0]
+    def direction(target: Floats, free: Floats) -> tuple[Floats, float, Floats]:
+        """The Newton direction to v∘z + target; `free` is that without the equality."""
         dy = (-of_level - float(program.normal @ free)) / curvature
         dv: Floats = free + of_normal * dy
         return dv, dy, (target - z * dv) / v
 
-    dv, _, dz = direction(-v * z)
+    dv, _, dz = direction(-v * z, of_predictor)
     reach = _length(v, dv, z, dz, 1.0)
     mean = float(v @ z) / len(v)
     centring = (float((v + reach * dv) @ (z + reach * dz)) / len(v) / mean) ** 3
-    dv, dy, dz = direction(centring * mean - v * z - dv * dz)
+    target = centring * mean - v * z - dv * dz
+    dv, dy, dz = direction(target, solve((target / v - of_dual)[:, None])[:, 0])
     return _length(v, dv, z, dz, BOUNDARY), dv, dy, dz
 
 
@@ -214,12 +215,11 @@ def _length(v: Floats, dv: Floats, z: Floats, dz: Floats, share: float) -> float
 
 def _cholesky(matrix: Floats) -> Callable[[Floats], Floats]:
     """The solver of a system with a positive definite matrix; a small ridge where rounding spoils it."""
-    largest = float(np.max(np.diag(matrix)))
+    # LAPACK directly: for blocks of a hundred pairs the checks of cho_factor and cho_solve cost as much as the work.
+    largest = float(matrix.flat[:: len(matrix) + 1].max())
     for ridge in RIDGES:
-        matrix[np.diag_indices_from(matrix)] += ridge * largest
-        try:
-            factor = cho_factor(matrix, lower=True, check_finite=False)
-        except LinAlgError:
-            continue
-        return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
+        matrix.flat[:: len(matrix) + 1] += ridge * largest
+        factor, failed = dpotrf(matrix.T, lower=1, clean=0)
+        if not failed:
+            return lambda right: np.asarray(dpotrs(factor, right, lower=1)[0])
     raise LinAlgError("the matrix of a step is not positive definite")
