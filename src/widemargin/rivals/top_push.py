@@ -41,6 +41,7 @@ class TopPush(RankingModel):
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
+        In the one-vs-all form the factor of a class scales C of its own problem and nothing else.
     max_iter : int, default=200
         Rounds at most for each problem; a round solves for the wrong pairs found so far and looks for more.
     memory_limit_mb : float, default=1024

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.problems.ranking_pairs import RankingPairs
@@ -113,7 +114,7 @@ def solve_reduction(
     deadline = np.inf if time_limit is None else began + time_limit
     if reduction == "joint":
         rounds = Rounds(tol, max_iter, began, deadline, callback)
-        solution = solve(RankingPairs.joint(X, y, n_classes, bias), rounds)
+        solution = _on_one_thread(solve, RankingPairs.joint(X, y, n_classes, bias), rounds)
         return _result([solution], [rounds], X.shape[0], n_classes, bias)
     if reduction != "one-vs-all":
         raise ValueError(f"reduction must be 'joint' or 'one-vs-all', got {reduction!r}")
@@ -124,11 +125,17 @@ def solve_reduction(
         pairs = RankingPairs.one_vs_all(X, y, label, bias)
         runs.append(Rounds(tol, max_iter, began, deadline))
         if ended is None:
-            solutions.append(solve(pairs, runs[-1]))
+            solutions.append(_on_one_thread(solve, pairs, runs[-1]))
         else:
             solutions.append(RankingSolution.untouched(pairs, at_zero(pairs), ended))
         ended = ended or _asks_to_end(solutions, n_classes, began, deadline, callback)
     return _result(solutions, runs, X.shape[0], n_classes, bias)
+
+
+def _on_one_thread(solve: Solve, pairs: RankingPairs, rounds: Rounds) -> RankingSolution:
+    """BLAS on one thread: blocks are small, and sums shall not depend on the machine."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        return solve(pairs, rounds)
 
 
 def _asks_to_end(

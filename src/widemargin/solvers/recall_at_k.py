@@ -195,7 +195,9 @@ def _solve_one(pairs: RankingPairs, n_selected: int, C: float, rounds: Rounds) -
         for point in (W,) if best_W is W else (W, best_W + SHORT_WAY * (W - best_W)):
             plane, vector = _worst_plane(pairs, point, n_selected)
             primal = 0.5 * float(np.sum(point**2)) + C * max(0.0, plane.value)
-            if primal < best_primal:
+            # Zero weights rank nothing, so that they are kept only until there are others, even if C is so small that
+            # they are within the tolerance.
+            if primal < best_primal or not best_W.any():
                 best_W, best_primal = point, primal
             planes.add(vector.ravel(), plane.delta)
         status = rounds.verdict(best_primal, best_dual, len(planes.vectors))

@@ -198,9 +198,12 @@ def _solve_one(pairs: RankingPairs, costs: Floats, rounds: Rounds) -> RankingSol
 def _better(
     best: RankingSolution, W: Floats, primal: float, dual: float, dual_pairs: tuple[Ints, Ints, Floats]
 ) -> RankingSolution:
-    """The best weights and the best dual point so far, which need not be of the same round."""
+    """The best weights and the best dual point so far, which need not be of the same round.
+
+    Zero weights rank nothing: they are kept only until there are others, even if C is so small that they would do.
+    """
     values = dict(vars(best))
-    if primal < best.primal:
+    if primal < best.primal or not best.W.any():
         values |= {"W": W, "primal": primal}
     if dual > best.dual:
         values |= {"dual": dual, "dual_pairs": dual_pairs}

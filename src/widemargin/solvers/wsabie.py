@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from widemargin.solvers.result import Callback, History, Progress, Status
 
@@ -117,7 +118,8 @@ def train_wsabie(
     status = Status.MAX_ITER
     for epoch in range(max_iter):
         order = rng.permutation(X.shape[0])
-        losses = np.array([model.visit(*_row(X, i), int(y[i])) for i in order])
+        with threadpool_limits(limits=1, user_api="blas"):  # products are small
+            losses = np.array([model.visit(*_row(X, i), int(y[i])) for i in order])
         seconds = time.monotonic() - began
         rows.append((epoch + 1, seconds, float(losses.mean()), float(np.mean(losses > 0.0))))
         if callback is not None and callback(Progress(epoch + 1, max_iter, seconds, rows[-1][2], -np.inf)):
