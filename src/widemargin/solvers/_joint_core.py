@@ -14,7 +14,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.reference.tree_factor import AncestorPaths, TreeFactor
 
-__all__ = ["JointAscent", "rows_with_constant"]
+__all__ = ["JointAscent", "problem_arrays", "rows_with_constant"]
 
 SMALL_SUBTREE = 150
 """Nodes of a subtree above which updates of dense matrices cost more than passes over the vectors of the nodes."""
@@ -69,7 +69,7 @@ class JointAscent:
         matrix = penalty.K if isinstance(penalty, OrthogonalPenalty) else penalty.M
         self.paths = losses.paths
         self.coupled = learns or bool(np.any(matrix[~self.paths.is_diagonal] != 0.0))
-        self._problem = _core.TreeProblem(**_problem_arrays(losses, self.paths, self.coupled))
+        self._problem = _core.TreeProblem(**problem_arrays(losses, self.paths, self.coupled))
         kind = _core.JointDual32 if self.dtype == np.float32 else _core.JointDual64
         self.core = kind(
             problem=self._problem,
@@ -121,7 +121,7 @@ class JointAscent:
         return sp.csr_array((values, columns, starts), shape=(self.paths.m, self.rows.shape[1]))
 
 
-def _problem_arrays(losses: TreeLosses, paths: AncestorPaths, coupled: bool) -> dict[str, Any]:
+def problem_arrays(losses: TreeLosses, paths: AncestorPaths, coupled: bool) -> dict[str, Any]:
     """Arguments of `_core.TreeProblem`."""
     over_all, m = losses.is_output is not None, paths.m
     group_of = np.zeros(m, dtype=np.int32) if over_all else np.cumsum(np.diff(paths.parent, prepend=-1) > 0)

@@ -31,7 +31,7 @@ from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.reference.tree_factor import TreeFactor
-from widemargin.solvers._joint_core import _problem_arrays
+from widemargin.solvers._joint_core import problem_arrays
 from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
@@ -179,7 +179,7 @@ class _Run:
         n, self.diagonal = matrix.n, matrix.diagonal()
         whole = 8 * n * n <= cache_bytes
         self.Z = np.zeros((self.paths.m, n))
-        self._problem = _core.TreeProblem(**_problem_arrays(losses, self.paths, self.coupled))
+        self._problem = _core.TreeProblem(**problem_arrays(losses, self.paths, self.coupled))
         n_slots = 0 if whole else max(0, int(cache_bytes / (8 * n)) - BLOCK)
         self.core = _core.KernelTreeAscent(self._problem, self.diagonal, self.Z, n_slots, seed % 2**63)
         if whole:
