@@ -53,3 +53,17 @@ def test_a_step_on_the_face_that_gains_little_waits_for_half_the_gap():
     progress.passes *= 100
     progress.record((1.0, 1.0 - 0.49 * gap), 1, 1)
     assert progress.wants_face_step
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "max_iter", "expected"), [(0, 100, [0, 2]), (40, 100, [28, 40]), (40, 30, [28, 30])]
+)
+def test_passes_foreseen_put_off_the_first_evaluations_within_the_limit(foreseen, max_iter, expected):
+    progress = TopKProgress(1e-3, max_iter, None, None)
+    progress.begin_from_start(foreseen)
+    evaluations = []
+    for _ in expected:
+        evaluations.append(progress.next_evaluation)
+        progress.passes += progress.passes_to_go
+        progress.record((2.0, 1.0), 1, 1)
+    assert evaluations == expected

@@ -83,3 +83,15 @@ def test_points_of_other_rows_do_not_fit():
     assert not point.fits(y, M + 1)
     assert not point.fits(np.append(y, 0), M)
     assert not point.fits((y + 1) % M, M)
+
+
+def test_passes_are_foreseen_for_a_smaller_k_and_nothing_else():
+    rng = np.random.default_rng(2)
+    loss, costs = TopKHinge(3, "alpha"), np.full(N, 0.5)
+    _, y, _x, point = a_point(rng, loss, costs)
+    point = DualPoint(point.dual, y, loss, costs, point.value, passes=40)
+    assert point.passes_for(TopKHinge(2, "alpha"), costs) == 40
+    assert point.passes_for(loss, costs) == 0  # the same problem: the start may be enough
+    assert point.passes_for(TopKHinge(4, "alpha"), costs) == 0
+    assert point.passes_for(TopKHinge(2, "beta"), costs) == 0
+    assert point.passes_for(TopKHinge(2, "alpha"), 2.0 * costs) == 0

@@ -296,13 +296,11 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         start = self._previous_point(data) if start is None else start
         if kernel is None and self.kernel != "linear":
             kernel = self._training_kernel(data.X)
-        usable = start is not None and start.fits(y, data.targets.n_classes)
-        result = self._solve(
-            data, kernel, y, loss, costs, start.start_for(loss, costs) if usable and start is not None else None
-        )
+        usable = start if start is not None and start.fits(y, data.targets.n_classes) else None
+        result = self._solve(data, kernel, y, loss, costs, usable)
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, data, kernel, y)
-        self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual)
+        self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
         warn_if_unfinished(result, ADVICE)
         return result
@@ -314,7 +312,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         y: npt.NDArray[np.int64],
         loss: TopKHinge,
         costs: npt.NDArray[np.float64],
-        start: Any,
+        start: DualPoint | None,
     ) -> SolverResult:
         options: dict[str, Any] = {
             "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
@@ -322,12 +320,13 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
             "n_threads": self._n_threads(),
-            "start": start,
+            "start": None if start is None else start.start_for(loss, costs),
             "callback": printing_callback(self.verbose, self.callback, unit="passes"),
         }
         n_classes = data.targets.n_classes
         if kernel is None:
-            return solve_top_k(data.X, y, n_classes, loss, costs, **options)
+            foreseen = 0 if start is None else start.passes_for(loss, costs)
+            return solve_top_k(data.X, y, n_classes, loss, costs, **options, foreseen_passes=foreseen)
         return solve_kernel_top_k(kernel, y, n_classes, loss, costs, **options, cache_size_mb=float(self.cache_size_mb))
 
     def _previous_point(self, data: TrainingData) -> DualPoint | None:

@@ -14,6 +14,10 @@ __all__ = ["TopKProgress"]
 
 FIRST_EVALUATION = 4
 """Pass of the first evaluation, of an ascent from zero."""
+UNSEEN_SHARE = 0.7
+"""Part of the passes foreseen from an earlier fit that go by without an evaluation; the second one is at their end.
+Paths k = 10, 5, 3, 1 with α on letter and 20newsgroups against fits from scratch: 1.16 and 1.21 with .7, 1.12 and 1.20
+with .5, .96 and 1.04 with an evaluation of the start and short steps from there."""
 CAUTION = 0.8
 """Share of the predicted way that is gone before the next evaluation: predictions from early passes are too long."""
 GROWTH = 1.0
@@ -70,6 +74,7 @@ class TopKProgress:
         self._gaps: list[float] = []  # since the last restart
         self._face_gap = FACE_GAP  # that the next step on the face waits for
         self._expected = 0.0  # passes up to the tolerance
+        self._foreseen = 0  # passes in all, by an earlier fit
 
     @property
     def passes_to_go(self) -> int:
@@ -103,6 +108,11 @@ class TopKProgress:
     def wants_face_step(self) -> bool:
         """Whether the way is still long and dual variables are likely to have found their bounds."""
         return self._gaps[-1] <= self._face_gap and self._expected >= FACE_PASSES
+
+    def begin_from_start(self, foreseen: int) -> None:
+        """Plan for given dual variables: an evaluation at once if no fit tells how many passes to foresee."""
+        self._foreseen = foreseen
+        self.next_evaluation = min(self.max_iter, int(UNSEEN_SHARE * foreseen))
 
     def note_face_step(self, gain: float) -> None:
         """Plan on after a step on the face; one that gained little waits for half the gap."""
@@ -152,6 +162,8 @@ class TopKProgress:
         """How many passes the gap is expected to need: its logarithm falls along a line."""
         most = max(2, int(GROWTH * self.passes))
         self._expected = np.inf
+        if len(self._rows) == 1 and 0 < self.passes < self._foreseen:
+            return self._foreseen - self.passes
         if len(self._gaps) < 2 or not 0.0 < gap < self._gaps[-2]:
             return most
         before = self._rows[-2]

@@ -45,6 +45,7 @@ def solve_top_k(
     seed: int = 0,
     n_threads: int = 1,
     start: Any = None,
+    foreseen_passes: int = 0,
     callback: Callback | None = None,
     time_limit: float | None = None,
     backend: str = "core",
@@ -75,6 +76,8 @@ def solve_top_k(
         Threads of evaluations; the ascent is sequential. Results do not depend on it.
     start : csr_array of shape (n_samples, n_classes) or None
         Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
+    foreseen_passes : int
+        Passes that a problem as hard took; the gap is not looked at before a good part of them. 0: at once.
     callback : callable or None
         Called with a `Progress` after evaluations; stops the solver when true.
     time_limit : float or None
@@ -109,8 +112,8 @@ def solve_top_k(
     kind = BlockedAscent if is_wide(problem) else Ascent
     single = tol >= FLOAT32_TOL and problem.fits_single()
     ascent = kind(problem, np.float32 if single else np.float64, seed, n_threads, start)
-    if start is not None:  # it may be good enough, and tells which rows may sleep from the first pass on
-        progress.next_evaluation = 0
+    if start is not None:  # evaluated at once, it may be enough, and tells which rows may sleep
+        progress.begin_from_start(foreseen_passes)
     while progress.status is None:
         ascent.advance(progress)
         progress.record(ascent.evaluate(), ascent.core.n_active, ascent.core.n_visits)
