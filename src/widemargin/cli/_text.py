@@ -49,6 +49,7 @@ class TextReader:
     labels: str | None
     label_sep: str | None
     delimiter: str | None = None
+    quotes: bool = True
 
     def dataset(self, path: Path, *, labelled: bool) -> Dataset:
         """The rows of a table, with labels if they are wanted."""
@@ -57,7 +58,8 @@ class TextReader:
         if labelled and self.labels is None:
             raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
         labels = self.labels if labelled else None
-        rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, delimiter=self.delimiter)
+        form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
+        rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, **form)
         return _dataset(self.vectorizer.transform(rows), rows, None)
 
 
@@ -89,7 +91,8 @@ def load_training(
     check_text_options(data, text, labels, features)
     if text is None:
         return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based), None
-    rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, delimiter=text.delimiter)
+    form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
+    rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
     vectorizer = TfidfVectorizer(dtype=np.float32, **text.vectorizer)
     try:
         X = vectorizer.fit_transform(rows)
@@ -117,7 +120,7 @@ def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
     known = model.source_
     columns = given.text or known.get("text", [])
     labels, label_sep = given.labels or known.get("labels"), given.label_sep or known.get("label_sep")
-    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter))
+    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter, given.quotes))
 
 
 def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:

@@ -35,7 +35,11 @@ class TextPipeline(Pipeline):
     ----------
     steps : list of (str, estimator)
         A vectoriser and one of this package's classifiers, with names.
-    transform_input, memory, verbose
+    transform_input : list of str or None, default=None
+        As in `sklearn.pipeline.Pipeline`.
+    memory : str, object or None, default=None
+        As in `sklearn.pipeline.Pipeline`.
+    verbose : bool, default=False
         As in `sklearn.pipeline.Pipeline`.
 
     Attributes
