@@ -199,6 +199,11 @@ def test_rows_of_numbers_and_text_are_not_mixed(folder, tmp_path):
     assert "the ending of its name" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
 
 
+def test_commands_for_numbers_say_so(folder, tmp_path):
+    for arguments in (("path", folder / "rows.csv", "--test", "x"), ("convert", folder / "rows.csv", tmp_path / "x")):
+        assert "takes rows of numbers; train takes it" in invoke(*arguments, exit_code=1).stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -21,7 +21,15 @@ from widemargin.estimators.text import TextPipeline
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import encode_targets
 
-__all__ = ["OpenModel", "TextReader", "TrainingText", "check_text_options", "load_training", "open_model"]
+__all__ = [
+    "OpenModel",
+    "TextReader",
+    "TrainingText",
+    "check_text_options",
+    "load_training",
+    "open_model",
+    "refuse_table",
+]
 
 
 SEPARATORS = ("|", ";", ",")
@@ -82,6 +90,12 @@ def check_text_options(data: Path, text: TextOptions | None, labels: Any, featur
         raise ValueError("--labels is missing: with --text it is the column of labels")
     if features is not None:
         raise ValueError("--features is not for text, whose features are its terms; leave it out")
+
+
+def refuse_table(data: Path, command: str) -> None:
+    """An error for a table where rows of numbers are wanted."""
+    if is_table(data):
+        raise ValueError(f"{data} is a table of text, and {command} takes rows of numbers; train takes it, with --text")
 
 
 def load_training(
