@@ -17,14 +17,13 @@ from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows
 from widemargin.estimators.persistence import load
-from widemargin.estimators.text import TextPipeline
+from widemargin.estimators.text import TextPart, TextPipeline
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import encode_targets
 
 __all__ = [
     "OpenModel",
     "TextReader",
-    "TrainingText",
     "check_text_options",
     "load_training",
     "open_model",
@@ -34,18 +33,6 @@ __all__ = [
 
 SEPARATORS = ("|", ";", ",")
 """What may stand between labels where nobody said so."""
-
-
-class TrainingText(NamedTuple):
-    """What is kept of a table beside its rows: the fitted vectoriser, and the columns."""
-
-    vectorizer: TfidfVectorizer
-    source: dict[str, Any]
-
-    def model(self, classifier: Any) -> TextPipeline:
-        """The classifier and the vectoriser as one model."""
-        classifier.text_source_ = dict(self.source)
-        return TextPipeline([("tfidf", self.vectorizer), ("classifier", classifier)])
 
 
 @dataclass(frozen=True)
@@ -68,7 +55,7 @@ class TextReader:
         labels = self.labels if labelled else None
         form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
         rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, **form)
-        return _dataset(self.vectorizer.transform(rows), rows, None)
+        return _dataset(self.vectorizer.transform(rows), rows)
 
 
 class OpenModel(NamedTuple):
@@ -100,11 +87,11 @@ def refuse_table(data: Path, command: str) -> None:
 
 def load_training(
     data: Path, text: TextOptions | None, *, labels: Path | None, features: Path | None, zero_based: ZeroBased
-) -> tuple[Dataset, TrainingText | None]:
-    """Training data of any kind, and the vectoriser of text."""
+) -> Dataset:
+    """Training data of any kind; those of text have the fitted vectoriser with them."""
     check_text_options(data, text, labels, features)
     if text is None:
-        return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based), None
+        return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
     rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
     vectorizer = TfidfVectorizer(dtype=np.float32, **text.vectorizer)
@@ -118,9 +105,7 @@ def load_training(
         raise DataFormatError(str(error), path=str(data)) from None
     _warn_of_lists(data, rows.y())
     source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
-    return _dataset(X, rows, [str(term) for term in vectorizer.get_feature_names_out()]), TrainingText(
-        vectorizer, source
-    )
+    return _dataset(X, rows, TextPart(vectorizer, source))
 
 
 def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
@@ -137,7 +122,7 @@ def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
     return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter, given.quotes))
 
 
-def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:
+def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:
     """What other formats give: an indicator with names for lists of labels, an array of names for one a row."""
     if rows.n_rows == 0:
         raise _no_rows(rows.path)
@@ -147,7 +132,8 @@ def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:
         if targets.n_classes == 0:
             raise DataFormatError(f"column {rows.labels!r} has no labels", path=str(rows.path))
         y, names = targets.Y, [str(label) for label in targets.classes.tolist()]
-    return Dataset(X, y, names, terms, str(rows.path))
+    terms = None if text is None else [str(term) for term in text.vectorizer.get_feature_names_out()]
+    return Dataset(X, y, names, terms, str(rows.path), text=text)
 
 
 def _warn_of_lists(path: Path, y: Any) -> None:
