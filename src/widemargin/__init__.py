@@ -13,8 +13,11 @@ __version__ = "0.1.0"
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
     "Certificate": "widemargin.problems.certificate",
+    "Contributions": "widemargin.estimators.explanations",
+    "Explanation": "widemargin.estimators.explanations",
     "HierarchicalClassifier": "widemargin.estimators.hierarchical",
     "History": "widemargin.solvers.result",
+    "LabelExplanation": "widemargin.estimators.explanations",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
     "Orthogonality": "widemargin.estimators.orthogonality",
     "OutputCodeClassifier": "widemargin.estimators.output_code",
@@ -23,6 +26,8 @@ _PUBLIC: dict[str, str | None] = {
     "SolverResult": "widemargin.solvers.result",
     "Status": "widemargin.solvers.result",
     "Taxonomy": "widemargin.labels.taxonomy",
+    "TextPipeline": "widemargin.estimators.text",
+    "Texts": "widemargin.data.texts",
     "TopK": "widemargin.estimators._linear",
     "TopKClassifier": "widemargin.estimators.top_k",
     "datasets": None,
@@ -36,6 +41,7 @@ _PUBLIC: dict[str, str | None] = {
     "path": "widemargin.estimators.path",
     "projections": None,
     "read_svmlight": "widemargin.data.svmlight",
+    "read_texts": "widemargin.data.texts",
     "read_xmc": "widemargin.data.xmc",
     "rivals": None,
     "save": "widemargin.estimators.persistence",

@@ -24,6 +24,8 @@ __all__ = [
     "DecodingName",
     "DecodingOption",
     "Degree",
+    "Explain",
+    "ExplainFeatures",
     "Features",
     "Folds",
     "Gamma",
@@ -57,7 +59,7 @@ __all__ = [
 
 DATA_HELP = (
     "Rows and labels: a file in the Extreme Classification Repository format or svmlight (plain or .gz), an .npz file, "
-    "or a store folder made by widemargin convert."
+    "a store folder made by widemargin convert, or a table with text."
 )
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help=DATA_HELP)]
@@ -69,11 +71,17 @@ Labels = Annotated[
     typer.Option(
         "--labels",
         help="Label names, one a line in the order of their numbers; found by itself when it "
-        "lies next to the data as labels.txt.",
+        "lies next to the data as labels.txt. With --text, the column of labels.",
     ),
 ]
 Features = Annotated[
     Path | None, typer.Option("--features", help="Feature names, one a line in the order of their numbers.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say what each feature adds to the scores, of models with linear scores.")
+]
+ExplainFeatures = Annotated[
+    int, typer.Option("--explain-features", min=1, help="How many features to show for each sum of --explain.")
 ]
 
 

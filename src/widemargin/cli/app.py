@@ -22,6 +22,8 @@ from widemargin.cli._options import (
     DecisionOption,
     DecodingOption,
     Degree,
+    Explain,
+    ExplainFeatures,
     Features,
     Folds,
     Gamma,
@@ -49,6 +51,7 @@ from widemargin.cli._options import (
     Tolerance,
     Tree,
 )
+from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
 
 __all__ = ["app"]
 
@@ -77,6 +80,7 @@ def version_option(
 
 @app.command(epilog="Example: widemargin train train.txt.gz --out model --jobs -1")
 @report_failures
+@text_options
 def train(
     data: Data,
     out: Annotated[
@@ -169,6 +173,7 @@ def train(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Json = False,
+    text: TextOptions | None = None,
 ) -> None:
     """Train a model and write it to a folder, with a certificate of how far from optimal it is."""
     from widemargin.cli import _train
@@ -221,6 +226,7 @@ def train(
         features=features,
         zero_based=index_base.zero_based,
         as_json=json,
+        text=text,
     )
 
 
@@ -287,23 +293,32 @@ def path(
 
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")
 @report_failures
+@table_options
 def predict(
     model: Model,
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many labels for each row.")] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output otherwise.")] = None,
+    explain: Explain = False,
+    explain_features: ExplainFeatures = 10,
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
+    table: TableColumns | None = None,
 ) -> None:
-    """Print the best labels of each row with their scores, one row a line, best first."""
+    """Print the best labels of each row with their scores, one row a line, best first.
+
+    With --explain indented lines follow: what each feature adds to a score, and to its lead over the best other label.
+    """
     from widemargin.cli import _predict
 
-    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json)
+    shown = explain_features if explain else None
+    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json, explain=shown, table=table)
 
 
 @app.command(epilog="Example: widemargin evaluate model test.txt.gz --k 1,3,5")
 @report_failures
+@label_table_options
 def evaluate(
     model: Model,
     data: Data,
@@ -318,6 +333,7 @@ def evaluate(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Json = False,
+    table: TableColumns | None = None,
 ) -> None:
     """Measure a model on labelled rows.
 
@@ -328,7 +344,7 @@ def evaluate(
     from widemargin.cli import _evaluate
 
     propensity = {"propensity_a": propensity_a, "propensity_b": propensity_b}
-    _evaluate.run(model, data, k, propensity, jobs, zero_based=index_base.zero_based, as_json=json)
+    _evaluate.run(model, data, k, propensity, jobs, zero_based=index_base.zero_based, as_json=json, table=table)
 
 
 @app.command(epilog="Example: widemargin inspect model --label devel::lang:python")
