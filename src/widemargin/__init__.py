@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
     "Certificate": "widemargin.problems.certificate",
+    "Comparison": "widemargin.comparison",
     "HierarchicalClassifier": "widemargin.estimators.hierarchical",
     "History": "widemargin.solvers.result",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
@@ -25,6 +26,7 @@ _PUBLIC: dict[str, str | None] = {
     "Taxonomy": "widemargin.labels.taxonomy",
     "TopK": "widemargin.estimators._linear",
     "TopKClassifier": "widemargin.estimators.top_k",
+    "compare": "widemargin.comparison",
     "datasets": None,
     "exceptions": None,
     "l2_normalize_rows": "widemargin.data.normalize",
