@@ -2,8 +2,8 @@
 
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python benchmarks/compare_methods.py [--budget 600] [--sets letter …]
 
-Goal: every comparison ends within its budget, and what it recommends is within the interval of the best method. Finished
-sets are kept in benchmarks/results/comparison.json, so that one can be run again alone.
+Goal: every comparison ends within its budget, and what it recommends is within the interval of the best method.
+Finished sets are kept in benchmarks/results/comparison.json, so that one can be run again alone.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ def describe(name, found):
 
 
 def write_page(results):
-    introduction = (
-        "# Comparisons\n\nWhat `widemargin compare` says of four sets: quality with 95 % intervals on rows that took no part "
-        "in any choice, certified gap, CPU seconds and memory of the fit, size of the model on disk, CPU time of a "
-        "prediction. The method that it recommends is the cheapest to train of those that are not worse than the best "
-        "beyond chance. \\* marks methods of which the budget stopped a fit. One command writes this page: "
-        "`PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."
-    )
+    introduction = """# Comparisons
+
+What `widemargin compare` says of four sets: quality with 95 % intervals on rows that took no part in any choice,
+certified gap, CPU seconds and memory of the fit, size of the model on disk, CPU time of a prediction. The method that it
+recommends is the cheapest to train of those that are not worse than the best beyond chance. \\* marks methods of which
+the budget stopped a fit. One command writes this page:
+`PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."""
     sections = [describe(name, results[name]) for name in LOADERS if name in results]
     PAGE.write_text("\n\n".join([introduction, *sections, results["machine"]]) + "\n", encoding="utf-8")
 
