@@ -104,9 +104,9 @@ def write_page(results):
     introduction = """# Comparisons
 
 What `widemargin compare` says of four sets: quality with 95 % intervals on rows that took no part in any choice,
-certified gap, CPU seconds and memory of the fit, size of the model on disk, CPU time of a prediction. The method that it
-recommends is the cheapest to train of those that are not worse than the best beyond chance. \\* marks methods of which
-the budget stopped a fit. One command writes this page:
+certified gap, CPU seconds and memory of the fit, size of the model on disk, CPU time of a prediction. The method that
+it recommends is the cheapest to train of those that are not worse than the best beyond chance. \\* marks methods of
+which the budget stopped a fit. One command writes this page:
 `PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."""
     sections = [describe(name, results[name]) for name in LOADERS if name in results]
     PAGE.write_text("\n\n".join([introduction, *sections, results["machine"]]) + "\n", encoding="utf-8")

@@ -174,3 +174,19 @@ def test_progress_is_reported_with_an_estimate_of_the_whole(four_classes):
     compare(*four_classes, methods=["top-k"], cv=2, report=lambda *what: seen.append(what))
     assert [what for what, _, _ in seen] == [f"{name}, fold {n}" for n in (1, 2) for name in ("top-k, k = 1", "top-k")]
     assert all(0.0 <= elapsed <= total for _, elapsed, total in seen)
+
+
+def test_labels_above_others_are_predicted_by_every_method_of_the_tree(four_classes):
+    X, y = four_classes
+    y = np.where(np.arange(160) % 10 == 0, "a", y)  # an inner node
+    result = compare(X, y, taxonomy=TREE, cv=2, methods=["tree-loss", "top-k, k = 1"])
+    assert {method.name for method in result.methods} == {"tree-loss", "top-k, k = 1"}
+    assert result.not_tried == {}
+
+
+def test_a_method_that_cannot_be_fitted_is_listed_with_the_reason(four_classes):
+    X, y = four_classes
+    y = np.where(y == "b2", "elsewhere", y)  # not in the tree
+    result = compare(X, y, taxonomy=TREE, cv=2, methods=["orthogonal", "one-vs-all"])
+    assert [method.name for method in result.methods] == ["one-vs-all"]
+    assert "elsewhere" in result.not_tried["orthogonal"]

@@ -2,8 +2,9 @@
 
 Every method is fitted once on a small part of the rows. From that, in proportion to the rows, follows the cost of a
 full comparison: for each fold, a search along the grid on four fifths of the training rows and a fit on all of them.
-If it does not fit the budget, the grid is thinned, then the folds become fewer, then rows are left out. While it runs,
-estimates are corrected by what the finished parts really took; time that is left goes into further folds.
+If it does not fit the budget, the grids are thinned, the most expensive method's first, then the folds become fewer,
+then rows are left out. While it runs, estimates are corrected by what the finished parts really took; time that is left
+goes into further folds.
 """
 
 from __future__ import annotations
@@ -87,17 +88,26 @@ def make_plan(
     >>> full.n_folds, round(full.total, 1), short.n_folds, len(short.candidates[0].Cs), short.share
     (5, 14.6, 1, 2, 1.0)
     """
-    thin = [candidate.thinned() for candidate in candidates]
-    fewer = [folds for folds in (3, 2, 1) if folds < n_folds]
-    attempts = [(candidates, n_folds), (thin, n_folds), *((thin, folds) for folds in fewer)]
-    plans = [Plan(tuple(c), folds, 1.0, _seconds(c, seconds_a_fit)) for c, folds in attempts]
     limit = float("inf") if budget is None else SAFETY * budget
-    for plan in plans:
+    plan = Plan(tuple(candidates), n_folds, 1.0, _seconds(candidates, seconds_a_fit))
+    for _ in candidates:
         if plan.total <= limit:
             return plan
-    least = plans[-1]
-    share = min(1.0, max(limit / least.total, FEWEST_ROWS / max(n_rows, 1)))
-    return replace(least, share=share, seconds=tuple(share * s for s in least.seconds))
+        plan = _with_one_thinned(plan, candidates, seconds_a_fit)
+    for folds in (n_folds, 3, 2, 1):
+        plan = replace(plan, n_folds=min(folds, n_folds))
+        if plan.total <= limit:
+            return plan
+    share = min(1.0, max(limit / plan.total, FEWEST_ROWS / max(n_rows, 1)))
+    return replace(plan, share=share, seconds=tuple(share * s for s in plan.seconds))
+
+
+def _with_one_thinned(plan: Plan, full: list[Candidate], seconds_a_fit: list[float]) -> Plan:
+    """The plan with fewer values for the most expensive method that still has all of them."""
+    kept = list(plan.candidates)
+    costly = max((m for m in range(len(kept)) if kept[m] is full[m]), key=lambda m: plan.seconds[m])
+    kept[costly] = full[costly].thinned()
+    return replace(plan, candidates=tuple(kept), seconds=_seconds(kept, seconds_a_fit))
 
 
 def _seconds(candidates: list[Candidate], seconds_a_fit: list[float]) -> tuple[float, ...]:

@@ -77,6 +77,7 @@ def candidates_for(
     n_classes: int,
     taxonomy: Taxonomy | None,
     *,
+    has_inner_labels: bool = False,
     methods: Sequence[str] | None = None,
     normalize: bool = False,
     random_state: int = 0,
@@ -92,6 +93,8 @@ def candidates_for(
         Number of labels.
     taxonomy : Taxonomy or None
         A tree over them.
+    has_inner_labels : bool
+        Whether some labels are nodes above others: tree-loss then gives scores to all nodes.
     methods : sequence of str or None
         Names of those to keep; all if None.
     normalize : bool
@@ -132,8 +135,11 @@ def candidates_for(
             )
             found.append(Candidate("output-code", code, CODE_CS))
         if taxonomy is not None:
+            outputs: dict[str, dict[str, Any]] = {"tree-loss": {"outputs": "all"}} if has_inner_labels else {}
             found += [
-                Candidate(method, HierarchicalClassifier(taxonomy, method=method, **seeded), CS)
+                Candidate(
+                    method, HierarchicalClassifier(taxonomy, method=method, **seeded, **outputs.get(method, {})), CS
+                )
                 for method in TREE_METHODS
                 if method != "flat"
             ]

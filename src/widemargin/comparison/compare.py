@@ -133,15 +133,18 @@ def compare(
     n_classes = len(targets.classes)
     _check_arguments(X, y, X_test, y_test, cv, budget)
     metrics = metrics_for(targets.kind, n_classes, metric)
+    inner = taxonomy is not None and targets.kind != "multilabel" and _has_inner(taxonomy, targets.classes.tolist())
     options: dict[str, Any] = {
         "methods": methods,
+        "has_inner_labels": inner,
         "normalize": normalize,
         "random_state": random_state,
         "n_jobs": n_jobs,
     }
     candidates = candidates_for(targets.kind, n_classes, taxonomy, **options)
     n_folds, n_training = (1, X.shape[0]) if X_test is not None else (cv, X.shape[0] * (cv - 1) // cv)
-    seconds = [_trial_seconds(c, X, y, n_training, targets.kind, random_state) for c in candidates]
+    trials = [_trial_seconds(c, X, y, n_training, targets.kind, random_state) for c in candidates]
+    candidates, seconds, refused = _those_that_worked(candidates, trials)
     left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
     plan = make_plan(candidates, seconds, n_folds, n_training, left)
     folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
@@ -151,7 +154,7 @@ def compare(
             break
         run.add(fold)
     about = {"rows": int(X.shape[0]), "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
-    return run.result(about)
+    return run.result(about, refused)
 
 
 class _Run:
@@ -202,7 +205,7 @@ class _Run:
         outcomes = row_outcomes(model, fold.X_test, fold.y_test, self.metrics)
         return FoldResult(chosen, outcomes, cost, float(gap), model.status_ in (Status.STOPPED, Status.TIME_LIMIT))
 
-    def result(self, about: dict[str, Any]) -> Comparison:
+    def result(self, about: dict[str, Any], refused: dict[str, str]) -> Comparison:
         """Means over the held-out rows of all folds."""
         names = list(self.folds[0])
         rows = {name: np.vstack([fold[name].outcomes for fold in self.folds]) for name in names}
@@ -212,7 +215,7 @@ class _Run:
         left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
         about |= {"folds": len(self.folds), "held_out_rows": len(rows[names[0]])}
         about["seconds"] = time.monotonic() - self.began
-        return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, left_out)
+        return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, refused | left_out)
 
     def _method(self, candidate: Candidate, rows: dict[str, Any]) -> MethodResult:
         folds = [fold[candidate.name] for fold in self.folds]
@@ -250,13 +253,34 @@ def _search(candidate: Candidate, estimator: Any, fold: Fold, metric: Metric, ki
     return {name: found.best[name] for name in found.params}
 
 
-def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int, kind: str, seed: int) -> float:
-    """Seconds of a fit on so many rows, by one on a few."""
+def _has_inner(taxonomy: Taxonomy, labels: list[Any]) -> bool:
+    """Whether a label is a node above others."""
+    known = [label for label in labels if label in taxonomy]
+    return not bool(taxonomy.tree.is_leaf[taxonomy.indices(known)].all()) if known else False
+
+
+def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int, kind: str, seed: int) -> float | str:
+    """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
     few = min(n_rows, TRIAL_ROWS)
     part = _part(X, y, few / X.shape[0], kind, seed)
     began = time.monotonic()
-    fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), *_take(X, y, part))
+    try:
+        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), *_take(X, y, part))
+    except ValueError as error:
+        return str(error)
     return (time.monotonic() - began) * n_rows / len(part)
+
+
+def _those_that_worked(
+    candidates: list[Candidate], trials: list[float | str]
+) -> tuple[list[Candidate], list[float], dict[str, str]]:
+    """Methods that fit the data with their seconds, and the reasons of the others; an error if there is none."""
+    pairs = list(zip(candidates, trials, strict=True))
+    refused = {c.name: trial for c, trial in pairs if isinstance(trial, str)}
+    if len(refused) == len(pairs):
+        raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
+    worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
+    return [c for c, _ in worked], [seconds for _, seconds in worked], refused
 
 
 def _folds(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, plan: Plan, kind: str, seed: int) -> Iterator[Fold]:
