@@ -35,8 +35,8 @@ def ccat():
 
 def debian_tags():
     """Tags of Debian's packages, several a row."""
-    folder = find_data("debian-tags/train.txt.gz").parent
-    (X, Y), (X_test, Y_test) = (read_xmc(folder / f"{part}.txt.gz") for part in ("train", "test"))
+    folder = find_data("debian-tags/tags_train.txt.gz").parent
+    (X, Y), (X_test, Y_test) = (read_xmc(folder / f"tags_{part}.txt.gz") for part in ("train", "test"))
     return {"X": X, "y": Y, "X_test": X_test, "y_test": Y_test, "normalize": True}
 
 

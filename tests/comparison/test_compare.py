@@ -91,6 +91,13 @@ def test_outcomes_are_hits_within_the_first_places_and_unknown_labels_are_misses
     np.testing.assert_array_equal(found, [[1, 0], [1, 1], [0, 0]])
 
 
+def test_in_a_tree_a_label_below_the_true_one_is_right_too():
+    model = _Listed("multiclass", [[0, 1], [2, 0], [1, 2]], ["a1", "a", "b1"])
+    metrics = metrics_for("multiclass", 3, "top_k_accuracy@2")[:2]
+    found = row_outcomes(model, np.zeros((3, 1)), np.array(["a", "a", "b"]), metrics, TREE)
+    np.testing.assert_array_equal(found, [[1, 1], [1, 0], [1, 0]])  # a1 is below a, b1 below b, a not below a1
+
+
 def test_a_metric_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"metric must be precision@k with k up to 4"):
         metrics_for("multilabel", 4, "top_k_accuracy@1")

@@ -1,6 +1,6 @@
 """The quality of every row of held-out data, so that methods can be compared row by row.
 
-    one label a row:      1 if the true label is among the k best, else 0
+    one label a row:      1 if the true label is among the k best, else 0; in a tree, a label below the true one too
     several labels a row: hits among the k best / k
 
 Means over rows come with a normal interval, mean ± 1.96 s/√n; a difference of two methods with one of the rows' own
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics._checks import hits
 
 __all__ = ["Interval", "Metric", "interval_of", "metrics_for", "row_outcomes"]
@@ -80,22 +81,36 @@ def metrics_for(kind: str, n_classes: int, metric: str | None) -> list[Metric]:
     return [first, *(other for other in usual if other != first)]
 
 
-def row_outcomes(model: Any, X: Any, y: Any, metrics: list[Metric]) -> Floats:
+def row_outcomes(model: Any, X: Any, y: Any, metrics: list[Metric], taxonomy: Taxonomy | None = None) -> Floats:
     """Outcomes of each row at each metric, shape (n_samples, n_metrics)."""
     depth = max(metric.k for metric in metrics)
     top = model.predict_topk(X, depth)
-    right = _listed_and_right(model, top, y)
-    at = np.column_stack([right[:, : metric.k].sum(axis=1) for metric in metrics])
-    scale = [metric.k if metric.kind == "precision" else 1 for metric in metrics]
-    outcomes: Floats = at / np.array(scale, dtype=np.float64)
-    return outcomes
+    right = _listed_and_right(model, top, y, taxonomy)
+    outcomes = [right[:, : m.k].mean(axis=1) if m.kind == "precision" else right[:, : m.k].any(axis=1) for m in metrics]
+    return np.column_stack(outcomes).astype(np.float64)
 
 
-def _listed_and_right(model: Any, top: Any, y: Any) -> npt.NDArray[np.bool_]:
+def _listed_and_right(model: Any, top: Any, y: Any, taxonomy: Taxonomy | None) -> npt.NDArray[np.bool_]:
     """Where the listed labels are the true ones, (n_samples, depth); labels the model does not know are misses."""
     if getattr(model, "kind_", "multilabel") != "multilabel":
+        if taxonomy is not None:
+            return _below_the_truth(model, top, y, taxonomy)
         place = {label: number for number, label in enumerate(model.classes_.tolist())}
         truth = np.array([place.get(label, -2) for label in np.asarray(y).tolist()])
         right: npt.NDArray[np.bool_] = top.indices == truth[:, None]
         return right
     return hits(top.indices, model._encoding().indicator_with_unknown(y))
+
+
+def _below_the_truth(model: Any, top: Any, y: Any, taxonomy: Taxonomy) -> npt.NDArray[np.bool_]:
+    """Where the listed labels are the true ones or below them: methods of paths give leaves only."""
+    node = {
+        label: taxonomy.index(label)
+        for label in {*model.classes_.tolist(), *np.asarray(y).tolist()}
+        if label in taxonomy
+    }
+    listed = np.array([node.get(label, -1) for label in model.classes_.tolist()])[top.indices]
+    truth = np.array([node.get(label, -1) for label in np.asarray(y).tolist()])
+    known = (top.indices >= 0) & (listed >= 0) & (truth >= 0)[:, None]
+    below: npt.NDArray[np.bool_] = taxonomy.tree.covers(np.maximum(truth, 0)[:, None], np.maximum(listed, 0)) & known
+    return below

@@ -113,7 +113,8 @@ def _with_one_thinned(plan: Plan, full: list[Candidate], seconds_a_fit: list[flo
 def _seconds(candidates: list[Candidate], seconds_a_fit: list[float]) -> tuple[float, ...]:
     """Expected seconds of each method in a fold."""
     return tuple(
-        s * (1.0 + SEARCH_ROWS * WARM_START * c.n_fits) for c, s in zip(candidates, seconds_a_fit, strict=True)
+        s * (1.0 + (SEARCH_ROWS * WARM_START * c.n_fits if c.n_fits > 1 else 0.0))
+        for c, s in zip(candidates, seconds_a_fit, strict=True)
     )
 
 
@@ -128,7 +129,7 @@ class Clock:
     >>> plan = make_plan([Candidate("one-vs-all", OneVsAllClassifier(), (1.0,))], [2.0], 1, 100, None)
     >>> clock = Clock(plan, None)
     >>> round(clock.remaining, 2), clock.limit_of(0) > 1e9
-    (2.96, True)
+    (2.0, True)
     """
 
     def __init__(self, plan: Plan, budget: float | None) -> None:

@@ -54,6 +54,15 @@ class Fold(NamedTuple):
     y_test: Any
 
 
+class Task(NamedTuple):
+    """What is measured, on which kind of labels."""
+
+    metrics: list[Metric]
+    kind: str
+    taxonomy: Taxonomy | None
+    seed: int
+
+
 class FoldResult(NamedTuple):
     """What a method did in a fold."""
 
@@ -148,7 +157,8 @@ def compare(
     left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
     plan = make_plan(candidates, seconds, n_folds, n_training, left)
     folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
-    run = _Run(plan, metrics, Clock(plan, left), targets.kind, random_state, began, report)
+    task = Task(metrics, targets.kind, taxonomy, random_state)
+    run = _Run(plan, task, Clock(plan, left), began, report)
     for number, fold in enumerate(folds):
         if number >= plan.n_folds and not run.clock.has_time_for_another_fold:
             break
@@ -163,15 +173,12 @@ class _Run:
     def __init__(
         self,
         plan: Plan,
-        metrics: list[Metric],
+        task: Task,
         clock: Clock,
-        kind: str,
-        seed: int,
         began: float,
         report: Report | None,
     ) -> None:
-        self.plan, self.metrics, self.clock, self.kind, self.seed = plan, metrics, clock, kind, seed
-        self.began, self.report = began, report
+        self.plan, self.task, self.clock, self.began, self.report = plan, task, clock, began, report
         self.folds: list[dict[str, FoldResult]] = []
 
     def add(self, fold: Fold) -> None:
@@ -196,21 +203,25 @@ class _Run:
         """Search, fit, measure."""
         began = time.monotonic()
         estimator = clone(candidate.estimator).set_params(callback=stop_at(began + SEARCH_TIME * limit))
-        chosen = _search(candidate, estimator, fold, self.metrics[0], self.kind, self.seed + number)
+        chosen = _search(candidate, estimator, fold, self._score, self.task.kind, self.task.seed + number)
         estimator.set_params(**chosen, callback=stop_at(began + limit))
-        depth = max(metric.k for metric in self.metrics)
+        depth = max(metric.k for metric in self.task.metrics)
         model, cost = measured_fit(estimator, fold.X, fold.y, fold.X_test, depth)
         certificate = model.certificate_
         gap = certificate.decrease_gap if hasattr(model, "taxonomy_") else certificate.relative_gap
-        outcomes = row_outcomes(model, fold.X_test, fold.y_test, self.metrics)
+        outcomes = row_outcomes(model, fold.X_test, fold.y_test, self.task.metrics, self.task.taxonomy)
         return FoldResult(chosen, outcomes, cost, float(gap), model.status_ in (Status.STOPPED, Status.TIME_LIMIT))
+
+    def _score(self, model: Any, X: Any, y: Any) -> float:
+        """What decides, of a model of the search."""
+        return float(row_outcomes(model, X, y, self.task.metrics[:1], self.task.taxonomy).mean())
 
     def result(self, about: dict[str, Any], refused: dict[str, str]) -> Comparison:
         """Means over the held-out rows of all folds."""
         names = list(self.folds[0])
         rows = {name: np.vstack([fold[name].outcomes for fold in self.folds]) for name in names}
         methods = [self._method(candidate, rows) for candidate in self.plan.candidates if candidate.name in names]
-        first = self.metrics[0].name
+        first = self.task.metrics[0].name
         methods.sort(key=lambda method: -method.quality[first].mean)
         left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
         about |= {"folds": len(self.folds), "held_out_rows": len(rows[names[0]])}
@@ -220,7 +231,7 @@ class _Run:
     def _method(self, candidate: Candidate, rows: dict[str, Any]) -> MethodResult:
         folds = [fold[candidate.name] for fold in self.folds]
         outcomes = rows[candidate.name]
-        quality = {m.name: interval_of(outcomes[:, place]) for place, m in enumerate(self.metrics)}
+        quality = {m.name: interval_of(outcomes[:, place]) for place, m in enumerate(self.task.metrics)}
         cost = Cost(
             cpu_s=float(np.mean([fold.cost.cpu_s for fold in folds])),
             memory_bytes=float(np.max([fold.cost.memory_bytes for fold in folds])),
@@ -233,7 +244,7 @@ class _Run:
         return MethodResult(candidate.name, estimator, parameters, quality, cost, gap, stopped)
 
 
-def _search(candidate: Candidate, estimator: Any, fold: Fold, metric: Metric, kind: str, seed: int) -> dict[str, Any]:
+def _search(candidate: Candidate, estimator: Any, fold: Fold, score: Any, kind: str, seed: int) -> dict[str, Any]:
     """The best values of C and k on a part of the training rows."""
     if candidate.n_fits == 1:
         return candidate.middle()
@@ -247,7 +258,7 @@ def _search(candidate: Candidate, estimator: Any, fold: Fold, metric: Metric, ki
             ks=list(candidate.ks) or None,
             X_test=_safe_indexing(fold.X, outside),
             y_test=_safe_indexing(fold.y, outside),
-            scoring=metric.name,
+            scoring=score,
             keep="none",
         )
     return {name: found.best[name] for name in found.params}
