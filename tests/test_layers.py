@@ -19,7 +19,7 @@ LAYERS = [
     {"solvers"},
     {"parallel", "model_io", "data"},
     {"estimators"},
-    {"rivals"},
+    {"rivals", "comparison"},
     {"report", "datasets"},
     {"cli"},
 ]

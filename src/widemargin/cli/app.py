@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from widemargin.cli._compare_command import EPILOG as COMPARE_EPILOG
+from widemargin.cli._compare_command import compare
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import (
     DATA_HELP,
@@ -289,6 +291,9 @@ def path(
     names = {"labels": labels, "features": features}
     zero_based = index_base.zero_based
     _path.run(data, test, out, method.value, parameters, sweep, k, names, zero_based=zero_based, as_json=json)
+
+
+app.command(epilog=COMPARE_EPILOG)(compare)
 
 
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")

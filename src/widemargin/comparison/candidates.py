@@ -1,0 +1,156 @@
+"""The methods that fit the structure of the labels, each with the values that are tried.
+
+Several labels a row: one-vs-all with either loss. One label a row: one-vs-all, the multiclass SVM, the top-k SVM and a
+learned output code. With a tree over the labels, the methods of the tree too; its flat method is the multiclass SVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from widemargin.estimators.hierarchical import HierarchicalClassifier
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.estimators.output_code import OutputCodeClassifier
+from widemargin.estimators.top_k import TopKClassifier
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
+
+__all__ = ["Candidate", "candidates_for"]
+
+CS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+"""Values of C: rows of length 1 are best between .1 and 10, counts and pixels below."""
+CODE_CS = (0.1, 1.0, 10.0)
+"""Values of C of a learned code. Each is a fit of all binary classifiers, so there are few."""
+KS = (10, 5, 3)
+PRUNE = 0.01
+"""As `widemargin train` does: weights below are dropped from models of many labels."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method to try.
+
+    Parameters
+    ----------
+    name : str
+        As in `widemargin train --method`, with the loss or k where there are several.
+    estimator : estimator
+        With everything set but the values that are tried.
+    Cs : tuple of float
+        Values of C to try, ascending.
+    ks : tuple of int
+        Values of k to try; empty if the method has none.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier
+    >>> from widemargin.comparison.candidates import Candidate
+    >>> Candidate("one-vs-all", OneVsAllClassifier(), (0.1, 1.0, 10.0)).n_fits
+    3
+    """
+
+    name: str
+    estimator: Any = field(repr=False)
+    Cs: tuple[float, ...]
+    ks: tuple[int, ...] = ()
+
+    @property
+    def n_fits(self) -> int:
+        """Fits of the search for the best values."""
+        return len(self.Cs) * max(1, len(self.ks))
+
+    def thinned(self) -> Candidate:
+        """With every other value of C, and one k: for when time is short."""
+        kept = self.Cs[len(self.Cs) % 2 :: 2] if len(self.Cs) > 2 else self.Cs
+        return Candidate(self.name, self.estimator, kept, self.ks[len(self.ks) // 2 :][:1])
+
+    def middle(self) -> dict[str, Any]:
+        """One point of the grid, for a trial of the cost."""
+        values: dict[str, Any] = {"C": self.Cs[len(self.Cs) // 2]}
+        return values | ({"k": self.ks[-1]} if self.ks else {})
+
+
+def candidates_for(
+    kind: str,
+    n_classes: int,
+    taxonomy: Taxonomy | None,
+    *,
+    has_inner_labels: bool = False,
+    methods: Sequence[str] | None = None,
+    normalize: bool = False,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> list[Candidate]:
+    """The methods for labels of this kind.
+
+    Parameters
+    ----------
+    kind : str
+        "multilabel", or another kind of `encode_targets` for one label a row.
+    n_classes : int
+        Number of labels.
+    taxonomy : Taxonomy or None
+        A tree over them.
+    has_inner_labels : bool
+        Whether some labels are nodes above others: tree-loss then gives scores to all nodes.
+    methods : sequence of str or None
+        Names of those to keep; all if None.
+    normalize : bool
+        Whether rows are scaled to length 1.
+    random_state : int
+        Seed of the methods that draw.
+    n_jobs : int or None
+        Threads.
+
+    Returns
+    -------
+    list of Candidate
+
+    Examples
+    --------
+    >>> from widemargin.comparison.candidates import candidates_for
+    >>> [candidate.name for candidate in candidates_for("multiclass", 20, None)]
+    ['one-vs-all', 'top-k, k = 1', 'top-k', 'output-code']
+    """
+    common: dict[str, Any] = {"normalize": normalize, "n_jobs": n_jobs}
+    seeded: dict[str, Any] = {**common, "random_state": random_state}
+    if kind == "multilabel":
+        found = [
+            Candidate(f"one-vs-all, {words}", OneVsAllClassifier(loss=loss, prune=PRUNE, **common), CS[2:])
+            for loss, words in (("squared_hinge", "squared hinge"), ("logistic", "logistic"))
+        ]
+    else:
+        found = [
+            Candidate("one-vs-all", OneVsAllClassifier(**common), CS),
+            Candidate("top-k, k = 1", TopKClassifier(**seeded), CS),
+        ]
+        ks = tuple(k for k in KS if k < n_classes)
+        if ks:
+            found.append(Candidate("top-k", TopKClassifier(**seeded), CS, ks))
+        if n_classes > 2:
+            code = OutputCodeClassifier(
+                OneVsAllClassifier(normalize=normalize), learn="l2", n_jobs=n_jobs, random_state=random_state
+            )
+            found.append(Candidate("output-code", code, CODE_CS))
+        if taxonomy is not None:
+            outputs: dict[str, dict[str, Any]] = {"tree-loss": {"outputs": "all"}} if has_inner_labels else {}
+            found += [
+                Candidate(
+                    method, HierarchicalClassifier(taxonomy, method=method, **seeded, **outputs.get(method, {})), CS
+                )
+                for method in TREE_METHODS
+                if method != "flat"
+            ]
+    return found if methods is None else _only(found, methods)
+
+
+def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:
+    """Those with one of the names, or whose name begins with one."""
+    kept = [c for c in found if any(c.name == name or c.name.startswith(name + ",") for name in methods)]
+    missing = [m for m in methods if not any(c.name == m or c.name.startswith(m + ",") for c in kept)]
+    if missing or not kept:
+        known = ", ".join(candidate.name for candidate in found)
+        raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; those that do: {known}")
+    return kept

@@ -1,0 +1,349 @@
+"""Compare the methods that fit the labels on the same rows, within a budget of time.
+
+For each fold, or for given test rows, and for each method:
+
+    search   C (and k) along a warm-started path on 4/5 of the training rows, scored on the others
+    fit      with the best values on all training rows: certificate, CPU time, memory, size
+    measure  every held-out row                                                  → means, intervals, differences
+
+Held-out rows never take part in the choice of values. Folds are finished for all methods or not counted, so that all
+are measured on the same rows. Memory: the data, a copy of a fold's rows, and a model at a time.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.utils import _safe_indexing
+
+from widemargin.comparison._measure import Cost, fit_quietly, measured_fit, stop_at
+from widemargin.comparison._outcomes import Metric, interval_of, metrics_for, row_outcomes
+from widemargin.comparison._plan import SEARCH_TIME, Clock, Plan, make_plan
+from widemargin.comparison.candidates import Candidate, candidates_for
+from widemargin.comparison.result import Comparison, MethodResult
+from widemargin.estimators.path import path
+from widemargin.labels.encoding import encode_targets
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.solvers.result import Status
+
+__all__ = ["compare"]
+
+TRIAL_ROWS = 1000
+"""Rows of the fit that tells what a method costs."""
+SEARCH_FOLDS = 5
+"""One of so many parts of the training rows scores the search."""
+
+Rows = npt.NDArray[np.int64]
+Report = Callable[[str, float, float], None]
+
+
+class Fold(NamedTuple):
+    """Training and held-out rows."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+class Task(NamedTuple):
+    """What is measured, on which kind of labels."""
+
+    metrics: list[Metric]
+    kind: str
+    taxonomy: Taxonomy | None
+    seed: int
+
+
+class FoldResult(NamedTuple):
+    """What a method did in a fold."""
+
+    parameters: dict[str, Any]
+    outcomes: npt.NDArray[np.float64]
+    cost: Cost
+    gap: float
+    stopped: bool
+
+
+def compare(
+    X: Any,
+    y: Any,
+    *,
+    taxonomy: Taxonomy | None = None,
+    X_test: Any = None,
+    y_test: Any = None,
+    cv: int = 5,
+    methods: Sequence[str] | None = None,
+    metric: str | None = None,
+    budget: float | None = None,
+    normalize: bool = False,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    report: Report | None = None,
+) -> Comparison:
+    """Try every method that fits the labels, and say which to use.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows.
+    y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+        Labels.
+    taxonomy : Taxonomy or None, default=None
+        A tree over the labels; its methods are tried too, where a row has one label.
+    X_test, y_test : rows and labels, default=None
+        Held-out rows; cross-validation without them.
+    cv : int, default=5
+        Folds of the cross-validation.
+    methods : sequence of str or None, default=None
+        Names of the methods to try; all if None.
+    metric : str or None, default=None
+        What decides: "top_k_accuracy@k" for one label a row (k = 1 if None), "precision@k" for several.
+    budget : float or None, default=None
+        Seconds that the comparison may take; None for no limit. When it is short, fewer values, folds and at last fewer
+        rows are used, and the result says so.
+    normalize : bool, default=False
+        Whether every method scales rows to unit length.
+    random_state : int, default=0
+        Seed of the folds, and of the methods that draw.
+    n_jobs : int or None, default=None
+        Threads of each fit.
+    report : callable or None, default=None
+        Called with what is being done, seconds gone and seconds expected in all.
+
+    Returns
+    -------
+    Comparison
+        Methods best first, with intervals, certificates and costs; `recommendation` is a sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin import compare
+    >>> y = np.arange(120) % 4
+    >>> X = np.eye(4)[y] + 0.3 * np.random.default_rng(0).normal(size=(120, 4))
+    >>> result = compare(X, y, methods=["one-vs-all", "top-k"], metric="top_k_accuracy@2", cv=2)
+    >>> sorted(method.name for method in result.methods)
+    ['one-vs-all', 'top-k', 'top-k, k = 1']
+    >>> result.best.quality["top_k_accuracy@2"].mean > 0.9
+    True
+    """
+    began = time.monotonic()
+    y = y if hasattr(y, "shape") or _is_list_of_sets(y) else np.asarray(y)
+    targets = encode_targets(y)
+    n_classes = len(targets.classes)
+    _check_arguments(X, y, X_test, y_test, cv, budget)
+    metrics = metrics_for(targets.kind, n_classes, metric)
+    inner = taxonomy is not None and targets.kind != "multilabel" and _has_inner(taxonomy, targets.classes.tolist())
+    options: dict[str, Any] = {
+        "methods": methods,
+        "has_inner_labels": inner,
+        "normalize": normalize,
+        "random_state": random_state,
+        "n_jobs": n_jobs,
+    }
+    candidates = candidates_for(targets.kind, n_classes, taxonomy, **options)
+    n_folds, n_training = (1, X.shape[0]) if X_test is not None else (cv, X.shape[0] * (cv - 1) // cv)
+    trials = [_trial_seconds(c, X, y, n_training, targets.kind, random_state) for c in candidates]
+    candidates, seconds, refused = _those_that_worked(candidates, trials)
+    left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
+    plan = make_plan(candidates, seconds, n_folds, n_training, left)
+    folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
+    task = Task(metrics, targets.kind, taxonomy, random_state)
+    run = _Run(plan, task, Clock(plan, left), began, report)
+    for number, fold in enumerate(folds):
+        if number >= plan.n_folds and not run.clock.has_time_for_another_fold:
+            break
+        run.add(fold)
+    about = {"rows": int(X.shape[0]), "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
+    return run.result(about, refused)
+
+
+class _Run:
+    """The folds so far."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Task,
+        clock: Clock,
+        began: float,
+        report: Report | None,
+    ) -> None:
+        self.plan, self.task, self.clock, self.began, self.report = plan, task, clock, began, report
+        self.folds: list[dict[str, FoldResult]] = []
+
+    def add(self, fold: Fold) -> None:
+        """All methods on a fold; one that the budget cuts short counts only if it is the first."""
+        found: dict[str, FoldResult] = {}
+        for number, candidate in enumerate(self.plan.candidates):
+            if self.clock.is_over and (self.folds or found):
+                break
+            self._tell(f"{candidate.name}, fold {len(self.folds) + 1}")
+            began = time.monotonic()
+            found[candidate.name] = self._one(candidate, fold, self.clock.limit_of(number), len(self.folds))
+            self.clock.finish(number, time.monotonic() - began)
+        if not self.folds or len(found) == len(self.folds[0]):
+            self.folds.append(found)
+
+    def _tell(self, what: str) -> None:
+        if self.report is not None:
+            elapsed = time.monotonic() - self.began
+            self.report(what, elapsed, elapsed + min(self.clock.remaining, self.clock.deadline - time.monotonic()))
+
+    def _one(self, candidate: Candidate, fold: Fold, limit: float, number: int) -> FoldResult:
+        """Search, fit, measure."""
+        began = time.monotonic()
+        estimator = clone(candidate.estimator).set_params(callback=stop_at(began + SEARCH_TIME * limit))
+        chosen = _search(candidate, estimator, fold, self._score, self.task.kind, self.task.seed + number)
+        estimator.set_params(**chosen, callback=stop_at(began + limit))
+        depth = max(metric.k for metric in self.task.metrics)
+        model, cost = measured_fit(estimator, fold.X, fold.y, fold.X_test, depth)
+        certificate = model.certificate_
+        gap = certificate.decrease_gap if hasattr(model, "taxonomy_") else certificate.relative_gap
+        outcomes = row_outcomes(model, fold.X_test, fold.y_test, self.task.metrics, self.task.taxonomy)
+        return FoldResult(chosen, outcomes, cost, float(gap), model.status_ in (Status.STOPPED, Status.TIME_LIMIT))
+
+    def _score(self, model: Any, X: Any, y: Any) -> float:
+        """What decides, of a model of the search."""
+        return float(row_outcomes(model, X, y, self.task.metrics[:1], self.task.taxonomy).mean())
+
+    def result(self, about: dict[str, Any], refused: dict[str, str]) -> Comparison:
+        """Means over the held-out rows of all folds."""
+        names = list(self.folds[0])
+        rows = {name: np.vstack([fold[name].outcomes for fold in self.folds]) for name in names}
+        methods = [self._method(candidate, rows) for candidate in self.plan.candidates if candidate.name in names]
+        first = self.task.metrics[0].name
+        methods.sort(key=lambda method: -method.quality[first].mean)
+        left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
+        about |= {"folds": len(self.folds), "held_out_rows": len(rows[names[0]])}
+        about["seconds"] = time.monotonic() - self.began
+        return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, refused | left_out)
+
+    def _method(self, candidate: Candidate, rows: dict[str, Any]) -> MethodResult:
+        folds = [fold[candidate.name] for fold in self.folds]
+        outcomes = rows[candidate.name]
+        quality = {m.name: interval_of(outcomes[:, place]) for place, m in enumerate(self.task.metrics)}
+        cost = Cost(
+            cpu_s=float(np.mean([fold.cost.cpu_s for fold in folds])),
+            memory_bytes=float(np.max([fold.cost.memory_bytes for fold in folds])),
+            model_bytes=int(np.mean([fold.cost.model_bytes for fold in folds])),
+            prediction_s=float(np.mean([fold.cost.prediction_s for fold in folds])),
+        )
+        parameters = {name: [fold.parameters[name] for fold in folds] for name in folds[0].parameters}
+        estimator = clone(candidate.estimator).set_params(**folds[-1].parameters)
+        gap, stopped = max(fold.gap for fold in folds), any(fold.stopped for fold in folds)
+        return MethodResult(candidate.name, estimator, parameters, quality, cost, gap, stopped)
+
+
+def _search(candidate: Candidate, estimator: Any, fold: Fold, score: Any, kind: str, seed: int) -> dict[str, Any]:
+    """The best values of C and k on a part of the training rows."""
+    if candidate.n_fits == 1:
+        return candidate.middle()
+    inside, outside = next(_splits(fold.X, fold.y, SEARCH_FOLDS, kind, seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = path(
+            estimator,
+            *_take(fold.X, fold.y, inside),
+            Cs=list(candidate.Cs),
+            ks=list(candidate.ks) or None,
+            X_test=_safe_indexing(fold.X, outside),
+            y_test=_safe_indexing(fold.y, outside),
+            scoring=score,
+            keep="none",
+        )
+    return {name: found.best[name] for name in found.params}
+
+
+def _has_inner(taxonomy: Taxonomy, labels: list[Any]) -> bool:
+    """Whether a label is a node above others."""
+    known = [label for label in labels if label in taxonomy]
+    return not bool(taxonomy.tree.is_leaf[taxonomy.indices(known)].all()) if known else False
+
+
+def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int, kind: str, seed: int) -> float | str:
+    """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
+    few = min(n_rows, TRIAL_ROWS)
+    part = _part(X, y, few / X.shape[0], kind, seed)
+    began = time.monotonic()
+    try:
+        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), *_take(X, y, part))
+    except ValueError as error:
+        return str(error)
+    return (time.monotonic() - began) * n_rows / len(part)
+
+
+def _those_that_worked(
+    candidates: list[Candidate], trials: list[float | str]
+) -> tuple[list[Candidate], list[float], dict[str, str]]:
+    """Methods that fit the data with their seconds, and the reasons of the others; an error if there is none."""
+    pairs = list(zip(candidates, trials, strict=True))
+    refused = {c.name: trial for c, trial in pairs if isinstance(trial, str)}
+    if len(refused) == len(pairs):
+        raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
+    worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
+    return [c for c, _ in worked], [seconds for _, seconds in worked], refused
+
+
+def _folds(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, plan: Plan, kind: str, seed: int) -> Iterator[Fold]:
+    """All folds, on the plan's share of the rows."""
+    if X_test is not None:
+        yield Fold(*_take(X, y, _part(X, y, plan.share, kind, seed)), X_test, y_test)
+        return
+    X, y = (X, y) if plan.share == 1.0 else _take(X, y, _part(X, y, plan.share, kind, seed))
+    for train, test in _splits(X, y, cv, kind, seed):
+        yield Fold(*_take(X, y, train), *_take(X, y, test))
+
+
+def _part(X: Any, y: Any, share: float, kind: str, seed: int) -> Rows:
+    """So many of the rows at random, but at least one of each class where a row has one label."""
+    n_rows = X.shape[0]
+    order = np.random.default_rng(seed).permutation(n_rows)
+    kept = order[: max(1, round(share * n_rows))]
+    if kind != "multilabel":
+        kept = np.union1d(kept, np.unique(np.asarray(y), return_index=True)[1])
+    rows: Rows = np.sort(kept)
+    return rows
+
+
+def _splits(X: Any, y: Any, n_folds: int, kind: str, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """Training and held-out rows, stratified where a row has one label."""
+    dummy = np.zeros(X.shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer rows than folds
+        if kind == "multilabel":
+            yield from KFold(n_folds, shuffle=True, random_state=seed).split(dummy)
+        else:
+            yield from StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(dummy, np.asarray(y))
+
+
+def _take(X: Any, y: Any, rows: Rows) -> tuple[Any, Any]:
+    return _safe_indexing(X, rows), _safe_indexing(y, rows)
+
+
+def _is_list_of_sets(y: Any) -> bool:
+    return isinstance(y, list) and bool(y) and isinstance(y[0], list | tuple | set | frozenset)
+
+
+def _check_arguments(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, budget: float | None) -> None:
+    """Errors before any work."""
+    if not hasattr(X, "shape"):
+        raise ValueError("X must be an array or a sparse matrix, with a shape; use numpy.asarray(X)")
+    if (X_test is None) != (y_test is None):
+        raise ValueError("X_test and y_test belong together; give both or none")
+    n_labelled = y.shape[0] if hasattr(y, "shape") else len(y)
+    if n_labelled != X.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows and y {n_labelled}; give one label, or set of labels, a row")
+    if not isinstance(cv, int) or cv < 2:
+        raise ValueError(f"cv must be a number of folds, at least 2; got {cv!r}")
+    if budget is not None and not budget > 0.0:
+        raise ValueError(f"budget must be a positive number of seconds, or None; got {budget!r}")

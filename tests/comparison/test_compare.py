@@ -1,0 +1,199 @@
+"""Comparisons: what fits the labels is tried, intervals and differences are those of the rows, the budget is kept."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin import Taxonomy, compare
+from widemargin.comparison import Comparison, MethodResult
+from widemargin.comparison._measure import Cost
+from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
+from widemargin.comparison._plan import make_plan
+from widemargin.comparison.candidates import Candidate, candidates_for
+
+
+@pytest.fixture(scope="module")
+def four_classes():
+    rng = np.random.default_rng(0)
+    y = np.array(["a1", "a2", "b1", "b2"])[np.arange(160) % 4]
+    X = np.eye(4)[np.arange(160) % 4] + 0.3 * rng.normal(size=(160, 4))
+    return X, y
+
+
+TREE = Taxonomy.from_edges([("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("a", "root"), ("b", "root")])
+
+
+def test_the_methods_are_those_that_fit_the_labels():
+    assert [c.name for c in candidates_for("multilabel", 9, None)] == [
+        "one-vs-all, squared hinge",
+        "one-vs-all, logistic",
+    ]
+    flat = [c.name for c in candidates_for("multiclass", 9, None)]
+    on_tree = [c.name for c in candidates_for("multiclass", 9, TREE)]
+    assert flat == ["one-vs-all", "top-k, k = 1", "top-k", "output-code"]
+    assert set(on_tree) - set(flat) == {"orthogonal", "per-node", "similarity", "tree-loss"}
+    assert candidates_for("multiclass", 5, None)[2].ks == (3,)  # only k below the number of classes
+
+
+def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
+    assert [c.name for c in candidates_for("multiclass", 9, None, methods=["top-k"])] == ["top-k, k = 1", "top-k"]
+    with pytest.raises(ValueError, match=r"'orthogonal' does not fit these labels; those that do: one-vs-all"):
+        candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
+
+
+def test_every_method_of_a_tree_is_measured_on_the_same_rows(four_classes):
+    X, y = four_classes
+    result = compare(X, y, taxonomy=TREE, cv=2)
+    assert {method.name for method in result.methods} >= {"orthogonal", "one-vs-all", "output-code", "top-k"}
+    assert {len(rows) for rows in result.outcomes.values()} == {160}
+    for method in result.methods:
+        assert method.quality["top_k_accuracy@1"].mean == pytest.approx(result.outcomes[method.name].mean())
+        assert method.quality["top_k_accuracy@1"].mean > 0.7
+        assert -1e-12 <= method.relative_gap <= 2e-3  # rounding may leave the bounds a hair crossed
+        assert method.cost.model_bytes > 0
+        assert not method.stopped
+    means = [method.quality[result.metric].mean for method in result.methods]
+    assert means == sorted(means, reverse=True)
+
+
+def test_several_labels_a_row_are_compared_by_precision():
+    rng = np.random.default_rng(1)
+    Y = sp.csr_array((rng.random((150, 6)) < 0.3).astype(np.float64))
+    X = sp.csr_array(Y.toarray() @ rng.normal(size=(6, 12)) + 0.1 * rng.normal(size=(150, 12)))
+    result = compare(X[:100], Y[:100], X_test=X[100:], y_test=Y[100:])
+    assert result.metric == "precision@1"
+    assert len(result.outcomes["one-vs-all, logistic"]) == 50
+    assert result.about["folds"] == 1
+    assert set(result.best.parameters) == {"C"}
+
+
+class _Listed:
+    """A model that lists given labels."""
+
+    def __init__(self, kind, indices, classes):
+        self.kind_, self.classes_, self.indices = kind, np.array(classes), np.array(indices)
+
+    def predict_topk(self, X, k):
+        class Top:
+            indices = self.indices[:, :k]
+
+        return Top
+
+
+def test_outcomes_are_hits_within_the_first_places_and_unknown_labels_are_misses():
+    model = _Listed("multiclass", [[0, 1], [1, 2], [2, 0]], ["x", "y", "z"])
+    metrics = metrics_for("multiclass", 3, "top_k_accuracy@2")[:2]
+    found = row_outcomes(model, np.zeros((3, 1)), np.array(["y", "y", "new"]), metrics)
+    np.testing.assert_array_equal(found, [[1, 0], [1, 1], [0, 0]])
+
+
+def test_in_a_tree_a_label_below_the_true_one_is_right_too():
+    model = _Listed("multiclass", [[0, 1], [2, 0], [1, 2]], ["a1", "a", "b1"])
+    metrics = metrics_for("multiclass", 3, "top_k_accuracy@2")[:2]
+    found = row_outcomes(model, np.zeros((3, 1)), np.array(["a", "a", "b"]), metrics, TREE)
+    np.testing.assert_array_equal(found, [[1, 1], [1, 0], [1, 0]])  # a1 is below a, b1 below b, a not below a1
+
+
+def test_a_metric_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"metric must be precision@k with k up to 4"):
+        metrics_for("multilabel", 4, "top_k_accuracy@1")
+    with pytest.raises(ValueError, match=r"k up to 4, such as top_k_accuracy@5; got 'top_k_accuracy@9'"):
+        metrics_for("multiclass", 4, "top_k_accuracy@9")
+
+
+def test_the_interval_is_that_of_a_mean():
+    outcomes = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    half = 1.96 * np.sqrt(0.75 * 0.25 * 8 / 7 / 8)  # p (1 − p), unbiased
+    found = interval_of(outcomes)
+    assert found.mean == 0.75
+    assert found.high - found.mean == pytest.approx(half, rel=1e-4)
+    assert found.mean - found.low == pytest.approx(half, rel=1e-4)
+
+
+def _comparison(outcomes, cpu):
+    methods = [
+        MethodResult(name, None, {}, {"m": interval_of(rows)}, Cost(cpu[name], 0.0, 1, 0.0), 0.0, False)
+        for name, rows in outcomes.items()
+    ]
+    methods.sort(key=lambda method: -method.quality["m"].mean)
+    return Comparison(tuple(methods), outcomes, "m", {}, {})
+
+
+def test_the_recommendation_is_the_cheapest_of_those_as_good_as_the_best():
+    rng = np.random.default_rng(2)
+    good = (rng.random(400) < 0.8).astype(float)
+    twin = good.copy()
+    twin[np.flatnonzero(good)[:2]] = 0.0  # half a point, within chance
+    bad = good.copy()
+    bad[np.flatnonzero(good)[:80]] = 0.0
+    result = _comparison({"good": good, "twin": twin, "bad": bad}, {"good": 9.0, "twin": 3.0, "bad": 1.0})
+    assert result.best.name == "good"
+    assert [m.name for m in result.as_good_as_the_best] == ["good", "twin"]
+    assert result.recommended.name == "twin"
+    assert "0.5 points" in result.recommendation
+    assert "3.0 times the CPU time" in result.recommendation
+    alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
+    assert alone.recommended.name == "good"
+    assert "20.0 points" in alone.recommendation
+
+
+def test_a_short_budget_thins_the_grid_then_the_folds_then_the_rows():
+    candidate = Candidate("m", None, (0.01, 0.1, 1.0, 10.0), (10, 5, 3))
+    plans = [make_plan([candidate], [1.0], 5, 100_000, budget) for budget in (None, 20.0, 6.0, 1.0)]
+    assert [plan.n_folds for plan in plans] == [5, 5, 2, 1]
+    assert [plan.candidates[0].n_fits for plan in plans] == [12, 2, 2, 2]
+    assert [plan.share for plan in plans[:3]] == [1.0, 1.0, 1.0]
+    assert 0.005 <= plans[3].share < 0.5
+    assert all(plan.total <= budget for plan, budget in zip(plans[1:], (20.0, 6.0, 1.0), strict=True))
+
+
+def test_the_budget_ends_a_comparison_and_the_result_says_what_was_cut(four_classes):
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 30, 4000)
+    X = rng.normal(size=(4000, 40))
+    began = time.monotonic()
+    result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0)
+    # Far from a limit of speed: all fits without a budget take minutes.
+    assert time.monotonic() - began < 60.0
+    assert result.about["share_of_rows"] < 1.0 or result.about["folds"] < 5
+    assert len(result.methods) + len(result.not_tried) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cv": 1}, "at least 2"),
+        ({"budget": 0.0}, "positive number of seconds"),
+        ({"X_test": np.zeros((1, 4))}, "give both or none"),
+    ],
+)
+def test_wrong_arguments_are_told_before_any_work(four_classes, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compare(*four_classes, **arguments)
+
+
+def test_progress_is_reported_with_an_estimate_of_the_whole(four_classes):
+    seen = []
+    compare(*four_classes, methods=["top-k"], cv=2, report=lambda *what: seen.append(what))
+    assert [what for what, _, _ in seen] == [f"{name}, fold {n}" for n in (1, 2) for name in ("top-k, k = 1", "top-k")]
+    assert all(0.0 <= elapsed <= total for _, elapsed, total in seen)
+
+
+def test_labels_above_others_are_predicted_by_every_method_of_the_tree(four_classes):
+    X, y = four_classes
+    y = np.where(np.arange(160) % 10 == 0, "a", y)  # an inner node
+    result = compare(X, y, taxonomy=TREE, cv=2, methods=["tree-loss", "top-k, k = 1"])
+    assert {method.name for method in result.methods} == {"tree-loss", "top-k, k = 1"}
+    assert result.not_tried == {}
+
+
+def test_a_method_that_cannot_be_fitted_is_listed_with_the_reason(four_classes):
+    X, y = four_classes
+    y = np.where(y == "b2", "elsewhere", y)  # not in the tree
+    result = compare(X, y, taxonomy=TREE, cv=2, methods=["orthogonal", "one-vs-all"])
+    assert [method.name for method in result.methods] == ["one-vs-all"]
+    assert "elsewhere" in result.not_tried["orthogonal"]
