@@ -20,7 +20,7 @@ LAYERS = [
     {"parallel", "model_io", "data"},
     {"estimators"},
     {"rivals", "comparison"},
-    {"report", "datasets"},
+    {"report", "datasets", "serve"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

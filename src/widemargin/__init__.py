@@ -46,6 +46,7 @@ _PUBLIC: dict[str, str | None] = {
     "read_texts": "widemargin.data.texts",
     "read_xmc": "widemargin.data.xmc",
     "rivals": None,
+    "serve": None,
     "save": "widemargin.estimators.persistence",
     "write_store": "widemargin.data.store",
     "write_svmlight": "widemargin.data.svmlight",

@@ -53,6 +53,8 @@ from widemargin.cli._options import (
     Tolerance,
     Tree,
 )
+from widemargin.cli._serve_command import EPILOG as SERVE_EPILOG
+from widemargin.cli._serve_command import serve
 from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
 
 __all__ = ["app"]
@@ -364,6 +366,9 @@ def inspect(
     from widemargin.cli import _inspect
 
     _inspect.run(model, label, top, as_json=json)
+
+
+app.command(epilog=SERVE_EPILOG)(serve)
 
 
 @app.command(epilog="Example: widemargin convert train.txt.gz train.store --normalize")

@@ -1,0 +1,5 @@
+"""A model as a small HTTP service: rows or texts in, the best labels out. Needs the extra `serve`."""
+
+from widemargin.serve.app import Limits, make_app
+
+__all__ = ["Limits", "make_app"]
