@@ -26,6 +26,7 @@ _PUBLIC: dict[str, str | None] = {
     "TopK": "widemargin.estimators._linear",
     "TopKClassifier": "widemargin.estimators.top_k",
     "datasets": None,
+    "displays": None,
     "exceptions": None,
     "l2_normalize_rows": "widemargin.data.normalize",
     "load": "widemargin.estimators.persistence",
