@@ -13,8 +13,11 @@ __version__ = "0.1.0"
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
     "Certificate": "widemargin.problems.certificate",
+    "Contributions": "widemargin.estimators.explanations",
+    "Explanation": "widemargin.estimators.explanations",
     "HierarchicalClassifier": "widemargin.estimators.hierarchical",
     "History": "widemargin.solvers.result",
+    "LabelExplanation": "widemargin.estimators.explanations",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all",
     "Orthogonality": "widemargin.estimators.orthogonality",
     "OutputCodeClassifier": "widemargin.estimators.output_code",

@@ -24,6 +24,8 @@ __all__ = [
     "DecodingName",
     "DecodingOption",
     "Degree",
+    "Explain",
+    "ExplainFeatures",
     "Features",
     "Folds",
     "Gamma",
@@ -74,6 +76,12 @@ Labels = Annotated[
 ]
 Features = Annotated[
     Path | None, typer.Option("--features", help="Feature names, one a line in the order of their numbers.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say what each feature adds to the scores, of models with linear scores.")
+]
+ExplainFeatures = Annotated[
+    int, typer.Option("--explain-features", min=1, help="How many features to show for each sum of --explain.")
 ]
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from widemargin.cli._console import short_warnings, stdout_is_utf8
 from widemargin.cli._truth import load_for_model
@@ -24,9 +24,20 @@ ROWS_PER_BLOCK = 8192
 
 
 def run(
-    model_folder: Path, data: Path, k: int, out: Path | None, jobs: int, *, zero_based: ZeroBased, as_json: bool
+    model_folder: Path,
+    data: Path,
+    k: int,
+    out: Path | None,
+    jobs: int,
+    *,
+    zero_based: ZeroBased,
+    as_json: bool,
+    explain: int | None = None,
 ) -> None:
-    """Write a line for each row; a file appears under its name only when it is complete."""
+    """Write a line for each row; a file appears under its name only when it is complete.
+
+    With `explain`, the contributions of that many features to each score and lead as well.
+    """
     if out is not None:
         check_file_target(out)
     model = load(model_folder)
@@ -38,8 +49,25 @@ def run(
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
     with _output(out) as stream:
         for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            top = model.predict_topk(rows[start : start + ROWS_PER_BLOCK], k)
-            stream.writelines(line_of(top, row) for row in range(len(top.indices)))
+            block = rows[start : start + ROWS_PER_BLOCK]
+            top = model.predict_topk(block, k)
+            why = functools.partial(_explanation, model, block, top, explain)
+            stream.writelines(line_of(top, row, why(row)) for row in range(len(top.indices)))
+
+
+class Why(NamedTuple):
+    """An explanation as the two forms of output have it."""
+
+    lines: list[str]
+    values: list[dict[str, Any]]
+
+
+def _explanation(model: Any, rows: Any, top: TopK, shown: int | None, row: int) -> Why | None:
+    """Why one of the rows has its labels, with so many features for each; None if that is not asked for."""
+    if shown is None:
+        return None
+    found = model.explain(rows[[row]], [label for label, _ in _places(top, row)])
+    return Why(found.lines(shown), found.to_dict(shown)["labels"])
 
 
 def _places(top: TopK, row: int) -> Iterator[tuple[Any, float]]:
@@ -49,13 +77,16 @@ def _places(top: TopK, row: int) -> Iterator[tuple[Any, float]]:
             yield label, score
 
 
-def _text_line(top: TopK, row: int) -> str:
-    return "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row)) + "\n"
+def _text_line(top: TopK, row: int, why: Why | None) -> str:
+    places = "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row))
+    return "\n  ".join([places, *(why.lines if why else ())]) + "\n"
 
 
-def _json_line(top: TopK, row: int, *, ascii_only: bool) -> str:
+def _json_line(top: TopK, row: int, why: Why | None, *, ascii_only: bool) -> str:
     places = list(_places(top, row))
-    values = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
+    values: dict[str, Any] = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
+    if why is not None:
+        values["explanations"] = why.values
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 

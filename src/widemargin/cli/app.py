@@ -22,6 +22,8 @@ from widemargin.cli._options import (
     DecisionOption,
     DecodingOption,
     Degree,
+    Explain,
+    ExplainFeatures,
     Features,
     Folds,
     Gamma,
@@ -292,14 +294,20 @@ def predict(
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many labels for each row.")] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output otherwise.")] = None,
+    explain: Explain = False,
+    explain_features: ExplainFeatures = 10,
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
 ) -> None:
-    """Print the best labels of each row with their scores, one row a line, best first."""
+    """Print the best labels of each row with their scores, one row a line, best first.
+
+    With --explain indented lines follow: what each feature adds to a score, and to its lead over the best other label.
+    """
     from widemargin.cli import _predict
 
-    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json)
+    shown = explain_features if explain else None
+    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json, explain=shown)
 
 
 @app.command(epilog="Example: widemargin evaluate model test.txt.gz --k 1,3,5")

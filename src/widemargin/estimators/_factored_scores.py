@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from widemargin.problems.linear_scores import LinearScorer
 from widemargin.solvers.tree_weights import TreeWeights
 
-__all__ = ["FactoredScorer", "sibling_scores", "weights_of_row"]
+__all__ = ["FactoredScorer", "sibling_scores", "weights_at", "weights_of_row"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,8 +53,18 @@ def sibling_scores(weights: TreeWeights, X: Any, nodes: npt.NDArray[np.int64]) -
 
 def weights_of_row(weights: TreeWeights, i: int) -> Floats:
     """One row of W, shape (n,)."""
+    return _combined(weights, i, slice(None))
+
+
+def weights_at(weights: TreeWeights, i: int, features: npt.NDArray[np.int64]) -> Floats:
+    """One row of W at some features."""
+    return _combined(weights, i, features)
+
+
+def _combined(weights: TreeWeights, i: int, features: Any) -> Floats:
     paths, factor = weights.factor.paths, weights.factor
     entries = slice(int(paths.path_indptr[i]), int(paths.path_indptr[i + 1]))
     above = paths.path_nodes[entries]
-    values: Floats = weights.parts[above].astype(np.float64).T @ (factor.R[entries] / factor.pivots[above])
+    parts = weights.parts[above][:, features]
+    values: Floats = parts.astype(np.float64).T @ (factor.R[entries] / factor.pivots[above])
     return values

@@ -23,7 +23,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators._explain import explain_labels, weights_of_rows
 from widemargin.estimators._parameters import positive_integer
+from widemargin.estimators.explanations import Explanation
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.problems.linear_scores import LinearScorer
 
@@ -169,6 +171,30 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             return np.where(classes == 1, scores, -scores)
         return self._scorer().label_scores(X, classes, n_threads=self._n_threads())
 
+    def explain(
+        self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
+    ) -> Explanation:
+        """What each feature of one row adds to the scores of its labels, and to their leads over the runner-up.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
+            The row.
+        labels : label or list of labels, default=None
+            What to explain; the k best labels of the row by default.
+        k : int, default=1
+            How many of the best labels.
+        feature_names : sequence of str of length n_features, default=None
+            Names of the features; by default those that the model has, else their column numbers.
+
+        Returns
+        -------
+        Explanation
+            Contributions that add up to the score and to the lead; on a tree for every step of the path as well. Models
+            with a kernel have no weights of features and are refused.
+        """
+        return explain_labels(self, X, labels, k, feature_names)
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
 
@@ -263,6 +289,20 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
     def _problem_name(self, index: int) -> str:
         """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
         return str(self.classes_[index])
+
+    def _explained_row(self, X: Any) -> Any:
+        """A row as its weights meet it."""
+        return self._check_rows(X)
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Weights of shape (n_outputs, n_features of them) and intercepts of some outputs, in float64."""
+        if not hasattr(self, "coef_"):
+            kernel = self.kernel if isinstance(self.kernel, str) else "a function"
+            raise ValueError(
+                f"this model has a kernel ({kernel}), whose scores are no sums over features, so that there is nothing "
+                "for explain to show; train with kernel='linear'"
+            )
+        return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
 
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)

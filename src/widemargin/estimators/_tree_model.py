@@ -7,7 +7,7 @@ looks at the children on the way only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_consistent_length
 
-from widemargin.estimators._factored_scores import FactoredScorer, sibling_scores
+from widemargin.estimators._factored_scores import FactoredScorer, sibling_scores, weights_at
 from widemargin.estimators._linear import _SCORERS, BYTES_PER_MB, LinearLabelModel, TopK
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators._tree_decisions import DecisionTree
+from widemargin.estimators._tree_explain import explain_paths
 from widemargin.estimators._tree_targets import label_nodes
+from widemargin.estimators.explanations import Explanation
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.solvers.tree_weights import TreeWeights
@@ -146,6 +148,29 @@ class TreeLabelModel(LinearLabelModel):
             scores[rows] = known[np.arange(len(known)), classes[rows]]
         return scores
 
+    def explain(
+        self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
+    ) -> Explanation:
+        """As for other models, and for each node on the way to a label: its score, and its lead over the best sibling.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
+            The row.
+        labels : label or list of labels, default=None
+            What to explain, names or full paths; the k best labels of the row by default.
+        k : int, default=1
+            How many of the best labels.
+        feature_names : sequence of str of length n_features, default=None
+            Names of the features; by default those that the model has, else their column numbers.
+
+        Returns
+        -------
+        Explanation
+            Its `steps` are empty where labels compete all at once.
+        """
+        return explain_paths(self, X, labels, k, feature_names)
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose prediction is the true label or below it.
 
@@ -222,6 +247,16 @@ class TreeLabelModel(LinearLabelModel):
                 raise ValueError(f"{type(self).__name__}: decision must be one of {known}, got {self.decision!r}")
             return str(self.decision)
         return "greedy" if self.method in PATH_METHODS else "flat"
+
+    def _follows_paths(self) -> bool:
+        """Whether siblings compete along a path, or all classes at once."""
+        return self.method in PATH_METHODS
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
+        if not isinstance(getattr(self, "coef_", None), TreeWeights):
+            return super()._weights_at(outputs, features)
+        weights = [weights_at(self.coef_, int(i), features) for i in outputs]
+        return np.array(weights), self.intercept_[outputs].astype(np.float64)
 
     def _predicted_classes(self, X: Any) -> Ints:
         """Number of the class predicted for each of the checked rows."""

@@ -34,8 +34,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from widemargin import _core
 from widemargin.estimators._binary_columns import n_weights_of, steps_of
 from widemargin.estimators._code_scores import CodeScorer, kernel_scores
+from widemargin.estimators._code_weights import CodeWeights
 from widemargin.estimators._kernel_parameters import kernel_description
-from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._output_code_fit import FittedCode, check_rows_and_targets, fit_code
 from widemargin.estimators._output_code_parameters import check_output_code_parameters, is_own
 from widemargin.estimators._output_code_storage import StoredOutputCode
@@ -48,7 +48,7 @@ from widemargin.solvers.result import Callback, Status
 __all__ = ["OutputCodeClassifier"]
 
 
-class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelModel):
+class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
     Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.

@@ -188,9 +188,16 @@ class Wsabie(LinearLabelModel):
         )
 
     def _scorer(self) -> EmbeddedScorer:
+        return EmbeddedScorer(self.feature_embedding_, self._outputs(), memory_limit_mb=self.memory_limit_mb)
+
+    def _outputs(self) -> npt.NDArray[Any]:
+        """V, of two classes the difference."""
         V = self.label_embedding_
-        V = V[1:] - V[:1] if self.kind_ == "binary" else V
-        return EmbeddedScorer(self.feature_embedding_, V, memory_limit_mb=self.memory_limit_mb)
+        return V[1:] - V[:1] if self.kind_ == "binary" else V
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
+        V, U = self._outputs()[outputs].astype(np.float64), self.feature_embedding_[:, features].astype(np.float64)
+        return V @ U, np.zeros(len(outputs))
 
     def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         return self._scorer().top_k(X, k, n_threads=self._n_threads())
