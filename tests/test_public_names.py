@@ -18,6 +18,7 @@ DOCUMENTED = {
     **{f"metrics.{name}": getattr(metrics, name) for name in metrics.__all__},
     **{f"datasets.{name}": getattr(widemargin.datasets, name) for name in widemargin.datasets.__all__},
     **{f"displays.{name}": getattr(widemargin.displays, name) for name in widemargin.displays.__all__},
+    **{f"report.{name}": getattr(widemargin.report, name) for name in widemargin.report.__all__},
     **{f"projections.{name}": getattr(widemargin.projections, name) for name in widemargin.projections.__all__},
     **{f"rivals.{name}": getattr(widemargin.rivals, name) for name in widemargin.rivals.__all__},
     **{f"exceptions.{name}": getattr(exceptions, name) for name in exceptions.__all__},

@@ -41,6 +41,7 @@ _PUBLIC: dict[str, str | None] = {
     "projections": None,
     "read_svmlight": "widemargin.data.svmlight",
     "read_xmc": "widemargin.data.xmc",
+    "report": None,
     "rivals": None,
     "save": "widemargin.estimators.persistence",
     "write_store": "widemargin.data.store",

@@ -51,6 +51,8 @@ from widemargin.cli._options import (
     Tolerance,
     Tree,
 )
+from widemargin.cli._report_command import EPILOG as REPORT_EPILOG
+from widemargin.cli._report_command import report
 
 __all__ = ["app"]
 
@@ -351,6 +353,9 @@ def inspect(
     from widemargin.cli import _inspect
 
     _inspect.run(model, label, top, as_json=json)
+
+
+app.command(epilog=REPORT_EPILOG)(report)
 
 
 @app.command(epilog="Example: widemargin convert train.txt.gz train.store --normalize")

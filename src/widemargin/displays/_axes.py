@@ -17,6 +17,7 @@ __all__ = [
     "GREEN",
     "GREY",
     "PURPLE",
+    "RUST",
     "SERIES",
     "VERMILION",
     "axes_for",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#808080"
+RUST = "#c25400"
+"""Colour of cells; that of lines, which a page may brighten, is another."""
 SERIES = (BLUE, VERMILION, GREEN, PURPLE)
 N_SHADES = 16
 STRONG = 0.6

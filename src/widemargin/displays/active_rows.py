@@ -18,7 +18,7 @@ from widemargin.displays._histories import bin_name, clock_of, parts_of
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
 
-FAINTEST = 0.25
+FAINTEST = 0.4
 """Opacity of the line of the rarest labels."""
 COUNTS = ("active_rows", "visits")
 

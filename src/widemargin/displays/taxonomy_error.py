@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import STRONG, VERMILION, axes_for, shades, short_name
+from widemargin.displays._axes import GREY, RUST, STRONG, axes_for, shades, short_name
 from widemargin.displays._tree_labels import numbers, predictions_of
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import subtree_sums
@@ -137,14 +137,14 @@ class TaxonomyErrorDisplay:
         tops, depth = self._tops(), self.taxonomy.depth
         height = self.support / max(1, int(self.support[0]))
         shown = np.flatnonzero((height >= LEAST_SHARE) & (depth > 0))
-        colours = shades(VERMILION)
+        colours = shades(RUST)
         self.ax_.barh(
             tops[shown] + height[shown] / 2,
             np.ones(len(shown)),
             height[shown],
             left=depth[shown] - 0.5,
             color=colours(self.error[shown]),
-            edgecolor="#808080",
+            edgecolor=GREY,
             linewidth=0.4,
         )
         self._write_names(shown, tops, height)
@@ -158,7 +158,8 @@ class TaxonomyErrorDisplay:
         self.ax_.set_xlabel("level of the tree")
         from matplotlib.cm import ScalarMappable
 
-        bar = self.figure_.colorbar(ScalarMappable(cmap=colours), ax=self.ax_, fraction=0.03, pad=0.02)
+        bar = self.figure_.colorbar(ScalarMappable(cmap=colours), ax=self.ax_, fraction=0.03, pad=0.02, shrink=0.5)
+        bar.solids.set_alpha(None)  # the shades differ in opacity only
         bar.set_label("error")
         bar.outline.set_linewidth(0.4)
         return self

@@ -1,0 +1,35 @@
+"""The command `report`, its options and its help; what it does is in `_report`, imported when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from widemargin.cli._failure import report_failures
+from widemargin.cli._options import Base, Data, IndexBase, Jobs, Json, Model
+
+__all__ = ["EPILOG", "report"]
+
+EPILOG = "Example: widemargin report model test.txt.gz -o report.html"
+
+
+@report_failures
+def report(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="HTML", help="File to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Headline of the page.", show_default="the model's name")] = None,
+    jobs: Jobs = 1,
+    index_base: Base = IndexBase.auto,
+    json: Json = False,
+) -> None:
+    """Write a page on a model, measured on labelled rows, that a browser shows without a network.
+
+    Quality and certificate, pictures, a table of the labels to search and sort, and the worst mistakes with the
+    features that made them.
+    """
+    from widemargin.cli import _report
+
+    _report.run(model, data, out, title, jobs, zero_based=index_base.zero_based, as_json=json)
