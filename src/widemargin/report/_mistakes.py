@@ -68,21 +68,20 @@ def worst_mistakes(outcome: Outcome, n_mistakes: int = N_MISTAKES) -> list[Mista
 
 def _wrong_rows(outcome: Outcome) -> tuple[npt.NDArray[np.int64], Floats]:
     """Rows whose best label is wrong, and their margins."""
+    known = outcome.truth[:, : outcome.n_labels].tocsr()
     if outcome.kind == "labels":
-        known = outcome.truth[:, : outcome.n_labels].tocsr()
-        best = outcome.top.indices[:, 0]
-        listed = np.asarray(known[np.arange(outcome.n_rows), best]).ravel() != 0
-        rows = np.flatnonzero(~listed & (np.diff(known.indptr) > 0))
-        scores = outcome.model.label_scores(outcome.X[rows], known[rows])
-        true = np.maximum.reduceat(scores.data, scores.indptr[:-1]) if len(rows) else np.zeros(0)
-        return rows, outcome.top.scores[rows, 0] - true
-    assert outcome.classes is not None
-    rows = np.flatnonzero(~outcome.right & (outcome.classes >= 0))
+        right = np.asarray(known[np.arange(outcome.n_rows), outcome.top.indices[:, 0]]).ravel() != 0
+    else:
+        right = outcome.right
+    rows = np.flatnonzero(~right & (np.diff(known.indptr) > 0))
     if len(rows) == 0:
         return rows, np.zeros(0)
-    labels = outcome.model.classes_[outcome.classes[rows]]
-    margins = outcome.top.scores[rows, 0] - outcome.model.label_scores(outcome.X[rows], labels)
-    return rows, np.asarray(margins, dtype=np.float64)
+    if outcome.kind == "labels":
+        scores = outcome.model.label_scores(outcome.X[rows], known[rows])
+        true = np.maximum.reduceat(scores.data, scores.indptr[:-1])
+    else:
+        true = outcome.model.label_scores(outcome.X[rows], outcome.model.classes_[known[rows].indices])
+    return rows, np.asarray(outcome.top.scores[rows, 0] - true, dtype=np.float64)
 
 
 def _mistake(outcome: Outcome, row: int, margin: float) -> Mistake:

@@ -31,6 +31,8 @@ WIDE = (9.2, 5.4)
 N_SIBLING_GROUPS = 3
 INCHES_PER_LINE = 0.17
 DEPTHS = (1, 3, 5)
+MOST_PROBABILITIES = 20_000_000
+"""160 MB."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,18 @@ def _of_quality(outcome: Outcome) -> Iterator[_Plan]:
     caption = "Of the true labels, the share that is among the k best, by how often a label occurs in training."
     yield _Plan("recall", "Recall by label frequency", caption, lambda ax: bins.plot(ax, measure="recall"))
     if hasattr(outcome.model, "predict_proba"):
-        truth = outcome.truth[:, : outcome.n_labels].tocsr() if outcome.kind == "labels" else outcome.classes
-        reliability = ReliabilityDisplay.of_predictions(truth, outcome.model.predict_proba(outcome.X))
         caption = "Predictions with probability p should be right in a share p of the cases: dots on the dashed line."
-        yield _Plan("reliability", "Reliability of probabilities", caption, reliability.plot)
+        yield _Plan("reliability", "Reliability of probabilities", caption, _reliability(outcome).plot)
+
+
+def _reliability(outcome: Outcome) -> ReliabilityDisplay:
+    """Reliability on the rows whose probabilities of all labels fit into memory."""
+    rows = slice(0, max(1, MOST_PROBABILITIES // outcome.n_labels))
+    probabilities = outcome.model.predict_proba(outcome.X[rows])
+    if outcome.kind == "labels":
+        return ReliabilityDisplay.of_predictions(outcome.truth[rows, : outcome.n_labels].tocsr(), probabilities)
+    assert outcome.classes is not None
+    return ReliabilityDisplay.of_predictions(outcome.classes[rows], probabilities)
 
 
 def _of_tree(outcome: Outcome) -> Iterator[_Plan]:
