@@ -11,13 +11,14 @@ import scipy.sparse as sp
 
 from widemargin import metrics
 from widemargin.cli._console import print_json, print_table, short_warnings
+from widemargin.cli._text import open_model
+from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import evaluate_on_tree
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._path_scoring import top_k_accuracies
 from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.persistence import load
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["evaluate_model", "run"]
@@ -35,15 +36,16 @@ def run(
     *,
     zero_based: ZeroBased,
     as_json: bool,
+    table: TableColumns | None = None,
 ) -> None:
     """Load, predict, measure and report."""
     given = None if depths is None else parse_depths(depths)
-    model = load(model_folder)
+    model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     ks = given or (DEPTHS if model.kind_ == "multilabel" else CURVE)
     with short_warnings():
         ks = depths_within(ks, len(model.classes_), given=depths is not None)
-        dataset = load_for_model(model, data, zero_based)
+        dataset = load_for_model(model, data, zero_based, reader)
         if dataset.Y is None:
             raise DataFormatError(
                 "the data have no labels", path=str(data), remedy="evaluate needs rows with their labels; see predict"

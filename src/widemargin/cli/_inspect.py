@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._console import gap_text, print_json, print_table, size_text
+from widemargin.cli._text import TextReader, open_model
 from widemargin.estimators._factored_scores import weights_of_row
 from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.persistence import load
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
 from widemargin.solvers.tree_weights import TreeWeights
@@ -21,7 +21,7 @@ __all__ = ["run"]
 
 def run(model_folder: Path, label: str | None, top: int, *, as_json: bool) -> None:
     """Report the model, or the largest weights of one label."""
-    model = load(model_folder)
+    model, reader = open_model(model_folder)
     if label is not None:
         weights = largest_weights(model, label, top)
         if as_json:
@@ -29,7 +29,7 @@ def run(model_folder: Path, label: str | None, top: int, *, as_json: bool) -> No
         else:
             print_table(f"{label}: largest weights", [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
-    summary = summarize(model, model_folder)
+    summary = summarize(model, model_folder) | text_facts(reader)
     if as_json:
         print_json(summary)
     else:
@@ -77,6 +77,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
+        *([("text", _text_text(summary["text"]))] if "text" in summary else []),
         ("size", size_text(summary["bytes"])),
         *([] if certificate is None else _certificate_rows(certificate, summary["status"])),
     ]
@@ -111,6 +112,28 @@ def _tree_facts(model: Any) -> dict[str, Any]:
         apart = int(model.orthogonality_.forced_apart.sum())
         facts |= {"alpha": model.alpha_, "ancestor_pairs": len(model.orthogonality_), "forced_apart": apart}
     return {"tree": facts}
+
+
+def text_facts(reader: TextReader | None) -> dict[str, Any]:
+    """What a model with a vectoriser says of its texts: columns, number of terms, and options that are no defaults."""
+    if reader is None:
+        return {}
+    vectorizer, standard = reader.vectorizer, type(reader.vectorizer)()
+    options = {
+        name: value
+        for name, value in vectorizer.get_params(deep=False).items()
+        if value != getattr(standard, name) and name not in ("dtype", "vocabulary")
+    }
+    columns = {"columns": reader.columns, "labels": reader.labels, "label_sep": reader.label_sep}
+    return {"text": columns | {"terms": len(vectorizer.vocabulary_), "options": options}}
+
+
+def _text_text(facts: dict[str, Any]) -> str:
+    options = "".join(f", {name}={value!r}" for name, value in facts["options"].items())
+    columns = f"; columns {', '.join(facts['columns'])}" if facts["columns"] else ""
+    labels = "" if facts["labels"] is None else f"; labels {facts['labels']}"
+    sep = "" if facts["label_sep"] is None else f", separated by {facts['label_sep']!r}"
+    return f"tf-idf of {facts['terms']:,} terms{options}{columns}{labels}{sep}"
 
 
 def _tree_text(facts: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ __all__ = [
 
 DATA_HELP = (
     "Rows and labels: a file in the Extreme Classification Repository format or svmlight (plain or .gz), an .npz file, "
-    "or a store folder made by widemargin convert."
+    "a store folder made by widemargin convert, or a table with text."
 )
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help=DATA_HELP)]
@@ -71,7 +71,7 @@ Labels = Annotated[
     typer.Option(
         "--labels",
         help="Label names, one a line in the order of their numbers; found by itself when it "
-        "lies next to the data as labels.txt.",
+        "lies next to the data as labels.txt. With --text, the column of labels.",
     ),
 ]
 Features = Annotated[

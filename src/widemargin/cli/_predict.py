@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from widemargin.cli._console import short_warnings, stdout_is_utf8
+from widemargin.cli._text import open_model
+from widemargin.cli._text_options import TableColumns
 from widemargin.cli._truth import load_for_model
 from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
-from widemargin.estimators.persistence import load
 
 __all__ = ["run"]
 
@@ -33,17 +34,19 @@ def run(
     zero_based: ZeroBased,
     as_json: bool,
     explain: int | None = None,
+    table: TableColumns | None = None,
 ) -> None:
     """Write a line for each row; a file appears under its name only when it is complete.
 
-    With `explain`, the contributions of that many features to each score and lead as well.
+    With `explain`, the contributions of that many features to each score and lead as well; `table` says what columns of
+    a table to read.
     """
     if out is not None:
         check_file_target(out)
-    model = load(model_folder)
+    model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     with short_warnings():
-        rows = load_for_model(model, data, zero_based).X
+        rows = load_for_model(model, data, zero_based, reader, labelled=False).X
     k = min(k, len(model.classes_))  # missing places are not printed
     plain = out is not None or stdout_is_utf8()
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from widemargin.cli._console import print_json, print_table, short_warnings, size_text
+from widemargin.cli._text import open_model
+from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.files import check_file_target
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
-from widemargin.estimators.persistence import load
+from widemargin.data.texts import TextRows
 from widemargin.exceptions import DataFormatError
 from widemargin.report.page import check_report_extra, write_report
 
@@ -21,18 +23,28 @@ __all__ = ["run"]
 
 
 def run(
-    model_folder: Path, data: Path, out: Path, title: str | None, jobs: int, *, zero_based: ZeroBased, as_json: bool
+    model_folder: Path,
+    data: Path,
+    out: Path,
+    title: str | None,
+    jobs: int,
+    *,
+    zero_based: ZeroBased,
+    as_json: bool,
+    table: TableColumns | None = None,
 ) -> None:
     """Load, measure, write, and say what was written."""
     check_report_extra()
     check_file_target(out)
-    model = load(model_folder)
+    model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     with short_warnings():
-        dataset = load_for_model(model, data, zero_based)
+        dataset = load_for_model(model, data, zero_based, reader)
         y = _targets(model, dataset)
+        # A second reading, of texts only, and only as far as the last of the mistakes that are shown.
+        texts = None if reader is None else TextRows(data, reader.columns, delimiter=reader.delimiter)
         name = title or model_folder.resolve().name
-        written = write_report(out, model, dataset.X, y, title=name, data_name=data.name)
+        written = write_report(out, model, dataset.X, y, title=name, data_name=data.name, texts=texts)
     if as_json:
         print_json(written)
         return

@@ -9,6 +9,7 @@ import typer
 
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import Base, Data, IndexBase, Jobs, Json, Model
+from widemargin.cli._text_options import TableColumns, label_table_options
 
 __all__ = ["EPILOG", "report"]
 
@@ -16,6 +17,7 @@ EPILOG = "Example: widemargin report model test.txt.gz -o report.html"
 
 
 @report_failures
+@label_table_options
 def report(
     model: Model,
     data: Data,
@@ -24,6 +26,7 @@ def report(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Json = False,
+    table: TableColumns | None = None,
 ) -> None:
     """Write a page on a model, measured on labelled rows, that a browser shows without a network.
 
@@ -32,4 +35,4 @@ def report(
     """
     from widemargin.cli import _report
 
-    _report.run(model, data, out, title, jobs, zero_based=index_base.zero_based, as_json=json)
+    _report.run(model, data, out, title, jobs, zero_based=index_base.zero_based, as_json=json, table=table)

@@ -8,7 +8,9 @@ from typing import Any
 
 from widemargin.cli._console import gap_text, print_json, print_table, progress_bar, short_warnings, size_text
 from widemargin.cli._methods import make_estimator, targets_for
-from widemargin.data.load import Dataset, load_data
+from widemargin.cli._text import check_text_options, load_training
+from widemargin.cli._text_options import TextOptions
+from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.persistence import save
 from widemargin.exceptions import DataFormatError
@@ -27,14 +29,16 @@ def run(
     features: Path | None,
     zero_based: ZeroBased,
     as_json: bool,
+    text: TextOptions | None = None,
 ) -> None:
     """Read, train, save and report."""
     check_writable(out)
+    check_text_options(data, text, labels, features)
     make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
-        dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
+        dataset, words = load_training(data, text, labels=labels, features=features, zero_based=zero_based)
         model, seconds = train_model(dataset, method, parameters)
-    save(model, out)
+    save(model if words is None else words.model(model), out)
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
         print_json(summary)

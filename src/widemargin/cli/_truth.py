@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.cli._text import TextReader
 from widemargin.data.load import Dataset, load_data, recognize_format
+from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 
@@ -23,8 +25,17 @@ __all__ = ["classes_of_rows", "load_for_model", "only_labels", "truth_in_model_c
 UNKNOWN = -1
 
 
-def load_for_model(model: Any, data: Path, zero_based: ZeroBased) -> Dataset:
-    """Rows of a file for a model: its number of features, form of labels and, unless told, its index base."""
+def load_for_model(
+    model: Any, data: Path, zero_based: ZeroBased, reader: TextReader | None = None, *, labelled: bool = True
+) -> Dataset:
+    """Rows of a file for a model: its number of features, form of labels and, unless told, its index base.
+
+    A model with a vectoriser has a reader of tables, which skips the labels unless they are wanted.
+    """
+    if reader is not None:
+        return reader.dataset(data, labelled=labelled)
+    if is_table(data):
+        raise DataFormatError("a table of text, and the model takes rows of numbers", path=str(data))
     if zero_based == "auto":
         base = getattr(model, "index_base_", {}).get(recognize_format(data))
         zero_based = "auto" if base is None else base == 0

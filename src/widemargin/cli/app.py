@@ -53,6 +53,7 @@ from widemargin.cli._options import (
 )
 from widemargin.cli._report_command import EPILOG as REPORT_EPILOG
 from widemargin.cli._report_command import report
+from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
 
 __all__ = ["app"]
 
@@ -81,6 +82,7 @@ def version_option(
 
 @app.command(epilog="Example: widemargin train train.txt.gz --out model --jobs -1")
 @report_failures
+@text_options
 def train(
     data: Data,
     out: Annotated[
@@ -173,6 +175,7 @@ def train(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Json = False,
+    text: TextOptions | None = None,
 ) -> None:
     """Train a model and write it to a folder, with a certificate of how far from optimal it is."""
     from widemargin.cli import _train
@@ -225,6 +228,7 @@ def train(
         features=features,
         zero_based=index_base.zero_based,
         as_json=json,
+        text=text,
     )
 
 
@@ -291,6 +295,7 @@ def path(
 
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")
 @report_failures
+@table_options
 def predict(
     model: Model,
     data: Data,
@@ -301,6 +306,7 @@ def predict(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
+    table: TableColumns | None = None,
 ) -> None:
     """Print the best labels of each row with their scores, one row a line, best first.
 
@@ -309,11 +315,12 @@ def predict(
     from widemargin.cli import _predict
 
     shown = explain_features if explain else None
-    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json, explain=shown)
+    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json, explain=shown, table=table)
 
 
 @app.command(epilog="Example: widemargin evaluate model test.txt.gz --k 1,3,5")
 @report_failures
+@label_table_options
 def evaluate(
     model: Model,
     data: Data,
@@ -328,6 +335,7 @@ def evaluate(
     jobs: Jobs = 1,
     index_base: Base = IndexBase.auto,
     json: Json = False,
+    table: TableColumns | None = None,
 ) -> None:
     """Measure a model on labelled rows.
 
@@ -338,7 +346,7 @@ def evaluate(
     from widemargin.cli import _evaluate
 
     propensity = {"propensity_a": propensity_a, "propensity_b": propensity_b}
-    _evaluate.run(model, data, k, propensity, jobs, zero_based=index_base.zero_based, as_json=json)
+    _evaluate.run(model, data, k, propensity, jobs, zero_based=index_base.zero_based, as_json=json, table=table)
 
 
 @app.command(epilog="Example: widemargin inspect model --label devel::lang:python")

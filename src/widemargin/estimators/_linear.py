@@ -337,8 +337,9 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
 
     def _forget_old_data(self) -> None:
         """Drop what was said about the data of an earlier fit and need not hold for these."""
-        if hasattr(self, "index_base_"):
-            del self.index_base_
+        for name in ("index_base_", "text_source_"):
+            if hasattr(self, name):
+                delattr(self, name)
         if hasattr(self, "feature_names_") and len(self.feature_names_) != self.n_features_in_:
             del self.feature_names_
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from sklearn.pipeline import Pipeline
+
 from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.output_code import OutputCodeClassifier
+from widemargin.estimators.text import parts_of, pipeline_state, restored_pipeline
 from widemargin.estimators.top_k import TopKClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import read_model, write_model
@@ -35,7 +38,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
-        A fitted model.
+        A fitted model, or a `Pipeline` of a `TfidfVectorizer` and one of these.
     folder : path
         Where to; made if missing.
 
@@ -50,7 +53,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     ['yes']
     """
     check_savable(model)
-    write_model(folder, model.to_state())
+    write_model(folder, pipeline_state(model) if isinstance(model, Pipeline) else model.to_state())
 
 
 def check_savable(model: Any) -> None:
@@ -67,6 +70,8 @@ def check_savable(model: Any) -> None:
     >>> from widemargin.estimators.persistence import check_savable
     >>> check_savable(TopKClassifier(kernel="rbf"))
     """
+    if isinstance(model, Pipeline):
+        model = parts_of(model)[1]
     if type(model).__name__ not in REGISTRY or not isinstance(model, REGISTRY[type(model).__name__]):
         raise NotSavableError(
             f"{type(model).__name__} cannot be saved as a model folder; these can: {', '.join(sorted(REGISTRY))}"
@@ -87,12 +92,13 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
     Returns
     -------
-    OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
-        The fitted model; its weights are memory-mapped and read-only.
+    OneVsAllClassifier, TopKClassifier, OutputCodeClassifier, HierarchicalClassifier or TextPipeline
+        The fitted model; its weights are memory-mapped and read-only. A pipeline with a vectoriser is a `TextPipeline`.
 
     Examples
     --------
     See `save`.
     """
     state = read_model(folder, kinds=REGISTRY, verify=verify)
-    return REGISTRY[state.kind].from_state(state)
+    model = REGISTRY[state.kind].from_state(state)
+    return restored_pipeline(model, state) if "text" in state.attributes else model

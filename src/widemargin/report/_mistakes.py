@@ -7,7 +7,9 @@ The reasons are the contributions of features to this margin (`explain`), on a t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +17,13 @@ import numpy.typing as npt
 from widemargin.report._label_table import short
 from widemargin.report._outcome import Outcome
 
-__all__ = ["Mistake", "Reason", "Reasons", "worst_mistakes"]
+__all__ = ["Mistake", "Reason", "Reasons", "texts_of_rows", "worst_mistakes"]
 
 N_MISTAKES = 12
 N_REASONS = 8
 N_NAMES = 8
 N_BEST = 3
+LONGEST_TEXT = 400
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,6 +67,14 @@ def worst_mistakes(outcome: Outcome, n_mistakes: int = N_MISTAKES) -> list[Mista
     rows, margins = _wrong_rows(outcome)
     order = np.argsort(-margins, kind="stable")[:n_mistakes]
     return [_mistake(outcome, int(rows[place]), float(margins[place])) for place in order.tolist()]
+
+
+def texts_of_rows(texts: Iterable[str] | None, rows: list[int]) -> dict[int, str]:
+    """The beginnings of the texts of some rows, by their numbers; the texts are gone through once."""
+    if texts is None or not rows:
+        return {}
+    wanted = set(rows)
+    return {row: short(text, LONGEST_TEXT) for row, text in enumerate(islice(texts, max(rows) + 1)) if row in wanted}
 
 
 def _wrong_rows(outcome: Outcome) -> tuple[npt.NDArray[np.int64], Floats]:

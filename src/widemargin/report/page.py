@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__
@@ -20,7 +22,7 @@ from widemargin.data.files import PathLike, atomic_file, check_file_target
 from widemargin.displays._axes import import_matplotlib
 from widemargin.exceptions import MissingExtraError
 from widemargin.report._label_table import MAX_LABELS, label_rows, short
-from widemargin.report._mistakes import worst_mistakes
+from widemargin.report._mistakes import texts_of_rows, worst_mistakes
 from widemargin.report._outcome import make_outcome
 from widemargin.report._pictures import draw_pictures
 from widemargin.report._summary import certificate_facts, facts_of, parameters_of, quality_of
@@ -31,7 +33,14 @@ TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
 
 
 def write_report(
-    path: PathLike, estimator: Any, X: Any, y: Any, *, title: str | None = None, data_name: str | None = None
+    path: PathLike,
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    title: str | None = None,
+    data_name: str | None = None,
+    texts: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """Write a report on a fitted model as one HTML file.
 
@@ -40,15 +49,17 @@ def write_report(
     path : str or path
         The file; it takes its name when it is complete.
     estimator : fitted estimator of this package
-        The model.
+        The model; or a pipeline that ends with one.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows that it was not trained on.
+        Rows that it was not trained on; for a pipeline, what its first step takes.
     y : array-like of shape (n_samples,), indicator, or list of label sets
         Their labels, in the form that `fit` takes. Labels that the model does not know are misses.
     title : str, optional
         Headline; the class of the model by default.
     data_name : str, optional
         What the rows are called.
+    texts : iterable of str, optional
+        The texts of the rows, to be shown with the worst mistakes; those of X by default where it has texts.
 
     Returns
     -------
@@ -70,7 +81,7 @@ def write_report(
     """
     check_report_extra()
     check_file_target(path)
-    page, facts = render_report(estimator, X, y, title=title, data_name=data_name)
+    page, facts = render_report(estimator, X, y, title=title, data_name=data_name, texts=texts)
     content = page.encode("utf-8")
     with atomic_file(path) as file:
         file.write(content)
@@ -78,12 +89,22 @@ def write_report(
 
 
 def render_report(
-    estimator: Any, X: Any, y: Any, *, title: str | None = None, data_name: str | None = None
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    title: str | None = None,
+    data_name: str | None = None,
+    texts: Iterable[str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """The page as text, and what is on it."""
     check_is_fitted(estimator)
+    if isinstance(estimator, Pipeline):
+        texts = X if texts is None and len(X) and isinstance(X[0], str) else texts
+        estimator, X = estimator[-1], estimator[:-1].transform(X)
     outcome = make_outcome(estimator, X, y)
     labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), draw_pictures(outcome)
+    row_texts = texts_of_rows(texts, [mistake.row for mistake in mistakes])
     style, script = _file(STYLE), _file(SCRIPT)
     page = _template().render(
         title=short(title if title is not None else type(estimator).__name__),
@@ -104,6 +125,7 @@ def render_report(
         n_labels=outcome.n_labels,
         max_labels=MAX_LABELS,
         mistakes=mistakes,
+        row_texts=row_texts,
         n_rows=outcome.n_rows,
     )
     facts = {

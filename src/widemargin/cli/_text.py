@@ -1,0 +1,152 @@
+"""Text on the command line: tables become rows for the classifiers, models with a vectoriser are opened."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from widemargin.cli._text_options import TableColumns, TextOptions
+from widemargin.data.load import Dataset, load_data
+from widemargin.data.tables import is_table
+from widemargin.data.text import ZeroBased
+from widemargin.data.texts import TextRows
+from widemargin.estimators.persistence import load
+from widemargin.estimators.text import TextPipeline
+from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.labels.encoding import encode_targets
+
+__all__ = ["OpenModel", "TextReader", "TrainingText", "check_text_options", "load_training", "open_model"]
+
+
+SEPARATORS = ("|", ";", ",")
+"""What may stand between labels where nobody said so."""
+
+
+class TrainingText(NamedTuple):
+    """What is kept of a table beside its rows: the fitted vectoriser, and the columns."""
+
+    vectorizer: TfidfVectorizer
+    source: dict[str, Any]
+
+    def model(self, classifier: Any) -> TextPipeline:
+        """The classifier and the vectoriser as one model."""
+        classifier.text_source_ = dict(self.source)
+        return TextPipeline([("tfidf", self.vectorizer), ("classifier", classifier)])
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reads tables for a model: its vectoriser, and the columns of its training data unless others are given."""
+
+    vectorizer: TfidfVectorizer
+    columns: list[str]
+    labels: str | None
+    label_sep: str | None
+    delimiter: str | None = None
+
+    def dataset(self, path: Path, *, labelled: bool) -> Dataset:
+        """The rows of a table, with labels if they are wanted."""
+        if not self.columns:
+            raise ValueError(f"{path}: the model does not know the columns of text; name them with --text")
+        if labelled and self.labels is None:
+            raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
+        labels = self.labels if labelled else None
+        rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, delimiter=self.delimiter)
+        return _dataset(self.vectorizer.transform(rows), rows, None)
+
+
+class OpenModel(NamedTuple):
+    """A classifier, and a reader of tables if it was stored with a vectoriser."""
+
+    classifier: Any
+    reader: TextReader | None
+
+
+def check_text_options(data: Path, text: TextOptions | None, labels: Any, features: Any) -> None:
+    """An error for options of `train` that do not fit a table, or a table without them."""
+    if text is None:
+        if is_table(data):
+            raise ValueError(
+                f"{data} is a table: name its columns of text and of labels, as in --text title,body --labels tags"
+            )
+        return
+    if labels is None:
+        raise ValueError("--labels is missing: with --text it is the column of labels")
+    if features is not None:
+        raise ValueError("--features is not for text, whose features are its terms; leave it out")
+
+
+def load_training(
+    data: Path, text: TextOptions | None, *, labels: Path | None, features: Path | None, zero_based: ZeroBased
+) -> tuple[Dataset, TrainingText | None]:
+    """Training data of any kind, and the vectoriser of text."""
+    check_text_options(data, text, labels, features)
+    if text is None:
+        return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based), None
+    rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, delimiter=text.delimiter)
+    vectorizer = TfidfVectorizer(dtype=np.float32, **text.vectorizer)
+    try:
+        X = vectorizer.fit_transform(rows)
+    except DataFormatError:
+        raise
+    except ValueError as error:  # no terms, or options that contradict each other
+        if rows.n_rows == 0:
+            raise _no_rows(data) from None
+        raise DataFormatError(str(error), path=str(data)) from None
+    _warn_of_lists(data, rows.y())
+    source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
+    return _dataset(X, rows, [str(term) for term in vectorizer.get_feature_names_out()]), TrainingText(
+        vectorizer, source
+    )
+
+
+def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
+    """The classifier of a model folder, and what reads tables for it; names of columns replace those it has."""
+    given = TableColumns() if table is None else table
+    model = load(folder)
+    if not isinstance(model, TextPipeline):
+        if given != TableColumns():
+            raise ValueError(f"{folder} takes rows of numbers, not text: leave out options of tables")
+        return OpenModel(model, None)
+    known = model.source_
+    columns = given.text or known.get("text", [])
+    labels, label_sep = given.labels or known.get("labels"), given.label_sep or known.get("label_sep")
+    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter))
+
+
+def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:
+    """What other formats give: an indicator with names for lists of labels, an array of names for one a row."""
+    if rows.n_rows == 0:
+        raise _no_rows(rows.path)
+    y, names = rows.y(), None
+    if isinstance(y, list):
+        targets = encode_targets(y)
+        if targets.n_classes == 0:
+            raise DataFormatError(f"column {rows.labels!r} has no labels", path=str(rows.path))
+        y, names = targets.Y, [str(label) for label in targets.classes.tolist()]
+    return Dataset(X, y, names, terms, str(rows.path))
+
+
+def _warn_of_lists(path: Path, y: Any) -> None:
+    """A word about single labels that look like several: their parts are labels of other rows."""
+    labels = set() if isinstance(y, list) else set(y.tolist())
+    for mark in SEPARATORS:
+        lists = [label for label in labels if mark in label]
+        parts = Counter(part.strip() for label in lists for part in set(label.split(mark)))
+        if any(part and (part in labels or count > 1) for part, count in parts.items()):
+            warnings.warn(
+                f"{path}: labels such as {min(lists)!r} look like lists; give --label-sep {mark!r} if they are",
+                DataFormatWarning,
+                stacklevel=2,
+            )
+            return
+
+
+def _no_rows(path: Any) -> DataFormatError:
+    return DataFormatError("the data have no rows", path=str(path), remedy="give at least one")

@@ -1,0 +1,281 @@
+"""Tables of text: chosen columns of CSV, TSV, JSON lines and Parquet files, row by row.
+
+    .csv, .tsv, .tab               a header line with the names of the columns; quotes as spreadsheets write them
+    .jsonl, .ndjson, .json         one JSON object a line
+    .parquet, .pq                  by pyarrow, from the extra `text`
+
+Text files are UTF-8, with or without a byte order mark, plain or gzipped (told by content). Rows are read as they are
+asked for; an error names the file, the line and the column. Memory: a line, or a batch of rows of a Parquet file.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.exceptions import DataFormatError
+
+__all__ = ["Cells", "TableFormat", "is_table", "read_cells", "table_format"]
+
+TableFormat = Literal["csv", "tsv", "json", "parquet"]
+ENDINGS: dict[str, TableFormat] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+BLOCK_BYTES = 1 << 18
+MAX_LINE_BYTES = 1 << 26  # a longer line is no line of a table
+MAX_CELL_CHARS = 1 << 24  # of CSV, where an open quote would swallow the rest of the file
+ROWS_PER_BATCH = 1024
+LISTED = 20
+"""Columns that an error lists."""
+
+
+class Cells(NamedTuple):
+    """The values of the chosen columns of one row, and where it is: a line of text, a row of Parquet, from 1.
+
+    Values are str in CSV and TSV; in other formats anything that JSON has, None for what is missing.
+    """
+
+    place: int
+    values: list[Any]
+
+
+def table_format(path: PathLike) -> TableFormat:
+    """The format of a table by the ending of its name; DataFormatError for other names.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; `.gz` at the end is ignored.
+
+    Returns
+    -------
+    format : {"csv", "tsv", "json", "parquet"}
+
+    Examples
+    --------
+    >>> from widemargin.data.tables import table_format
+    >>> table_format("reviews.tsv.gz")
+    'tsv'
+    """
+    ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
+    if ending not in ENDINGS:
+        raise DataFormatError(
+            "the format of a table is told by the ending of its name, and this has none of them",
+            path=os.fspath(path),
+            remedy=f"use one of {', '.join(ENDINGS)}",
+        )
+    return ENDINGS[ending]
+
+
+def is_table(path: PathLike) -> bool:
+    """Whether the name ends like that of a table.
+
+    Examples
+    --------
+    >>> from widemargin.data.tables import is_table
+    >>> is_table("reviews.csv"), is_table("train.txt.gz")
+    (True, False)
+    """
+    return Path(os.fspath(path).removesuffix(".gz")).suffix.lower() in ENDINGS
+
+
+def read_cells(path: PathLike, columns: Sequence[str], *, delimiter: str | None = None) -> Iterator[Cells]:
+    """The values of some columns, row by row.
+
+    Parameters
+    ----------
+    path : str or path
+        The table.
+    columns : sequence of str
+        Names of the columns.
+    delimiter : str, optional
+        What separates the cells of a CSV or TSV file; a comma or a tab by default.
+
+    Yields
+    ------
+    Cells
+        Blank lines are left out.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from widemargin.data.tables import read_cells
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "pets.csv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('name,age,noise\\ncat,3,"mew, mew"\\n')
+    >>> [tuple(row) for row in read_cells(path, ["noise", "name"])]
+    [(2, ['mew, mew', 'cat'])]
+    >>> folder.cleanup()
+    """
+    kind = table_format(path)
+    if delimiter is not None:
+        if kind not in DELIMITERS:
+            raise ValueError(f"{path}: a delimiter separates the cells of CSV and TSV files; leave it out")
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise ValueError(f"a delimiter is one character, no quote and no line break; got {delimiter!r}")
+    if kind == "parquet":
+        from widemargin.data._parquet import read_parquet_cells
+
+        yield from read_parquet_cells(path, columns, ROWS_PER_BATCH)
+    elif kind == "json":
+        yield from _read_json(path, columns)
+    else:
+        yield from _read_csv(path, columns, delimiter or DELIMITERS[kind])
+
+
+def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str = "") -> DataFormatError:
+    """The error for a column that a table does not have."""
+    listed = ", ".join(map(repr, known[:LISTED])) + (f" and {len(known) - LISTED} more" if len(known) > LISTED else "")
+    near = difflib.get_close_matches(column, known, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else hint or None
+    return DataFormatError(f"column {column!r} is not in {path}; its columns are {listed or 'none'}", remedy=remedy)
+
+
+def _lines(path: PathLike) -> Iterator[str]:
+    """Lines of UTF-8 text with their ends; errors name the line."""
+    for number, line in enumerate(_byte_lines(path), start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataFormatError(
+                f"not UTF-8 text (byte 0x{line[error.start]:02x} at position {error.start + 1})",
+                path=os.fspath(path),
+                line=number,
+                remedy="save the file as UTF-8",
+            ) from None
+
+
+def _byte_lines(path: PathLike) -> Iterator[bytes]:
+    """Lines as bytes, of a plain or gzipped file."""
+    with open_input(path):  # a missing file or a folder has an error of its own
+        pass
+    pending: list[bytes] = []
+    n_pending, number = 0, 1
+    try:
+        for block in read_blocks(path, BLOCK_BYTES):
+            first, *rest = block.tobytes().split(b"\n")
+            pending.append(first)
+            n_pending += len(first)
+            if n_pending > MAX_LINE_BYTES:
+                raise DataFormatError(
+                    f"a line of more than {MAX_LINE_BYTES:,} bytes; this is no table of text",
+                    path=os.fspath(path),
+                    line=number,
+                )
+            if not rest:
+                continue
+            yield b"".join([*pending, b"\n"])
+            yield from (line + b"\n" for line in rest[:-1])
+            pending, n_pending, number = [rest[-1]], len(rest[-1]), number + len(rest)
+    except BrokenGzip as error:
+        raise DataFormatError(str(error), path=os.fspath(path), line=number) from None
+    if n_pending:
+        yield b"".join(pending)
+
+
+def _read_csv(path: PathLike, columns: Sequence[str], delimiter: str) -> Iterator[Cells]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))  # the default of 128 k is short for a text
+    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    header = _next_record(path, reader)
+    if header is None:
+        raise DataFormatError(
+            "the file is empty", path=os.fspath(path), remedy="its first line has the names of the columns"
+        )
+    places = _column_places(path, [name.strip() for name in header], columns, delimiter)
+    while True:
+        start = reader.line_num + 1
+        record = _next_record(path, reader)
+        if record is None:
+            return
+        if not record:
+            continue
+        if len(record) != len(header):
+            raise DataFormatError(
+                f"{len(record)} cells, and the header has {len(header)} columns",
+                path=os.fspath(path),
+                line=start,
+                remedy='put cells with a delimiter or a line break in quotes, "…"',
+            )
+        yield Cells(start, [record[place] for place in places])
+
+
+def _next_record(path: PathLike, reader: Any) -> list[str] | None:
+    """The next record, None at the end; csv's errors with file and line."""
+    start = reader.line_num + 1
+    try:
+        record: list[str] | None = next(reader, None)
+    except csv.Error as error:
+        raise DataFormatError(
+            f"{error}",
+            path=os.fspath(path),
+            line=start,
+            remedy='a quote inside a quoted cell is written twice, "", and every quote is closed',
+        ) from None
+    return record
+
+
+def _column_places(path: PathLike, header: list[str], columns: Sequence[str], delimiter: str) -> list[int]:
+    """Where the columns are in a record."""
+    others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
+    hint = f"cells seem to be separated by {others[0]!r}; give it as the delimiter" if others else ""
+    for column in columns:
+        if column not in header:
+            raise missing_column(path, column, header, hint)
+        if header.count(column) > 1:
+            raise DataFormatError(
+                f"{header.count(column)} columns have the name {column!r}",
+                path=os.fspath(path),
+                line=1,
+                remedy="give each column a name of its own",
+            )
+    return [header.index(column) for column in columns]
+
+
+def _read_json(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
+    """Objects of JSON lines; a key that some lines lack is None there, one that all lack is an error."""
+    seen: dict[str, None] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        record = _json_object(path, number, line)
+        seen.update(dict.fromkeys(record))
+        yield Cells(number, [record.get(column) for column in columns])
+    for column in columns:
+        if seen and column not in seen:
+            raise missing_column(path, column, list(seen))
+
+
+def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, parse_constant=lambda name: None)  # NaN, which pandas may write, is nothing
+    except (ValueError, RecursionError) as error:
+        array = line.lstrip()[:1] == "["
+        raise DataFormatError(
+            f"not a JSON object ({error})",
+            path=os.fspath(path),
+            line=number,
+            remedy="write one object a line, not an array of them" if array else "write one object a line",
+        ) from None
+    if not isinstance(record, dict):
+        raise DataFormatError(
+            f"a {type(record).__name__}, not a JSON object",
+            path=os.fspath(path),
+            line=number,
+            remedy="write one object a line, with the columns as keys",
+        )
+    return record
