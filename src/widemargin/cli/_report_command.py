@@ -1,4 +1,4 @@
-"""The command `report`, its options and its help; what it does is in `_report`, imported when it is called."""
+"""The commands that write reports, their options and help; what they do is imported when they are called."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from widemargin.cli._failure import report_failures
 from widemargin.cli._options import Base, Data, IndexBase, Jobs, Json, Model
 from widemargin.cli._text_options import TableColumns, label_table_options
 
-__all__ = ["EPILOG", "report"]
-
-EPILOG = "Example: widemargin report model test.txt.gz -o report.html"
+__all__ = ["demo", "report"]
 
 
 @report_failures
@@ -36,3 +34,14 @@ def report(
     from widemargin.cli import _report
 
     _report.run(model, data, out, title, jobs, zero_based=index_base.zero_based, as_json=json, table=table)
+
+
+@report_failures
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.")] = Path("widemargin-demo"),
+    json: Json = False,
+) -> None:
+    """Train, evaluate and certify a model on embedded data, Debian packages and their tags, with a report."""
+    from widemargin.cli import _demo
+
+    _demo.run(out, as_json=json)

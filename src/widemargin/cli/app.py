@@ -51,8 +51,7 @@ from widemargin.cli._options import (
     Tolerance,
     Tree,
 )
-from widemargin.cli._report_command import EPILOG as REPORT_EPILOG
-from widemargin.cli._report_command import report
+from widemargin.cli._report_command import demo, report
 from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
 
 __all__ = ["app"]
@@ -363,9 +362,6 @@ def inspect(
     _inspect.run(model, label, top, as_json=json)
 
 
-app.command(epilog=REPORT_EPILOG)(report)
-
-
 @app.command(epilog="Example: widemargin convert train.txt.gz train.store --normalize")
 @report_failures
 def convert(
@@ -391,13 +387,5 @@ def convert(
     _convert.run(source, target, options, labels=labels, features=features, as_json=json)
 
 
-@app.command()
-@report_failures
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.")] = Path("widemargin-demo"),
-    json: Json = False,
-) -> None:
-    """Train, evaluate and certify a model on embedded data: Debian packages and their tags."""
-    from widemargin.cli import _demo
-
-    _demo.run(out, as_json=json)
+app.command(epilog="Example: widemargin report model test.txt.gz -o report.html")(report)
+app.command()(demo)
