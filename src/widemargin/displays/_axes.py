@@ -19,6 +19,7 @@ __all__ = [
     "PURPLE",
     "RUST",
     "SERIES",
+    "STEEL",
     "VERMILION",
     "axes_for",
     "check_choice",
@@ -26,12 +27,13 @@ __all__ = [
     "shades",
     "short_name",
     "two_shades",
+    "whole_numbers",
     "write_in_cells",
 ]
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#808080"
-RUST = "#c25400"
-"""Colour of cells; that of lines, which a page may brighten, is another."""
+RUST, STEEL = "#c25400", "#006ba8"
+"""Colours of cells; those of lines, which a page may brighten, are others."""
 SERIES = (BLUE, VERMILION, GREEN, PURPLE)
 N_SHADES = 16
 STRONG = 0.6
@@ -66,7 +68,7 @@ def shades(colour: str) -> Any:
     return ListedColormap([(*rgb, step / (N_SHADES - 1)) for step in range(N_SHADES)])
 
 
-def two_shades(low: str = VERMILION, high: str = BLUE) -> Any:
+def two_shades(low: str = RUST, high: str = STEEL) -> Any:
     """A colour map from one full colour over nothing to another one."""
     from matplotlib.colors import ListedColormap, to_rgb
 
@@ -82,6 +84,13 @@ def short_name(name: Any, length: int = NAME_LENGTH) -> str:
     if len(text) > length:
         text = text[: length - 1] + "…"
     return text.replace("$", r"\$")  # matplotlib takes what stands between two of them for a formula
+
+
+def whole_numbers(axis: Any) -> None:
+    """Ticks of an axis at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_matrix(ax: Any, matrix: Any, colours: Any, low: float, high: float) -> Any:

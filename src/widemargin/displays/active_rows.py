@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, axes_for
+from widemargin.displays._axes import BLUE, axes_for, whole_numbers
 from widemargin.displays._histories import bin_name, clock_of, parts_of
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
@@ -167,6 +167,7 @@ class ActiveRowsDisplay:
             self.ax_.plot(part.iteration, part.rows * scale, color=BLUE, label=part.name, **style)
         self.ax_.set_ylim(bottom=0)
         self.ax_.set_xlabel(self.unit)
+        whole_numbers(self.ax_.xaxis)
         self.ax_.set_ylabel("blocks visited in a round" if self.n_samples is None else "share of rows that are active")
         if len(self.parts) > 1:
             place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 5}

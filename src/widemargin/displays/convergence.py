@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice
+from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, whole_numbers
 from widemargin.displays._histories import clock_of, total_of
 from widemargin.problems.certificate import Certificate
 
@@ -187,6 +187,7 @@ class ConvergenceDisplay:
         else:
             self._draw_gap(name)
         self.ax_.set_xlabel(self.unit)
+        whole_numbers(self.ax_.xaxis)
         return self
 
     def _draw_bounds(self, name: str | None) -> None:

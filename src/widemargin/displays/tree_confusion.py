@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import BLUE, axes_for, draw_matrix, shades, short_name, write_in_cells
+from widemargin.displays._axes import STEEL, axes_for, draw_matrix, shades, short_name, write_in_cells
 from widemargin.displays._tree_labels import ELSEWHERE, STOPPED, child_towards, numbers, predictions_of
 from widemargin.labels.taxonomy import Taxonomy
 
@@ -170,7 +170,7 @@ class TreeConfusionDisplay:
         """
         self.figure_, self.ax_ = axes_for(ax)
         shares = self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
-        draw_matrix(self.ax_, shares, shades(BLUE), 0.0, 1.0)
+        draw_matrix(self.ax_, shares, shades(STEEL), 0.0, 1.0)
         texts = [[f"{n:,}" if n else "" for n in row] for row in self.confusion.tolist()]
         write_in_cells(self.ax_, texts, shares, fontsize="small")
         columns = [short_name(name, 18) for name in self.predicted_names]

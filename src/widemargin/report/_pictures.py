@@ -153,7 +153,8 @@ def _of_training(outcome: Outcome) -> Iterator[_Plan]:
     model, history = outcome.model, outcome.model.history_
     if "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
         bounds = ConvergenceDisplay.of_history(history, getattr(model, "certificate_", None))
-        caption = "The objective falls, the bound from below rises; the optimum is between them."
+        below = "the bound from below rises" if "dual" in history else "the bound from below is the certificate's"
+        caption = f"The objective falls, {below}; the optimum is between them."
         yield _Plan("bounds", "Convergence: both bounds", caption, bounds.plot)
         caption = "Distance between the bounds over the objective: a guarantee, not an estimate, where there is a dot."
         yield _Plan("gap", "Convergence: certified gap", caption, lambda ax: bounds.plot(ax, scale="gap"))
