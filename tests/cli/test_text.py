@@ -149,6 +149,15 @@ def test_columns_and_delimiters_may_be_others_than_in_training(folder, tmp_path)
     assert "column 'title' is not in" in message
 
 
+def test_quotes_may_be_letters(folder, tmp_path):
+    (tmp_path / "t.tsv").write_text('title\tbody\tmain\n"bread" now\t-\tfood\n"engine\t-\tcars\n')
+    train = ("train", tmp_path / "t.tsv", *TEXT, "--labels", "main", "-o", tmp_path / "model")
+    assert "read without quotes" in invoke(*train, exit_code=1).stderr
+    invoke(*train, "--no-quotes")
+    labels = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--no-quotes", "--k", 1).stdout.splitlines()
+    assert [line.split("\t")[0] for line in labels] == ["food", "cars"]
+
+
 def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
     table = rows()
     pipeline = make_pipeline(TfidfVectorizer(), OneVsAllClassifier())
@@ -165,7 +174,7 @@ def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
     [
         ((), "rows.csv is a table: name its columns"),
         (("--text", "title"), "--labels is missing"),
-        (("--text", "titel", "--labels", "tags"), "column 'titel' is not in"),
+        (("--text", "titles", "--labels", "tags"), "column 'titles' is not in"),
         (("--text", "title,", "--labels", "tags"), "--text takes names of columns"),
         (("--text", "title", "--labels", "tags", "--features", "x"), "--features is not for text"),
         (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams takes the shortest"),
@@ -188,6 +197,11 @@ def test_rows_of_numbers_and_text_are_not_mixed(folder, tmp_path):
     with_columns = ("predict", tmp_path / "numbers", tmp_path / "rows.svm", "--text", "title")
     assert "takes rows of numbers" in invoke(*with_columns, exit_code=1).stderr
     assert "the ending of its name" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
+
+
+def test_commands_for_numbers_say_so(folder, tmp_path):
+    for arguments in (("path", folder / "rows.csv", "--test", "x"), ("convert", folder / "rows.csv", tmp_path / "x")):
+        assert "takes rows of numbers; train takes it" in invoke(*arguments, exit_code=1).stderr
 
 
 @pytest.mark.parametrize(

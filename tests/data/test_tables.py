@@ -66,6 +66,7 @@ def test_lines_are_counted_where_a_row_begins(write):
 def test_tsv_and_other_delimiters(write):
     assert cells(write("t.tsv", "title\ttags\na, b\tx\n")) == [("a, b", "x")]
     assert cells(write("t.csv", "title;tags\na, b;x\n"), delimiter=";") == [("a, b", "x")]
+    assert cells(write("t.tsv", 'title\ttags\n"a" b\t"x\n'), quotes=False) == [('"a" b', '"x')]
     with pytest.raises(ValueError, match="one character"):
         cells(write("t.csv", "title;tags\n"), delimiter=";;")
 
@@ -89,8 +90,8 @@ def test_the_ending_tells_the_format():
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(write):
-    message = failure(write("reviews.csv", "title,body,tags\na,b,c\n"), ["titel", "body"])
-    assert "column 'titel' is not in" in message
+    message = failure(write("reviews.csv", "title,body,tags\na,b,c\n"), ["titles", "body"])
+    assert "column 'titles' is not in" in message
     assert "its columns are 'title', 'body', 'tags'; did you mean 'title'?" in message
     assert "'b', 'a'" in failure(write("t.jsonl", '{"b": 1}\n{"a": 2}\n'), ["a", "c"])
     many = write("wide.csv", ",".join(f"c{i}" for i in range(50)) + "\n")
@@ -106,8 +107,8 @@ def test_another_delimiter_is_suspected(write):
     [
         ("", ["empty"]),
         ("title,tags\na,b\nc\n", ["line 3", "1 cells, and the header has 2 columns"]),
-        ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "every quote is closed"]),
-        ('title,tags\n"a" b,c\n', ["line 2", "written twice"]),
+        ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read without quotes"]),
+        ('title,tags\n"a" b,c\n', ["line 2", "write a quote twice"]),
         ("title,title,tags\na,b,c\n", ["line 1", "2 columns have the name 'title'"]),
         (b"title,tags\na,b\ncaf\xe9,x\n", ["line 3", "not UTF-8", "0xe9 at position 4", "save the file as UTF-8"]),
         ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not UTF-8"]),

@@ -135,6 +135,18 @@ def test_features_are_called_by_their_names():
     assert "f0" in by_frame["ant"].to_score.features
 
 
+def test_a_row_without_features_has_its_intercept_and_odd_csr_is_put_in_order():
+    X, y = rows_and_classes()
+    model = OneVsAllClassifier(prune=0.01).fit(X, y)
+    (why,) = model.explain(np.zeros(N_FEATURES))
+    assert why.score == why.intercept == model.intercept_.max()
+    assert str(why.to_score).endswith("(intercept)")
+    unsorted = sp.csr_array(([1.0, 2.0, 0.5], [5, 0, 5], [0, 3]), shape=(1, N_FEATURES))
+    dense = np.zeros(N_FEATURES)
+    dense[[0, 5]] = 2.0, 1.5
+    assert model.explain(unsorted, "ant") == model.explain(dense, "ant")
+
+
 def test_several_rows_are_refused():
     X, y = rows_and_classes()
     with pytest.raises(ValueError, match="explain takes one row, and got 2"):

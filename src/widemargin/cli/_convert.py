@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from widemargin.cli._console import print_json, print_table, short_warnings
+from widemargin.cli._text import refuse_table
 from widemargin.data.load import load_data
 from widemargin.data.save import save_data
 
@@ -22,6 +23,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Read one format, write another, and report what went through."""
+    refuse_table(source, "convert")
     with short_warnings():
         dataset = load_data(source, label_names=labels, feature_names=features, **options)
     written = save_data(target, dataset)

@@ -16,6 +16,7 @@ from widemargin import metrics
 from widemargin.cli._console import print_json, short_warnings, size_text
 from widemargin.cli._evaluate import depths_within, parse_depths
 from widemargin.cli._methods import make_estimator, targets_for
+from widemargin.cli._text import refuse_table
 from widemargin.cli._train import add_names, check_labelled
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset, load_data
@@ -49,6 +50,7 @@ def run(
     """Read, train, compare, save and report."""
     if out is not None:
         check_writable(out)
+    refuse_table(data, "path")
     ks = parse_depths(depths)
     estimator = make_estimator(method, parameters)
     check_grid(estimator, sweep["Cs"], sweep.get("ks"), None, None)  # wrong values are told before a large file is read

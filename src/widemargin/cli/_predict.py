@@ -69,7 +69,7 @@ def _explanation(model: Any, rows: Any, top: TopK, shown: int | None, row: int) 
     """Why one of the rows has its labels, with so many features for each; None if that is not asked for."""
     if shown is None:
         return None
-    found = model.explain(rows[[row]], [label for label, _ in _places(top, row)])
+    found = model.explain(rows[[row]], k=top.indices.shape[1])
     return Why(found.lines(shown), found.to_dict(shown)["labels"])
 
 

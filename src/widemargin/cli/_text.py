@@ -17,27 +17,22 @@ from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows
 from widemargin.estimators.persistence import load
-from widemargin.estimators.text import TextPipeline
+from widemargin.estimators.text import TextPart, TextPipeline
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import encode_targets
 
-__all__ = ["OpenModel", "TextReader", "TrainingText", "check_text_options", "load_training", "open_model"]
+__all__ = [
+    "OpenModel",
+    "TextReader",
+    "check_text_options",
+    "load_training",
+    "open_model",
+    "refuse_table",
+]
 
 
 SEPARATORS = ("|", ";", ",")
 """What may stand between labels where nobody said so."""
-
-
-class TrainingText(NamedTuple):
-    """What is kept of a table beside its rows: the fitted vectoriser, and the columns."""
-
-    vectorizer: TfidfVectorizer
-    source: dict[str, Any]
-
-    def model(self, classifier: Any) -> TextPipeline:
-        """The classifier and the vectoriser as one model."""
-        classifier.text_source_ = dict(self.source)
-        return TextPipeline([("tfidf", self.vectorizer), ("classifier", classifier)])
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,7 @@ class TextReader:
     labels: str | None
     label_sep: str | None
     delimiter: str | None = None
+    quotes: bool = True
 
     def dataset(self, path: Path, *, labelled: bool) -> Dataset:
         """The rows of a table, with labels if they are wanted."""
@@ -57,8 +53,9 @@ class TextReader:
         if labelled and self.labels is None:
             raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
         labels = self.labels if labelled else None
-        rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, delimiter=self.delimiter)
-        return _dataset(self.vectorizer.transform(rows), rows, None)
+        form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
+        rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, **form)
+        return _dataset(self.vectorizer.transform(rows), rows)
 
 
 class OpenModel(NamedTuple):
@@ -82,14 +79,21 @@ def check_text_options(data: Path, text: TextOptions | None, labels: Any, featur
         raise ValueError("--features is not for text, whose features are its terms; leave it out")
 
 
+def refuse_table(data: Path, command: str) -> None:
+    """An error for a table where rows of numbers are wanted."""
+    if is_table(data):
+        raise ValueError(f"{data} is a table of text, and {command} takes rows of numbers; train takes it, with --text")
+
+
 def load_training(
     data: Path, text: TextOptions | None, *, labels: Path | None, features: Path | None, zero_based: ZeroBased
-) -> tuple[Dataset, TrainingText | None]:
-    """Training data of any kind, and the vectoriser of text."""
+) -> Dataset:
+    """Training data of any kind; those of text have the fitted vectoriser with them."""
     check_text_options(data, text, labels, features)
     if text is None:
-        return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based), None
-    rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, delimiter=text.delimiter)
+        return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
+    form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
+    rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
     vectorizer = TfidfVectorizer(dtype=np.float32, **text.vectorizer)
     try:
         X = vectorizer.fit_transform(rows)
@@ -101,9 +105,7 @@ def load_training(
         raise DataFormatError(str(error), path=str(data)) from None
     _warn_of_lists(data, rows.y())
     source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
-    return _dataset(X, rows, [str(term) for term in vectorizer.get_feature_names_out()]), TrainingText(
-        vectorizer, source
-    )
+    return _dataset(X, rows, TextPart(vectorizer, source))
 
 
 def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
@@ -117,10 +119,10 @@ def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
     known = model.source_
     columns = given.text or known.get("text", [])
     labels, label_sep = given.labels or known.get("labels"), given.label_sep or known.get("label_sep")
-    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter))
+    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter, given.quotes))
 
 
-def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:
+def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:
     """What other formats give: an indicator with names for lists of labels, an array of names for one a row."""
     if rows.n_rows == 0:
         raise _no_rows(rows.path)
@@ -130,7 +132,8 @@ def _dataset(X: Any, rows: TextRows, terms: list[str] | None) -> Dataset:
         if targets.n_classes == 0:
             raise DataFormatError(f"column {rows.labels!r} has no labels", path=str(rows.path))
         y, names = targets.Y, [str(label) for label in targets.classes.tolist()]
-    return Dataset(X, y, names, terms, str(rows.path))
+    terms = None if text is None else [str(term) for term in text.vectorizer.get_feature_names_out()]
+    return Dataset(X, y, names, terms, str(rows.path), text=text)
 
 
 def _warn_of_lists(path: Path, y: Any) -> None:

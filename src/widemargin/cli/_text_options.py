@@ -56,11 +56,18 @@ Delimiter = Annotated[
     typer.Option("--delimiter", help="What separates the cells of a CSV or TSV file.", show_default="comma; tab"),
 ]
 
+Quotes = Annotated[
+    bool | None,
+    typer.Option(
+        "--quotes/--no-quotes", help="Whether cells of a CSV or TSV file may be in quotes.", show_default="quotes"
+    ),
+]
 LabelColumn = Annotated[
     str | None, typer.Option("--labels", help="The column of labels of a table, if not that of the training data.")
 ]
 
-COLUMNS: dict[str, Any] = {"text": TextColumns, "label_sep": LabelSep, "delimiter": Delimiter}
+FORM: dict[str, Any] = {"text": TextColumns, "delimiter": Delimiter, "quotes": Quotes}
+COLUMNS: dict[str, Any] = FORM | {"label_sep": LabelSep}
 # Options of the vectoriser, by the name of its parameter; None stands for scikit-learn's default.
 VECTORIZER: dict[str, Any] = {
     "analyzer": Annotated[
@@ -110,6 +117,7 @@ class TextOptions:
     columns: list[str]
     label_sep: str | None = None
     delimiter: str | None = None
+    quotes: bool = True
     vectorizer: dict[str, Any] = field(default_factory=dict)
 
 
@@ -121,6 +129,7 @@ class TableColumns:
     labels: str | None = None
     label_sep: str | None = None
     delimiter: str | None = None
+    quotes: bool = True
 
 
 def text_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -130,7 +139,7 @@ def text_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add options that name columns of text to a command, which gets them as `table`: TableColumns."""
-    return _with_options(command, "table", {"text": TextColumns, "delimiter": Delimiter}, _table_columns)
+    return _with_options(command, "table", FORM, _table_columns)
 
 
 def label_table_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -188,11 +197,12 @@ def _text_options(values: dict[str, Any]) -> TextOptions | None:
             raise ValueError(f"{option} is an option of text; give the columns of text with --text, or leave it out")
         return None
     label_sep, delimiter = given.pop("label_sep", None), parse_delimiter(given.pop("delimiter", None))
+    quotes = given.pop("quotes", True)
     for name, parse in (("ngram_range", _lengths), ("min_df", _count_or_share), ("max_df", _count_or_share)):
         if name in given:
             given[name] = parse(OPTION_OF.get(name, "--" + name.replace("_", "-")), given[name])
     plain = {name: str(value) if isinstance(value, StrEnum) else value for name, value in given.items()}
-    return TextOptions(parse_columns(columns), label_sep, delimiter, plain)
+    return TextOptions(parse_columns(columns), label_sep, delimiter, quotes, plain)
 
 
 def _lengths(option: str, text: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from widemargin.cli._text_options import TextOptions
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.persistence import save
+from widemargin.estimators.text import with_text
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
@@ -36,9 +37,9 @@ def run(
     check_text_options(data, text, labels, features)
     make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
-        dataset, words = load_training(data, text, labels=labels, features=features, zero_based=zero_based)
+        dataset = load_training(data, text, labels=labels, features=features, zero_based=zero_based)
         model, seconds = train_model(dataset, method, parameters)
-    save(model if words is None else words.model(model), out)
+    save(with_text(model, dataset.text), out)
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
         print_json(summary)

@@ -53,6 +53,8 @@ class Dataset:
     index_base : dict of str to int
         Number of the first feature, 0 or 1, by text format, where the file told or the caller said it: what further
         files of the same kind are to be read with.
+    text : object or None
+        Of rows that were made from text: what made them, to be kept with a model. See `widemargin.estimators.text`.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Dataset:
     feature_names: list[str] | None
     path: str
     index_base: dict[str, int] = field(default_factory=dict)
+    text: Any = None
 
 
 def recognize_format(path: PathLike) -> Format:

@@ -93,7 +93,9 @@ def is_table(path: PathLike) -> bool:
     return Path(os.fspath(path).removesuffix(".gz")).suffix.lower() in ENDINGS
 
 
-def read_cells(path: PathLike, columns: Sequence[str], *, delimiter: str | None = None) -> Iterator[Cells]:
+def read_cells(
+    path: PathLike, columns: Sequence[str], *, delimiter: str | None = None, quotes: bool = True
+) -> Iterator[Cells]:
     """The values of some columns, row by row.
 
     Parameters
@@ -104,6 +106,8 @@ def read_cells(path: PathLike, columns: Sequence[str], *, delimiter: str | None 
         Names of the columns.
     delimiter : str, optional
         What separates the cells of a CSV or TSV file; a comma or a tab by default.
+    quotes : bool, default=True
+        Whether cells of a CSV or TSV file may stand in quotes; False takes quotes as letters like others.
 
     Yields
     ------
@@ -135,7 +139,7 @@ def read_cells(path: PathLike, columns: Sequence[str], *, delimiter: str | None 
     elif kind == "json":
         yield from _read_json(path, columns)
     else:
-        yield from _read_csv(path, columns, delimiter or DELIMITERS[kind])
+        yield from _read_csv(path, columns, delimiter or DELIMITERS[kind], quotes)
 
 
 def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str = "") -> DataFormatError:
@@ -188,9 +192,11 @@ def _byte_lines(path: PathLike) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
-def _read_csv(path: PathLike, columns: Sequence[str], delimiter: str) -> Iterator[Cells]:
+def _read_csv(path: PathLike, columns: Sequence[str], delimiter: str, quotes: bool) -> Iterator[Cells]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))  # the default of 128 k is short for a text
-    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        _lines(path), delimiter=delimiter, strict=True, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    )
     header = _next_record(path, reader)
     if header is None:
         raise DataFormatError(
@@ -224,7 +230,7 @@ def _next_record(path: PathLike, reader: Any) -> list[str] | None:
             f"{error}",
             path=os.fspath(path),
             line=start,
-            remedy='a quote inside a quoted cell is written twice, "", and every quote is closed',
+            remedy='inside a quoted cell write a quote twice, "", and close it; or read without quotes',
         ) from None
     return record
 

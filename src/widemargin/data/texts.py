@@ -58,6 +58,8 @@ class TextRows:
         What separates the labels of a cell; without it a cell is one label, but for lists of JSON and Parquet.
     delimiter : str, optional
         What separates the cells of CSV and TSV files; a comma or a tab by default.
+    quotes : bool, default=True
+        Whether cells of CSV and TSV files may stand in quotes; False takes quotes as letters like others.
 
     Attributes
     ----------
@@ -79,13 +81,15 @@ class TextRows:
         *,
         label_sep: str | None = None,
         delimiter: str | None = None,
+        quotes: bool = True,
     ) -> None:
         if not text:
             raise ValueError("name at least one column of text")
         if label_sep is not None and not label_sep.strip("\n"):
             raise ValueError(f"label_sep is what stands between two labels, such as '|'; got {label_sep!r}")
         self.path, self.text, self.labels = path, list(text), labels
-        self.label_sep, self.delimiter = label_sep, delimiter
+        self.label_sep = label_sep
+        self._form: dict[str, Any] = {"delimiter": delimiter, "quotes": quotes}
         self.multilabel: bool | None = True if label_sep is not None else None
         self.n_rows = 0
         self._found: list[Any] = []
@@ -94,7 +98,7 @@ class TextRows:
 
     def __iter__(self) -> Iterator[str]:
         columns = [*self.text, *([] if self.labels is None else [self.labels])]
-        for cells in read_cells(self.path, columns, delimiter=self.delimiter):
+        for cells in read_cells(self.path, columns, **self._form):
             texts = [
                 self._plain(cells, value, column)
                 for value, column in zip(cells.values[: len(self.text)], self.text, strict=True)
@@ -176,6 +180,7 @@ def read_texts(
     *,
     label_sep: str | None = None,
     delimiter: str | None = None,
+    quotes: bool = True,
 ) -> Texts:
     """Read texts and their labels from a CSV, TSV, JSON lines or Parquet file.
 
@@ -192,6 +197,8 @@ def read_texts(
         Parquet. Blanks around labels are dropped, and so are empty ones.
     delimiter : str, optional
         What separates the cells of CSV and TSV files; a comma or a tab by default.
+    quotes : bool, default=True
+        Whether cells of CSV and TSV files may stand in quotes; False takes quotes as letters like others.
 
     Returns
     -------
@@ -214,6 +221,6 @@ def read_texts(
     >>> folder.cleanup()
     """
     columns = [text] if isinstance(text, str) else list(text)
-    rows = TextRows(path, columns, labels, label_sep=label_sep, delimiter=delimiter)
+    rows = TextRows(path, columns, labels, label_sep=label_sep, delimiter=delimiter, quotes=quotes)
     texts = list(rows)
     return Texts(texts, rows.y())

@@ -98,10 +98,20 @@ def make_row(model: Any, X: Any, feature_names: Sequence[str] | None) -> Row:
 
 
 def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
-    """Entries of dense or CSR weights, of shape (n_outputs, n_features of the row), without a copy of whole rows."""
-    if sp.issparse(coef):
-        return np.asarray(coef[outputs][:, features].toarray(), dtype=np.float64)
-    return np.asarray(coef[np.ix_(outputs, features)], dtype=np.float64)
+    """Entries of dense or CSR weights at ascending features, of shape (n_outputs, n_features of the row)."""
+    if not sp.issparse(coef):
+        return np.asarray(coef[np.ix_(outputs, features)], dtype=np.float64)
+    found = np.zeros((len(outputs), len(features)))
+    if len(features) == 0:
+        return found
+    for row, output in zip(found, outputs.tolist(), strict=True):
+        # By hand, since scipy's choice of columns takes work and memory of the size of all of them.
+        entries = slice(int(coef.indptr[output]), int(coef.indptr[output + 1]))
+        columns = coef.indices[entries]
+        place = np.minimum(np.searchsorted(features, columns), len(features) - 1)
+        hit = features[place] == columns
+        np.add.at(row, place[hit], coef.data[entries][hit])
+    return found
 
 
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:

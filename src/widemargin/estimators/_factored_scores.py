@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.estimators._explain import weights_of_rows
 from widemargin.problems.linear_scores import LinearScorer
 from widemargin.solvers.tree_weights import TreeWeights
 
@@ -53,18 +54,21 @@ def sibling_scores(weights: TreeWeights, X: Any, nodes: npt.NDArray[np.int64]) -
 
 def weights_of_row(weights: TreeWeights, i: int) -> Floats:
     """One row of W, shape (n,)."""
-    return _combined(weights, i, slice(None))
+    above, factors = _path_factors(weights, i)
+    values: Floats = weights.parts[above].astype(np.float64).T @ factors
+    return values
 
 
 def weights_at(weights: TreeWeights, i: int, features: npt.NDArray[np.int64]) -> Floats:
-    """One row of W at some features."""
-    return _combined(weights, i, features)
+    """One row of W at ascending features."""
+    above, factors = _path_factors(weights, i)
+    values: Floats = factors @ weights_of_rows(weights.parts, above, features)
+    return values
 
 
-def _combined(weights: TreeWeights, i: int, features: Any) -> Floats:
+def _path_factors(weights: TreeWeights, i: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Node i and its ancestors, and what their rows of Z are multiplied by."""
     paths, factor = weights.factor.paths, weights.factor
     entries = slice(int(paths.path_indptr[i]), int(paths.path_indptr[i + 1]))
     above = paths.path_nodes[entries]
-    parts = weights.parts[above][:, features]
-    values: Floats = parts.astype(np.float64).T @ (factor.R[entries] / factor.pivots[above])
-    return values
+    return above, factor.R[entries] / factor.pivots[above]

@@ -265,4 +265,4 @@ class Explanation:
 
 def _lead(margin: float) -> str:
     """The lead over the runner-up in words."""
-    return f"{margin:+.4g} ahead of" if margin >= 0 else f"{margin:.4g} behind"
+    return f"{margin:+.4g} ahead of" if margin >= 0 else f"{-margin:.4g} behind"

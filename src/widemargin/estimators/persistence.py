@@ -19,7 +19,7 @@ from widemargin.estimators.top_k import TopKClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import read_model, write_model
 
-__all__ = ["REGISTRY", "check_savable", "load", "save"]
+__all__ = ["REGISTRY", "check_savable", "load", "load_classifier", "save"]
 
 REGISTRY: dict[str, Any] = {
     "HierarchicalClassifier": HierarchicalClassifier,
@@ -102,3 +102,9 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     state = read_model(folder, kinds=REGISTRY, verify=verify)
     model = REGISTRY[state.kind].from_state(state)
     return restored_pipeline(model, state) if "text" in state.attributes else model
+
+
+def load_classifier(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
+    """The classifier of a model folder, without a vectoriser that may be there; for rows of numbers."""
+    model = load(folder, verify=verify)
+    return model[-1] if isinstance(model, Pipeline) else model

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -21,7 +21,7 @@ from widemargin.estimators.explanations import Explanation
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState
 
-__all__ = ["TextPipeline", "parts_of", "pipeline_state", "restored_pipeline"]
+__all__ = ["TextPart", "TextPipeline", "parts_of", "pipeline_state", "restored_pipeline", "with_text"]
 
 IDF = "text_idf"
 """Name of the array in the model folder; the options are in the attribute "text"."""
@@ -35,7 +35,11 @@ class TextPipeline(Pipeline):
     ----------
     steps : list of (str, estimator)
         A vectoriser and one of this package's classifiers, with names.
-    transform_input, memory, verbose
+    transform_input : list of str or None, default=None
+        As in `sklearn.pipeline.Pipeline`.
+    memory : str, object or None, default=None
+        As in `sklearn.pipeline.Pipeline`.
+    verbose : bool, default=False
         As in `sklearn.pipeline.Pipeline`.
 
     Attributes
@@ -119,6 +123,21 @@ class TextPipeline(Pipeline):
         CSR matrix
         """
         return self[0].transform(X)
+
+
+class TextPart(NamedTuple):
+    """What made rows of text, as `Dataset.text` has it: a fitted vectoriser, and the columns of the table."""
+
+    vectorizer: Any
+    source: dict[str, Any]
+
+
+def with_text(classifier: Any, text: TextPart | None) -> Any:
+    """A classifier of rows that were made from text, together with what made them; others as they are."""
+    if text is None:
+        return classifier
+    classifier.text_source_ = dict(text.source)
+    return TextPipeline([("tfidf", text.vectorizer), ("classifier", classifier)])
 
 
 def parts_of(pipeline: Pipeline) -> tuple[Any, Any]:
