@@ -68,6 +68,22 @@ def test_estimates_between_certificates_have_no_dot(rows, ax):
     assert ax.lines[0].get_markevery() == np.flatnonzero(model.history_["certified"]).tolist()
 
 
+def test_a_solver_without_iterations_has_its_bounds_by_label_frequency(ax):
+    history = History(
+        {
+            "frequency_bin": np.array([0, 3]),
+            "n_labels": np.array([2.0, 4.0]),
+            "iterations": np.array([5.0, 9.0]),
+            "primal": np.array([6.0, 20.0]),
+            "dual": np.array([5.0, 19.0]),
+        }
+    )
+    display = ConvergenceDisplay.from_history(history, ax=ax)
+    assert display.primal.tolist() == [3.0, 5.0]
+    np.testing.assert_allclose(display.relative_gap, [1 / 6, 1 / 20])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "8"]
+
+
 @pytest.mark.parametrize(
     ("history", "message"),
     [

@@ -3,7 +3,8 @@
     dual  ≤  optimum  ≤  primal          relative gap = (primal − dual) / max(|primal|, |dual|)
 
 One-vs-all has no bound from below before its end; its certificate's stands for all iterations, so that the gap drawn is
-still a bound on the distance from the optimum.
+still a bound on the distance from the optimum. Its solver for large sparse data keeps no iterations at all, only the
+bounds of each log₂ bin of label frequency: these are drawn instead, as means over the labels of a bin.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, whole_numbers
-from widemargin.displays._histories import clock_of, total_of
+from widemargin.displays._histories import clock_of, least_of_bin, total_of
 from widemargin.problems.certificate import Certificate
 
 __all__ = ["ConvergenceDisplay"]
@@ -44,6 +45,8 @@ class ConvergenceDisplay:
         Where both bounds were certified in a solver that has estimates between; all by default.
     unit : str, default="iteration"
         What is counted.
+    names : list of str, optional
+        Names of the places on the axis where `iteration` only numbers them.
 
     Attributes
     ----------
@@ -73,12 +76,14 @@ class ConvergenceDisplay:
         dual: npt.NDArray[np.float64],
         certified: npt.NDArray[np.bool_] | None = None,
         unit: str = "iteration",
+        names: list[str] | None = None,
     ) -> None:
         self.iteration = iteration
         self.primal = primal
         self.dual = dual
         self.certified = certified
         self.unit = unit
+        self.names = names
 
     @property
     def relative_gap(self) -> npt.NDArray[np.float64]:
@@ -149,6 +154,8 @@ class ConvergenceDisplay:
     @classmethod
     def of_history(cls, history: Mapping[str, npt.NDArray[Any]], certificate: Certificate | None = None) -> Self:
         """The display of a history, not drawn yet; a ValueError if it has no objectives or no bounds from below."""
+        if "frequency_bin" in history and "dual" in history and "iteration" not in history:
+            return cls._of_bins(history)
         clock = clock_of(history)
         if "primal" not in history:
             raise ValueError("this history has no objectives: its method has no certificate")
@@ -162,6 +169,18 @@ class ConvergenceDisplay:
             raise ValueError("the history has no bounds from below; give the certificate of the fit")
         certified = np.asarray(history["certified"]) > 0 if "certified" in history else None
         return cls(iteration=iteration, primal=primal, dual=dual, certified=certified, unit=clock.name)
+
+    @classmethod
+    def _of_bins(cls, history: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """The bounds of bins of labels, as means over the labels of a bin."""
+        n_labels = np.maximum(history["n_labels"], 1)
+        return cls(
+            iteration=np.arange(len(n_labels)),
+            primal=history["primal"] / n_labels,
+            dual=history["dual"] / n_labels,
+            unit="training rows of a label, at least",
+            names=[least_of_bin(b) for b in history["frequency_bin"].tolist()],
+        )
 
     def plot(self, ax: Any = None, *, scale: str = "objective", name: str | None = None) -> Self:
         """Draw.
@@ -187,7 +206,10 @@ class ConvergenceDisplay:
         else:
             self._draw_gap(name)
         self.ax_.set_xlabel(self.unit)
-        whole_numbers(self.ax_.xaxis)
+        if self.names is None:
+            whole_numbers(self.ax_.xaxis)
+        else:
+            self.ax_.set_xticks(self.iteration, self.names)
         return self
 
     def _draw_bounds(self, name: str | None) -> None:
@@ -198,7 +220,7 @@ class ConvergenceDisplay:
         self.ax_.plot(self.iteration, self.dual, color=VERMILION, ls="--", label=f"{prefix}bound from below", **style)
         if np.min(self.dual) > 0 and np.max(self.primal) > WIDE_RANGE * np.min(self.dual):
             self.ax_.set_yscale("log")
-        self.ax_.set_ylabel("objective")
+        self.ax_.set_ylabel("objective" if self.names is None else "objective a label")
         self.ax_.legend(frameon=False)
 
     def _draw_gap(self, name: str | None) -> None:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length
 from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
 
-__all__ = ["UNKNOWN", "Outcome", "Side", "accuracies", "make_outcome"]
+__all__ = ["UNKNOWN", "Outcome", "Side", "make_outcome"]
 
 Ints = npt.NDArray[np.int64]
 Kind = Literal["labels", "classes", "tree"]
@@ -100,6 +100,16 @@ class Outcome:
         assert self.guess is not None
         return _one_a_row(self.guess, self.truth.shape[1])
 
+    @cached_property
+    def curve(self) -> npt.NDArray[np.float64]:
+        """Of one label a row: top-k accuracy for k from 1 on; ties count as expected, but on a tree."""
+        assert self.classes is not None
+        if self.nodes is None:
+            ks = list(range(1, min(PLACES, self.n_labels) + 1))
+            return top_k_accuracies(self.model, self.X, self.classes, ks)
+        found = (self.ranked == self.classes[:, None]) & (self.ranked >= 0)
+        return np.asarray(np.logical_or.accumulate(found, axis=1).mean(axis=0))
+
     @property
     def right(self) -> npt.NDArray[np.bool_]:
         """Of one label a row: whether the prediction is right, shape (n_samples,)."""
@@ -154,15 +164,6 @@ def _with_ancestors(tree: Any, nodes: Ints, true: Ints, classes: Ints, indices: 
     rows = np.flatnonzero(hits.any(axis=1) & (classes >= 0))
     ranked[rows, hits[rows].argmax(axis=1)] = classes[rows]
     return ranked
-
-
-def accuracies(outcome: Outcome, ks: list[int]) -> npt.NDArray[np.float64]:
-    """Top-k accuracy of one label a row at each k, none above the number of labels; ties count as expected."""
-    assert outcome.classes is not None
-    if outcome.nodes is None:
-        return top_k_accuracies(outcome.model, outcome.X, outcome.classes, ks)
-    found = np.logical_or.accumulate((outcome.ranked == outcome.classes[:, None]) & (outcome.ranked >= 0), axis=1)
-    return np.asarray(found[:, np.asarray(ks) - 1].mean(axis=0))
 
 
 def _indicator(model: Any, y: Any) -> Any:

@@ -21,7 +21,7 @@ from widemargin.displays import (
 )
 from widemargin.displays._tree_labels import where_paths_part
 from widemargin.report._label_table import short
-from widemargin.report._outcome import PLACES, Outcome, accuracies
+from widemargin.report._outcome import Outcome
 from widemargin.report._svg import draw_svg
 
 __all__ = ["Picture", "draw_pictures"]
@@ -75,8 +75,7 @@ def draw_pictures(outcome: Outcome) -> list[Picture]:
 def _of_quality(outcome: Outcome) -> Iterator[_Plan]:
     """How good the predictions are."""
     if outcome.classes is not None:
-        depths = np.arange(1, min(PLACES, outcome.n_labels) + 1)
-        curve = TopKAccuracyDisplay(k=depths, accuracy=accuracies(outcome, depths.tolist()))
+        curve = TopKAccuracyDisplay(k=np.arange(1, len(outcome.curve) + 1), accuracy=outcome.curve)
         caption = "Share of the rows whose label is among the k best; ties count as expected."
         yield _Plan("top-k", "Top-k accuracy", caption, curve.plot)
     ks = [k for k in DEPTHS if k <= outcome.top.indices.shape[1]]
@@ -149,9 +148,17 @@ def _of_model(outcome: Outcome) -> Iterator[_Plan]:
 
 
 def _of_training(outcome: Outcome) -> Iterator[_Plan]:
-    """How training went; histories without iterations have no picture."""
+    """How training went; histories without bounds have no picture."""
     model, history = outcome.model, outcome.model.history_
-    if "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
+    by_frequency = "frequency_bin" in history and "dual" in history and "iteration" not in history
+    if by_frequency:
+        bounds = ConvergenceDisplay.of_history(history)
+        caption = "Objective and bound from below at the end of training, by how often a label occurs in it."
+        yield _Plan("bounds", "Both bounds by label frequency", caption, bounds.plot)
+        caption = "Distance between the bounds over the objective."
+        title = "Certified gap by label frequency"
+        yield _Plan("gap", title, caption, lambda ax: bounds.plot(ax, scale="gap"))
+    elif "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
         bounds = ConvergenceDisplay.of_history(history, getattr(model, "certificate_", None))
         below = "the bound from below rises" if "dual" in history else "the bound from below is the certificate's"
         caption = f"The objective falls, {below}; the optimum is between them."

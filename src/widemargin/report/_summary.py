@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from widemargin import metrics
-from widemargin.report._outcome import Outcome, accuracies
+from widemargin.report._outcome import Outcome
 
 __all__ = ["CertificateFacts", "Fact", "certificate_facts", "facts_of", "parameters_of", "quality_of"]
 
@@ -94,9 +94,7 @@ def quality_of(outcome: Outcome) -> list[Fact]:
             Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
         ]
     ks = [k for k in DEPTHS if k <= outcome.n_labels and (outcome.nodes is None or k > 1)]
-    if ks and outcome.classes is not None:
-        shares = accuracies(outcome, ks)
-        facts += [Fact(f"Top-{k} accuracy", _share(float(v))) for k, v in zip(ks, shares, strict=True)]
+    facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
     return [*facts, Fact("Macro F1", _share(_macro_f1(outcome)), "mean over labels")]
 
 
