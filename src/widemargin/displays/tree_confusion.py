@@ -18,6 +18,8 @@ from widemargin.labels.taxonomy import Taxonomy
 __all__ = ["TreeConfusionDisplay"]
 
 MAX_CHILDREN = 16
+FEW = 10
+"""Columns up to which there is room for larger numbers."""
 OTHERS, HERE, OUTSIDE = "(others)", "(stays here)", "(elsewhere)"
 
 
@@ -171,8 +173,8 @@ class TreeConfusionDisplay:
         self.figure_, self.ax_ = axes_for(ax)
         shares = self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
         draw_matrix(self.ax_, shares, shades(STEEL), 0.0, 1.0)
-        texts = [[f"{n:,}" if n else "" for n in row] for row in self.confusion.tolist()]
-        write_in_cells(self.ax_, texts, shares, fontsize="small")
+        texts = [[str(n) if n else "" for n in row] for row in self.confusion.tolist()]
+        write_in_cells(self.ax_, texts, shares, fontsize="small" if len(self.predicted_names) <= FEW else "xx-small")
         columns = [short_name(name, 18) for name in self.predicted_names]
         self.ax_.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
         self.ax_.set_yticks(range(len(self.true_names)), [short_name(name, 18) for name in self.true_names])

@@ -21,7 +21,7 @@ from widemargin import __version__
 from widemargin.data.files import PathLike, atomic_file, check_file_target
 from widemargin.displays._axes import import_matplotlib
 from widemargin.exceptions import MissingExtraError
-from widemargin.report._label_table import MAX_LABELS, label_rows, short
+from widemargin.report._label_table import label_rows, short
 from widemargin.report._mistakes import texts_of_rows, worst_mistakes
 from widemargin.report._outcome import make_outcome
 from widemargin.report._pictures import draw_pictures
@@ -104,29 +104,19 @@ def render_report(
         estimator, X = estimator[-1], estimator[:-1].transform(X)
     outcome = make_outcome(estimator, X, y)
     labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), draw_pictures(outcome)
-    row_texts = texts_of_rows(texts, [mistake.row for mistake in mistakes])
-    style, script = _file(STYLE), _file(SCRIPT)
     page = _template().render(
-        title=short(title if title is not None else type(estimator).__name__),
-        data_name=None if data_name is None else short(data_name),
-        version=__version__,
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        style=style,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **_frame(title if title is not None else type(estimator).__name__, data_name),
         facts=facts_of(outcome),
         parameters=parameters_of(estimator),
         quality=quality_of(outcome),
         certificate=certificate_facts(estimator),
         pictures=pictures,
         labels=labels,
-        has_parents=outcome.kind == "tree",
-        has_mistaken=outcome.classes is not None,
+        on_tree=outcome.kind == "tree",
+        one_label=outcome.classes is not None,
         n_labels=outcome.n_labels,
-        max_labels=MAX_LABELS,
         mistakes=mistakes,
-        row_texts=row_texts,
-        n_rows=outcome.n_rows,
+        row_texts=texts_of_rows(texts, [mistake.row for mistake in mistakes]),
     )
     facts = {
         "rows": outcome.n_rows,
@@ -136,6 +126,20 @@ def render_report(
         "mistakes": len(mistakes),
     }
     return page, facts
+
+
+def _frame(title: str, data_name: str | None) -> dict[str, Any]:
+    """What is on every page: headline, date, style and script."""
+    script = _file(SCRIPT)
+    return {
+        "title": short(title),
+        "data_name": None if data_name is None else short(data_name),
+        "version": __version__,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "style": _file(STYLE),
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
 
 
 def check_report_extra() -> None:
