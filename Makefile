@@ -29,7 +29,7 @@ $(VENV)/.installed-%: $(BIN)/python $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
-demo: $(VENV)/.installed-cli ## train, evaluate and certify a model on embedded data
+demo: $(VENV)/.installed-cli,report ## train, evaluate and certify a model on embedded data, and write a report on it
 	$(BIN)/widemargin demo
 
 test: $(VENV)/.installed-test ## run the tests

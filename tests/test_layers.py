@@ -20,7 +20,8 @@ LAYERS = [
     {"parallel", "model_io", "data"},
     {"estimators"},
     {"rivals", "comparison"},
-    {"report", "datasets", "serve"},
+    {"displays", "datasets", "serve"},
+    {"report"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "DataFormatError",
     "DataFormatWarning",
+    "MissingExtraError",
     "ModelFormatError",
     "NotPositiveDefiniteError",
     "NotSavableError",
@@ -63,6 +64,31 @@ class DataFormatWarning(UserWarning):
     >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be put right
     >>> warnings.simplefilter("default", DataFormatWarning)
     """
+
+
+class MissingExtraError(WidemarginError, ImportError):
+    """Something that needs a package which is not installed; the message says how to get it.
+
+    Parameters
+    ----------
+    what : str
+        What needs it.
+    package : str
+        The package.
+    extra : str
+        The extra of widemargin that brings it.
+
+    Examples
+    --------
+    >>> from widemargin.exceptions import MissingExtraError
+    >>> raise MissingExtraError("drawing", "matplotlib", "report")
+    Traceback (most recent call last):
+    ...
+    widemargin.exceptions.MissingExtraError: drawing needs matplotlib: pip install 'widemargin[report]'
+    """
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs {package}: pip install 'widemargin[{extra}]'")
 
 
 class ModelFormatError(WidemarginError, ValueError):

@@ -219,7 +219,7 @@ def test_demo_runs_on_embedded_data(tmp_path):
     assert load(tmp_path / "demo").classes_.tolist()
 
 
-@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "inspect", "convert", "demo"])
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate", "inspect", "report", "convert", "demo"])
 def test_every_command_teaches_itself(command):
     assert "Usage" in invoke(command, "--help").stdout
 

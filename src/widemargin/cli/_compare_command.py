@@ -10,9 +10,7 @@ import typer
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import Base, Data, Features, IndexBase, Jobs, Json, Labels, Seed, Tree
 
-__all__ = ["EPILOG", "compare"]
-
-EPILOG = "Example: widemargin compare train.txt.gz --budget 10m"
+__all__ = ["compare"]
 
 
 @report_failures

@@ -1,4 +1,4 @@
-"""`widemargin demo`: the whole way on embedded data, from rows to a certified and evaluated model."""
+"""`widemargin demo`: the whole way on embedded data, from rows to a certified and evaluated model and a report."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from widemargin.cli._train import train_model
 from widemargin.data.load import Dataset
 from widemargin.datasets import load_debian_tags
 from widemargin.estimators.persistence import load, save
+from widemargin.exceptions import MissingExtraError
 from widemargin.model_io import check_writable, folder_size
+from widemargin.report.page import check_report_extra, write_report
 
 __all__ = ["run"]
 
 DEPTHS = [1, 3, 5]
+TITLE = "Debian packages and their tags, one-vs-all"
 # DiSMEC++'s settings, the same as the defaults of `widemargin train`.
 PARAMETERS: dict[str, Any] = {"C": 1.0, "tol": 0.01, "prune": 0.01, "normalize": True, "n_jobs": -1}
 
@@ -41,12 +44,28 @@ def run(out: Path, *, as_json: bool) -> None:
         "certificate": model.certificate_.to_dict(),
         "model_bytes": folder_size(out),
         "model": str(out),
+        "report": _write_report(out, model, data),
     }
     if as_json:
         print_json(summary)
         return
-    print_table("Debian packages and their tags, one-vs-all", _table_rows(summary))
+    print_table(TITLE, _table_rows(summary))
     print(f"The model is in {out}. Try: widemargin inspect {out}")
+    if summary["report"] is None:
+        print("For a report on it: pip install 'widemargin[report]'")
+    else:
+        print(f"A report on it is in {summary['report']}; open it in a browser.")
+
+
+def _write_report(out: Path, model: Any, data: Any) -> str | None:
+    """Write a report next to the arrays of the model; None if what it needs is not installed."""
+    try:
+        check_report_extra()
+    except MissingExtraError:
+        return None
+    path = out / "report.html"
+    write_report(path, model, data.X_test, data.y_test, title=TITLE, data_name="the test part of the embedded data")
+    return str(path)
 
 
 def _table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:

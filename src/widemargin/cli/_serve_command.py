@@ -9,9 +9,7 @@ import typer
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import Jobs, Model
 
-__all__ = ["EPILOG", "serve"]
-
-EPILOG = "Example: widemargin serve model --port 8000"
+__all__ = ["serve"]
 
 
 @report_failures

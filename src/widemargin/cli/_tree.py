@@ -13,8 +13,7 @@ import scipy.sparse as sp
 
 from widemargin import metrics
 from widemargin.data.load import Dataset
-from widemargin.estimators._tree_targets import label_nodes, most_specific
-from widemargin.labels.encoding import encode_targets
+from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["evaluate_on_tree", "named_targets"]
@@ -53,8 +52,8 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
     tree = model.taxonomy_
     y = named_targets(dataset, tree).Y
     predicted = tree.indices(model.predict(dataset.X)).astype(np.int64)
-    row, node = _examples(model, y)
-    nearest = _nearest(tree, row, node, predicted)
+    row, node = nodes_of_labels(model, y)
+    nearest = nearest_labels(tree, row, node, predicted)
     kept = nearest >= 0  # rows without a label cannot be measured
     true, guess = ([tree.nodes[i] for i in side[kept].tolist()] for side in (nearest, predicted))
     error = metrics.hierarchical_zero_one_error(true, guess, tree)
@@ -83,27 +82,3 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
         np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
         values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
     return values
-
-
-def _examples(model: Any, y: Any) -> tuple[Any, Any]:
-    """Rows and nodes of all labels, those left out that are above another one of the row."""
-    targets = encode_targets(y)
-    Y = targets.Y
-    if targets.kind == "multilabel":
-        row, column = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices
-    else:
-        row, column = np.arange(Y.shape[0]), targets.indices
-    used, column = np.unique(column, return_inverse=True)
-    node = label_nodes(targets.classes[used], model.taxonomy_, model.separator)[column]
-    return most_specific(row, node, model.taxonomy_)
-
-
-def _nearest(tree: Taxonomy, row: Any, node: Any, predicted: Any) -> Any:
-    """The label of each row with the least tree-induced loss; −1 for rows without labels."""
-    below = tree.tree.covers(node, predicted[row])
-    loss = np.where(below, 0, tree.tree.distance(node, predicted[row]))
-    order = np.lexsort((loss, row))
-    rows, first = np.unique(row[order], return_index=True)
-    nearest = np.full(len(predicted), -1, dtype=np.int64)
-    nearest[rows] = node[order][first]
-    return nearest

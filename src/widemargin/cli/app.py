@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from widemargin.cli._compare_command import EPILOG as COMPARE_EPILOG
 from widemargin.cli._compare_command import compare
 from widemargin.cli._failure import report_failures
 from widemargin.cli._options import (
@@ -53,7 +52,7 @@ from widemargin.cli._options import (
     Tolerance,
     Tree,
 )
-from widemargin.cli._serve_command import EPILOG as SERVE_EPILOG
+from widemargin.cli._report_command import demo, report
 from widemargin.cli._serve_command import serve
 from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
 
@@ -295,7 +294,7 @@ def path(
     _path.run(data, test, out, method.value, parameters, sweep, k, names, zero_based=zero_based, as_json=json)
 
 
-app.command(epilog=COMPARE_EPILOG)(compare)
+app.command(epilog="Example: widemargin compare train.txt.gz --budget 10m")(compare)
 
 
 @app.command(epilog="Example: widemargin predict model test.txt.gz --k 3 --out predictions.tsv")
@@ -368,7 +367,7 @@ def inspect(
     _inspect.run(model, label, top, as_json=json)
 
 
-app.command(epilog=SERVE_EPILOG)(serve)
+app.command(epilog="Example: widemargin serve model --port 8000")(serve)
 
 
 @app.command(epilog="Example: widemargin convert train.txt.gz train.store --normalize")
@@ -396,13 +395,5 @@ def convert(
     _convert.run(source, target, options, labels=labels, features=features, as_json=json)
 
 
-@app.command()
-@report_failures
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.")] = Path("widemargin-demo"),
-    json: Json = False,
-) -> None:
-    """Train, evaluate and certify a model on embedded data: Debian packages and their tags."""
-    from widemargin.cli import _demo
-
-    _demo.run(out, as_json=json)
+app.command(epilog="Example: widemargin report model test.txt.gz -o report.html")(report)
+app.command()(demo)

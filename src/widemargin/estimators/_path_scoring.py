@@ -17,7 +17,7 @@ from sklearn.metrics import get_scorer
 
 from widemargin import metrics
 
-__all__ = ["Scoring", "top_k_accuracies"]
+__all__ = ["Scoring", "class_numbers", "top_k_accuracies"]
 
 RANKINGS = {
     "precision": metrics.precision_at_k,
@@ -64,7 +64,7 @@ class Scoring:
                 raise ValueError(f"scoring={name!r} needs {wanted}, and predict_topk; use another score")
         ks = [k for _, k in self.rankings.values()]
         if single:
-            classes = _class_numbers(model.classes_, y)
+            classes = class_numbers(model.classes_, y)
             return dict(zip(self.rankings, top_k_accuracies(model, X, classes, ks).tolist(), strict=True))
         top = model.predict_topk(X, max(ks))
         truth = model._encoding().indicator_with_unknown(y)
@@ -89,7 +89,7 @@ def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: lis
     return accuracies
 
 
-def _class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
+def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
     """Places of the labels y among the classes; −1 for labels that are none of them."""
     places = {label: place for place, label in enumerate(classes.tolist())}
     return np.array([places.get(label, -1) for label in np.asarray(y).ravel().tolist()], dtype=np.int64)

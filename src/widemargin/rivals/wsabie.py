@@ -187,6 +187,9 @@ class Wsabie(LinearLabelModel):
             n_jobs=jobs_or_none,
         )
 
+    def _n_weights(self) -> int:
+        return int(self.feature_embedding_.size + self.label_embedding_.size)
+
     def _scorer(self) -> EmbeddedScorer:
         return EmbeddedScorer(self.feature_embedding_, self._outputs(), memory_limit_mb=self.memory_limit_mb)
 

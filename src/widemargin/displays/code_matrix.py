@@ -1,0 +1,129 @@
+"""The code matrix of an output code: one row a class, one column a binary classifier, +1 blue, −1 orange, 0 nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from widemargin.displays._axes import axes_for, check_choice, draw_matrix, short_name, two_shades
+
+__all__ = ["CodeMatrixDisplay"]
+
+MAX_NAMES = 40
+"""Classes whose names are written; more would lie on top of each other."""
+
+
+class CodeMatrixDisplay:
+    """A code matrix as a picture.
+
+    Use `from_estimator` or `from_code`.
+
+    Parameters
+    ----------
+    code : ndarray of shape (n_classes, n_columns)
+        The code.
+    classes : sequence of length n_classes, optional
+        Names of the classes.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+    figure_ : matplotlib Figure
+        The figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from widemargin.displays import CodeMatrixDisplay
+    >>> display = CodeMatrixDisplay.from_code([[1, -1], [-1, 1], [1, 1]], ["ash", "fir", "oak"], ax=Figure().subplots())
+    >>> [text.get_text() for text in display.ax_.get_yticklabels()]
+    ['ash', 'fir', 'oak']
+    """
+
+    def __init__(self, *, code: npt.NDArray[Any], classes: Sequence[Any] | None = None) -> None:
+        self.code = code
+        self.classes = classes
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, code: str = "decides", ax: Any = None) -> Self:
+        """Draw the code of a fitted output code.
+
+        Parameters
+        ----------
+        estimator : fitted OutputCodeClassifier
+            The model.
+        code : {"decides", "trained"}, default="decides"
+            The code that decides, learned or not (`code_matrix_`), or the one that the columns were trained on
+            (`code_book_`).
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        CodeMatrixDisplay
+            The display.
+        """
+        check_is_fitted(estimator)
+        check_choice("code", code, ("decides", "trained"))
+        attribute = "code_matrix_" if code == "decides" else "code_book_"
+        if not hasattr(estimator, attribute):
+            why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
+            raise ValueError(why if hasattr(estimator, "code_book_") else f"the model has no {attribute}")
+        return cls.from_code(getattr(estimator, attribute), estimator.classes_.tolist(), ax=ax)
+
+    @classmethod
+    def from_code(cls, code: Any, classes: Sequence[Any] | None = None, *, ax: Any = None) -> Self:
+        """Draw a code matrix.
+
+        Parameters
+        ----------
+        code : array-like of shape (n_classes, n_columns)
+            The code.
+        classes : sequence of length n_classes, optional
+            Names of the classes.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        CodeMatrixDisplay
+            The display.
+        """
+        matrix = np.asarray(code, dtype=np.float64)
+        if matrix.ndim != 2 or (classes is not None and len(classes) != len(matrix)):
+            raise ValueError(
+                f"code must have a row for each class and a column for each classifier; got {matrix.shape}"
+            )
+        return cls(code=matrix, classes=classes).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        CodeMatrixDisplay
+            The display itself, with `ax_` and `figure_`.
+        """
+        self.figure_, self.ax_ = axes_for(ax)
+        largest = float(np.abs(self.code).max(initial=0.0)) or 1.0
+        image = draw_matrix(self.ax_, self.code, two_shades(), -largest, largest)
+        if self.classes is not None and len(self.classes) <= MAX_NAMES:
+            self.ax_.set_yticks(range(len(self.classes)), [short_name(name) for name in self.classes])
+            self.ax_.set_ylabel("class")
+        else:
+            self.ax_.set_ylabel(f"{len(self.code):,} classes")
+        self.ax_.set_xlabel(f"{self.code.shape[1]:,} binary classifiers")
+        bar = self.figure_.colorbar(image, ax=self.ax_, fraction=0.03, pad=0.02)
+        bar.outline.set_linewidth(0.4)
+        return self

@@ -1,0 +1,180 @@
+"""What a model predicts for labelled rows beside what is true, computed once for all parts of a report.
+
+Three kinds: lists of labels, one class a row, and nodes of a tree. On a tree a row with several labels is measured
+against the one nearest to its prediction, and a prediction below the true label is right, as in
+`widemargin.metrics.hierarchical_zero_one_error`. Memory: the best few labels of each row and the labels themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.utils.validation import check_consistent_length
+
+from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
+
+__all__ = ["UNKNOWN", "Outcome", "Side", "make_outcome"]
+
+Ints = npt.NDArray[np.int64]
+Kind = Literal["labels", "classes", "tree"]
+
+UNKNOWN = -1
+PLACES = 10
+"""How many of the best labels of a row are kept."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Nodes of a tree, one a row."""
+
+    true: Ints
+    predicted: Ints
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Predictions beside the truth.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model.
+    X : rows, n_samples of them
+        What was predicted for.
+    kind : {"labels", "classes", "tree"}
+        Form of the targets.
+    top : TopK
+        The best labels of each row.
+    truth : csr_array of shape (n_samples, n_labels or more)
+        Indicator of the true labels; columns after the model's labels are of labels that it does not know.
+    classes : ndarray of shape (n_samples,) or None
+        Of one label a row: its place in `classes_`, −1 for one that the model does not know.
+    guess : ndarray of shape (n_samples,) or None
+        Of one label a row: the place of the prediction; that of the true label where it is above the prediction.
+    ranked : ndarray of shape (n_samples, n_places)
+        Places of the best labels as in `top`, with the first one at or below the true label replaced by it.
+    nodes : Side or None
+        On a tree: true and predicted nodes.
+    row_numbers : ndarray of shape (n_samples,) or None
+        Numbers of the rows where some were left out.
+    """
+
+    model: Any
+    X: Any
+    kind: Kind
+    top: Any
+    truth: Any
+    ranked: Ints
+    classes: Ints | None = None
+    guess: Ints | None = None
+    nodes: Side | None = None
+    row_numbers: Ints | None = None
+
+    @property
+    def n_labels(self) -> int:
+        """Labels that the model knows."""
+        return len(self.model.classes_)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows."""
+        return int(self.truth.shape[0])
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the model's labels."""
+        return [str(name) for name in self.model.classes_.tolist()]
+
+    @cached_property
+    def predicted(self) -> Any:
+        """Indicator of the predicted labels, of the shape of `truth`."""
+        if self.kind == "labels":
+            Y = sp.csr_array(self.model.predict(self.X))
+            return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=self.truth.shape)
+        assert self.guess is not None
+        return _one_a_row(self.guess, self.truth.shape[1])
+
+    @cached_property
+    def curve(self) -> npt.NDArray[np.float64]:
+        """Of one label a row: top-k accuracy for k from 1 on; ties count as expected, but on a tree."""
+        assert self.classes is not None
+        if self.nodes is None:
+            ks = list(range(1, min(PLACES, self.n_labels) + 1))
+            return top_k_accuracies(self.model, self.X, self.classes, ks)
+        found = (self.ranked == self.classes[:, None]) & (self.ranked >= 0)
+        return np.asarray(np.logical_or.accumulate(found, axis=1).mean(axis=0))
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Of one label a row: whether the prediction is right, shape (n_samples,)."""
+        if self.nodes is not None:
+            tree = self.model.taxonomy_.tree
+            return np.asarray(tree.covers(self.nodes.true, self.nodes.predicted))
+        return np.asarray(self.classes == self.guess)
+
+
+def make_outcome(model: Any, X: Any, y: Any) -> Outcome:
+    """Predict, and put the labels into the model's columns."""
+    if hasattr(model, "taxonomy_"):
+        return _on_tree(model, X, y)
+    top = model.predict_topk(X, min(PLACES, len(model.classes_)))
+    if model.kind_ == "multilabel":
+        truth = _indicator(model, y)
+        check_consistent_length(X, truth)
+        return Outcome(model, X, "labels", top, truth, top.indices)
+    classes = class_numbers(model.classes_, y)
+    check_consistent_length(X, classes)
+    truth = _one_a_row(classes, len(model.classes_) + 1)
+    return Outcome(model, X, "classes", top, truth, top.indices, classes, top.indices[:, 0])
+
+
+def _on_tree(model: Any, X: Any, y: Any) -> Outcome:
+    """Rows without a label, which cannot be measured, are left out."""
+    tree = model.taxonomy_
+    predicted = tree.indices(model.predict(X)).astype(np.int64)
+    true = nearest_labels(tree, *nodes_of_labels(model, y), predicted)
+    kept = np.flatnonzero(true >= 0)
+    if len(kept) == 0:
+        raise ValueError("no row has a label; give rows with their labels")
+    X, side = X[kept], Side(true[kept], predicted[kept])
+    place = np.full(len(tree), UNKNOWN, dtype=np.int64)
+    place[tree.indices(model.classes_)] = np.arange(len(model.classes_))
+    # A prediction below the true label says no less than was asked, and stands for it. No row was labelled with the
+    # true node in training where it has no place: then the prediction stands for itself.
+    right = tree.tree.covers(side.true, side.predicted)
+    classes, guess = place[side.true], place[side.predicted]
+    classes = np.where(right & (classes == UNKNOWN), guess, classes)
+    guess = np.where(right, classes, guess)
+    top = model.predict_topk(X, min(PLACES, len(model.classes_)))
+    ranked = _with_ancestors(tree, tree.indices(model.classes_), side.true, classes, top.indices)
+    truth = _one_a_row(classes, len(model.classes_) + 1)
+    return Outcome(model, X, "tree", top, truth, ranked, classes, guess, side, kept)
+
+
+def _with_ancestors(tree: Any, nodes: Ints, true: Ints, classes: Ints, indices: Ints) -> Ints:
+    """Ranked labels in which the first one at or below the true node is the true label, and no other one is."""
+    hits = (indices >= 0) & tree.tree.covers(true[:, None], nodes[indices])
+    ranked = np.where(hits, UNKNOWN, indices)
+    rows = np.flatnonzero(hits.any(axis=1) & (classes >= 0))
+    ranked[rows, hits[rows].argmax(axis=1)] = classes[rows]
+    return ranked
+
+
+def _indicator(model: Any, y: Any) -> Any:
+    """The true labels of a multi-label model; an indicator may have columns more than the model."""
+    if sp.issparse(y) and y.shape[1] > len(model.classes_):
+        return sp.csr_array(y)
+    return model._encoding().indicator_with_unknown(y)
+
+
+def _one_a_row(classes: Ints, n_columns: int) -> Any:
+    """Indicator of class numbers; unknown ones are in the last column."""
+    columns = np.where(classes < 0, n_columns - 1, classes)
+    ones = np.ones(len(classes), dtype=np.int8)
+    return sp.csr_array((ones, columns, np.arange(len(classes) + 1)), shape=(len(classes), n_columns))

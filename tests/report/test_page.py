@@ -1,0 +1,218 @@
+"""The report as a page: every family, hostile names, bounded size, and numbers that were counted another way."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import precision_recall_fscore_support
+
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    Taxonomy,
+    TopKClassifier,
+    rivals,
+)
+from widemargin.exceptions import MissingExtraError
+from widemargin.report import _pictures, page, write_report
+from widemargin.report._label_table import label_rows
+from widemargin.report._mistakes import worst_mistakes
+from widemargin.report._outcome import make_outcome
+from widemargin.report.page import render_report
+
+HOSTILE = np.array(
+    ["<script>alert(1)</script>", "$x^2$ & $", "\x00\n</style><b>", "\"' onload=alert(2) x='", "日本語 \u202e<!--"]
+)
+TREE = Taxonomy.from_edges([(name, "a<b" if place % 2 else "c&d") for place, name in enumerate(HOSTILE)])
+N_ROWS = 80
+DRAWN = ("labels", "code", "tree")  # the others have the same pictures, and drawing takes most of the time
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 5, N_ROWS)
+    X = rng.normal(size=(N_ROWS, 6))
+    X[np.arange(N_ROWS), classes] += 1.5
+    return X, classes
+
+
+def label_sets(classes):
+    """The class and, in some rows, the next one."""
+    Y = np.eye(5, dtype=int)[classes]
+    Y[::3] |= np.roll(Y[::3], 1, axis=1)
+    return sp.csr_array(Y)
+
+
+def several(rows):
+    X, classes = rows
+    return OneVsAllClassifier().fit(X, label_sets(classes)).set_label_names(list(HOSTILE)), X, label_sets(classes)
+
+
+def single(estimator):
+    return lambda rows: (estimator.fit(rows[0], HOSTILE[rows[1]]), rows[0], HOSTILE[rows[1]])
+
+
+def binary(rows):
+    return TopKClassifier(random_state=0).fit(rows[0], rows[1] > 2), rows[0], rows[1] > 2
+
+
+CASES = {
+    "labels": (several, ["precision", "recall", "bounds", "gap", "active"]),
+    "classes": (single(OneVsAllClassifier()), ["top-k", "recall", "bounds", "gap", "active"]),
+    "top-k": (single(TopKClassifier(k=2, random_state=0)), ["top-k", "recall", "bounds", "gap", "active"]),
+    "kernel": (single(TopKClassifier(kernel="rbf", random_state=0)), ["top-k", "recall", "bounds", "gap", "active"]),
+    "binary": (binary, ["top-k", "recall", "bounds", "gap", "active"]),
+    "code": (single(OutputCodeClassifier(learn="l2", random_state=0)), ["top-k", "recall", "code"]),
+    "code of others": (single(OutputCodeClassifier(LogisticRegression(), random_state=0)), ["top-k", "recall", "code"]),
+    "tree": (
+        single(HierarchicalClassifier(TREE, random_state=0)),
+        ["top-k", "recall", "taxonomy", "confusion", "orthogonality", "bounds", "gap", "active"],
+    ),
+    "tree, per node": (
+        single(HierarchicalClassifier(TREE, method="per-node", k=2, random_state=0)),
+        ["top-k", "recall", "taxonomy", "confusion"],
+    ),
+    "no certificate": (single(rivals.Wsabie(max_iter=3, random_state=0)), ["top-k", "recall"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("case", CASES)
+def test_every_family_has_its_pictures_and_hostile_names_are_text(rows, case, monkeypatch):
+    make, pictures = CASES[case]
+    if case not in DRAWN:
+        monkeypatch.setattr(_pictures, "draw_svg", lambda *_: "<svg></svg>")
+    html, facts = render_report(*make(rows), title="<script>alert(3)</script>", data_name="<img src=x>")
+    kinds = dict.fromkeys(name if not name.startswith("confusion") else "confusion" for name in facts["pictures"])
+    assert list(kinds) == pictures
+    assert html.count("<svg") == len(facts["pictures"])
+    assert re.findall(r"<script[^>]*>", html) == ["<script>"]  # its own
+    assert html.count("</style>") == 1
+    assert not re.search(r"<(img|b|iframe|object|embed|link(?! rel=\"icon\" href=\"data:,\"))[ >]", html)
+    assert "\x00" not in html
+    ids = re.findall(r'<[^>]* id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)[1]
+    assert policy.startswith("default-src 'none'; img-src data:; ")
+    assert not re.search(r'(src|href|url)\s*[=(]\s*["\']?\s*(https?:|//)', html)
+    assert facts["mistakes"] > 0
+    assert ("has no certificate" in html) == (case in ("no certificate", "code of others"))
+    assert ("No explanation" in html) == (case == "kernel")
+
+
+def test_the_label_table_has_the_numbers_of_scikit_learn(rows):
+    model, X, Y = several(rows)
+    lines = {line.name: line for line in label_rows(make_outcome(model, X, Y))}
+    predicted = model.predict(X).toarray()
+    precision, recall, f1, support = precision_recall_fscore_support(Y.toarray(), predicted, zero_division=np.nan)
+    assert len(lines) == 5
+    for place, name in enumerate(HOSTILE):
+        line = lines["".join(c if c.isprintable() else " " for c in name)]
+        assert (line.train, line.true, line.predicted) == (support[place], support[place], predicted[:, place].sum())
+        np.testing.assert_allclose([line.precision, line.recall, line.f1], [p[place] for p in (precision, recall, f1)])
+
+
+def test_labels_without_a_denominator_have_no_quotient():
+    X, Y = np.eye(4), sp.csr_array(np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]]))
+    model = OneVsAllClassifier().fit(X, Y)
+    last = label_rows(make_outcome(model, X, Y))[-1]
+    assert (last.true, last.predicted, last.precision, last.recall, last.f1) == (0, 0, None, None, None)
+
+
+def test_the_table_is_bounded_to_the_most_frequent_labels(rows):
+    model, X, Y = several(rows)
+    lines = label_rows(make_outcome(model, X, Y), max_labels=2)
+    counts = np.sort(model.label_counts_)[::-1]
+    assert [line.train for line in lines] == counts[:2].tolist()
+
+
+def test_the_worst_mistakes_are_the_largest_margins(rows):
+    X, classes = rows
+    model = TopKClassifier(random_state=0).fit(X, HOSTILE[classes])
+    scores, truth = model.decision_function(X), np.searchsorted(model.classes_, HOSTILE[classes])
+    margins = scores.max(axis=1) - scores[np.arange(N_ROWS), truth]
+    worst = worst_mistakes(make_outcome(model, X, HOSTILE[classes]), n_mistakes=4)
+    assert [mistake.row for mistake in worst] == np.argsort(-margins)[:4].tolist()
+    np.testing.assert_allclose([mistake.margin for mistake in worst], np.sort(margins)[::-1][:4])
+    for mistake in worst:  # the reasons add up to the margin
+        parts = sum(reason.contribution for reason in mistake.why.reasons) + mistake.why.others + mistake.why.intercept
+        assert parts == pytest.approx(mistake.margin, abs=1e-6)
+        assert mistake.why.margin == pytest.approx(mistake.margin, abs=1e-6)
+
+
+def test_mistakes_of_lists_of_labels_compare_the_best_wrong_with_the_best_true_label(rows):
+    model, X, Y = several(rows)
+    scores, true = model.decision_function(X), Y.toarray() > 0
+    margins = np.where(true, -np.inf, scores).max(axis=1) - np.where(true, scores, -np.inf).max(axis=1)
+    worst = worst_mistakes(make_outcome(model, X, Y), n_mistakes=3)
+    assert [mistake.row for mistake in worst] == np.argsort(-margins)[:3].tolist()
+    assert worst[0].why.margin == pytest.approx(margins.max(), abs=1e-6)
+
+
+def test_mistakes_on_a_tree_are_explained_where_the_paths_part(rows):
+    X, classes = rows
+    model = HierarchicalClassifier(TREE, random_state=0).fit(X, HOSTILE[classes])
+    outcome = make_outcome(model, X, HOSTILE[classes])
+    for mistake in worst_mistakes(outcome):
+        true, guess = (TREE.nodes[side[mistake.row]] for side in (outcome.nodes.true, outcome.nodes.predicted))
+        fork = TREE.lowest_common_ancestor(true, guess)
+        lost = TREE.path(true)[TREE.path(true).index(fork) + 1]
+        assert mistake.why.loser == "".join(c if c.isprintable() else " " for c in lost)
+        assert mistake.why.margin > 0
+
+
+def test_predictions_below_the_true_label_are_right():
+    tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    rng = np.random.default_rng(0)
+    y = np.array(["cat", "dog", "bird", "mammal"])[np.arange(80) % 4]
+    X = np.array([[3.0, 0, 0], [0, 3.0, 0], [0, 0, 3.0], [1.5, 1.5, 0]])[np.arange(80) % 4] + rng.normal(size=(80, 3))
+    model = HierarchicalClassifier(tree, random_state=0).fit(X, y)
+    outcome = make_outcome(model, X, y)
+    predicted = model.predict(X)
+    right = np.array([t in tree.path(p) for t, p in zip(y, predicted, strict=True)])
+    np.testing.assert_array_equal(outcome.right, right)
+    assert outcome.curve[0] == pytest.approx(right.mean())
+    mammal = next(line for line in label_rows(outcome) if line.name == "mammal")
+    assert mammal.recall == pytest.approx(right[y == "mammal"].mean())
+
+
+def test_labels_that_the_model_does_not_know_are_misses(rows):
+    X, classes = rows
+    known = classes < 4
+    model = TopKClassifier(random_state=0).fit(X[known], classes[known])
+    outcome = make_outcome(model, X, classes)
+    assert outcome.right.sum() == np.sum(model.predict(X) == classes)
+    assert outcome.curve[0] == pytest.approx(np.mean(model.predict(X) == classes))
+    assert all(mistake.true for mistake in worst_mistakes(outcome))
+
+
+def test_probabilities_get_a_picture(rows, monkeypatch):
+    X, classes = rows
+    model = TopKClassifier(random_state=0).fit(X, classes)
+    twin = LogisticRegression().fit(X, classes)
+    monkeypatch.setattr(_pictures, "draw_svg", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(TopKClassifier, "predict_proba", lambda self, X: twin.predict_proba(X), raising=False)
+    assert "reliability" in render_report(model, X, classes)[1]["pictures"]
+
+
+def test_the_file_appears_whole_or_not_at_all(rows, tmp_path, monkeypatch):
+    model, X, Y = several(rows)
+    monkeypatch.setattr(page, "draw_pictures", lambda outcome: [])  # they take time
+    path = tmp_path / "report.html"
+    written = write_report(path, model, X, Y)
+    assert path.stat().st_size == written["bytes"]
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        write_report(path, model, X, Y[:3])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"a report needs jinja2: pip install 'widemargin\[report\]'"):
+        write_report(path, model, X, Y)
