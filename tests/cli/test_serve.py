@@ -37,7 +37,7 @@ def service(tmp_path):
     port = _free_port()
     command = [sys.executable, "-m", "widemargin.cli", "serve", str(tmp_path / "model"), "--port", str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for _ in range(300):
+    for _ in range(1200):  # a busy machine takes its time to import
         try:
             _ask(port, "/health")
             break
