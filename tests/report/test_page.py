@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_fscore_support
 
@@ -56,7 +57,7 @@ def several(rows):
 
 
 def single(estimator):
-    return lambda rows: (estimator.fit(rows[0], HOSTILE[rows[1]]), rows[0], HOSTILE[rows[1]])
+    return lambda rows: (clone(estimator).fit(rows[0], HOSTILE[rows[1]]), rows[0], HOSTILE[rows[1]])
 
 
 def binary(rows):
