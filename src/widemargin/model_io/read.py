@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import math
 import os
 import re
 import stat
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._strict_json import parse_json
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io.state import (
     DTYPES,
@@ -330,25 +329,9 @@ def _parse_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
     if len(text) > limit:
         _fail(path, f"longer than {limit} bytes")
     try:
-        return json.loads(
-            text.decode(), parse_constant=_finite_float, parse_float=_finite_float, object_pairs_hook=_unique
-        )
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         _fail(path, f"not valid JSON ({error})")
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a key is repeated")
-    return values
 
 
 def _file_name(where: Path, entry: Any, suffix: str) -> str:
