@@ -14,6 +14,7 @@ import json
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -132,7 +133,7 @@ def damage_array(data: bytes, choices) -> tuple[bytes, str, list[int]] | None:
             array.flat[choices.below(array.size)] = value.astype(array.dtype) if value.dtype.kind != "U" else "x"
         elif kind == 3:
             array = array.astype(pick(choices, DTYPES)) if array.dtype.kind != "U" else array
-        elif kind == 4:
+        elif kind == 4 and array.ndim:
             array = pick(choices, [array[:-1], array[1:], array.reshape(-1), array[:0], array.T, array[None]])
         elif array.ndim:
             array = np.concatenate([array, array[: 1 + choices.below(3)]])
@@ -190,6 +191,7 @@ def fuzz(
 ) -> int:
     """Run cases until their number or the time is reached; findings go to `fuzz/failures`. Returns the exit code."""
     signal.signal(signal.SIGALRM, stop_hanging_case)
+    sys.stdout.reconfigure(errors="backslashreplace")
     outcomes, findings, folder = collections.Counter(), {}, scratch_folder() / "case"
     print(f"{corpus.name}: the case being run is in {folder}", flush=True)
     seen = {main_outcome(run_case(read_case(path), folder)) for path in sorted(corpus.glob("*.zip"))}

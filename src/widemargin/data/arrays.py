@@ -30,6 +30,7 @@ __all__ = ["check_csr", "check_dense", "read_matrix", "read_npz", "write_matrix"
 
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
+LARGEST_COUNT = 2**62  # above it, numbers of 64 bits overflow in sums
 LAST_CHARACTER = 0x10FFFF  # of Unicode
 # What NumPy and zipfile raise on damaged or hostile files: a pickled object is a ValueError with allow_pickle=False, a
 # header that claims a huge array a MemoryError.
@@ -66,7 +67,7 @@ def check_csr_outline(
     for name, array, kinds in (("data", data, "biuf"), ("indices", indices, "iu"), ("indptr", indptr, "iu")):
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataFormatError(f"{name} is an array of type {array.dtype} and shape {array.shape}", path=path)
-    if len(shape) != 2 or min(shape) < 0:
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= LARGEST_COUNT:
         raise DataFormatError(f"the matrix has the shape {shape}", path=path)
     if len(indptr) != shape[0] + 1:
         raise DataFormatError(f"indptr has {len(indptr)} entries for {shape[0]} rows", path=path)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin._strict_json import parse_json
-from widemargin.data.arrays import READ_ERRORS, check_csr, check_csr_outline, check_dense
+from widemargin.data.arrays import LARGEST_COUNT, READ_ERRORS, check_csr, check_csr_outline, check_dense
 from widemargin.data.files import PathLike, atomic_folder, write_hashed
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
@@ -316,7 +316,7 @@ def _open_names(root: Path, kind: str, entry: Any, matrices: dict[str, Any], ver
 
 
 def _shape(value: Any, name: str, root: Path) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(length) is int and 0 <= length < 2**62 for length in value):
+    if not isinstance(value, list) or not all(type(length) is int and 0 <= length < LARGEST_COUNT for length in value):
         raise DataFormatError(f"{name} has the shape {value!r}", path=str(root))
     return tuple(value)
 
