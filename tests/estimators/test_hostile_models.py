@@ -97,6 +97,7 @@ LIES = [
     ("tree", change("arrays", "S", longer), "S has"),
     ("tree", change("attributes", "nodes", lambda names: names[:-1]), "4 names for a tree of 5"),
     ("tree", put("attributes", nodes=["a"] * 5), "two nodes are called 'a'"),
+    ("tree", change("attributes", "nodes", lambda names: [f"{name}!" for name in names]), "not in the taxonomy"),
     ("tree rbf", change("arrays", "support", lambda a: -1 - a), "a support row is not among"),
     ("tree rbf", change("arrays", "dual_coef", lambda a: a[:1]), "dual_coef is"),
     ("factors", change("arrays", "pivots", lambda a: -a), "does not fit the tree"),

@@ -15,7 +15,7 @@ from widemargin.estimators._storage_checks import checked_matrix, checked_vector
 from widemargin.estimators._top_k_storage import refuse_function_kernel
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_model import PATH_METHODS
-from widemargin.estimators._tree_targets import without_stops
+from widemargin.estimators._tree_targets import label_nodes, without_stops
 from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
@@ -110,6 +110,7 @@ class StoredHierarchicalModel(StoredLinearModel):
                 raise ValueError(f"a {name} is not among the {n_nodes} nodes of the tree")
         if len(self.class_node_) != len(self.classes_) or len(np.unique(self.class_node_)) != len(self.classes_):
             raise ValueError(f"{len(np.unique(self.class_node_))} nodes for {len(self.classes_)} classes")
+        label_nodes(self.classes_, self.taxonomy_, self.separator)
 
     def _restore_weights(self, state: ModelState) -> None:
         """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
