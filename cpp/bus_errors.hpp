@@ -10,7 +10,8 @@ namespace widemargin {
 
 inline void tell_of_bus_error(int) {
     static const char message[] =
-        "widemargin: a file of the model or of the data was cut short, or its disk failed, while it was in use; restore "
+        "widemargin: a file of the model or of the data was cut short, or its disk failed, while it was in use; "
+        "restore "
         "it and run the command again\n";
     const auto written = write(STDERR_FILENO, message, sizeof message - 1);
     _exit(written < 0 ? 2 : 1);

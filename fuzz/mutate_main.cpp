@@ -22,9 +22,34 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 constexpr unsigned kSecondsPerInput = 10;
 constexpr std::size_t kMaxBytes = 4096;
-const std::vector<std::string> kTokens = {
-    "\n", "\r\n", "\r", "\t", " ", std::string(1, '\0'), "\xef\xbb\xbf", "3 4 5\n", " 1:1", "0", "1", "2", "9", "-1", "+",
-    ".", "e", ":", ",", "#", "nan", "inf", "qid:", "1e39", "1e-400", "2147483647", "99999999999999999999", "1,2"};
+const std::vector<std::string> kTokens = {"\n",
+                                          "\r\n",
+                                          "\r",
+                                          "\t",
+                                          " ",
+                                          std::string(1, '\0'),
+                                          "\xef\xbb\xbf",
+                                          "3 4 5\n",
+                                          " 1:1",
+                                          "0",
+                                          "1",
+                                          "2",
+                                          "9",
+                                          "-1",
+                                          "+",
+                                          ".",
+                                          "e",
+                                          ":",
+                                          ",",
+                                          "#",
+                                          "nan",
+                                          "inf",
+                                          "qid:",
+                                          "1e39",
+                                          "1e-400",
+                                          "2147483647",
+                                          "99999999999999999999",
+                                          "1,2"};
 
 Bytes read_file(const char *name) {
     std::ifstream file(name, std::ios::binary);
@@ -64,7 +89,8 @@ class Mutator {
             case 3: {
                 const Bytes &other = corpus_[below(corpus_.size())];
                 data.erase(at, data.end());
-                data.insert(data.end(), other.begin() + static_cast<std::ptrdiff_t>(below(other.size() + 1)), other.end());
+                data.insert(data.end(), other.begin() + static_cast<std::ptrdiff_t>(below(other.size() + 1)),
+                            other.end());
                 break;
             }
             default: {

@@ -1,7 +1,7 @@
 """What the fuzzers of folders share: files as a dictionary, damages to bytes, JSON values and arrays, and the loop.
 
-A damage is made of small choices, so that a seed, or the bytes of a coverage-guided engine, decide it. A fuzzer says how
-a case is made and run; `fuzz` repeats it, keeps what is found, and counts.
+A damage is made of small choices, so that a seed, or the bytes of a coverage-guided engine, decide it. A fuzzer says
+how a case is made and run; `fuzz` repeats it, keeps what is found, and counts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,30 @@ MOST_FINDINGS = 20
 WORDS_THAT_DIFFER = 5
 NASTY_BYTES = [0, 1, 2, 3, 7, 127, 128, 255]
 NASTY_VALUES = [
-    None, True, False, -1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, 0.5, -0.5, 1e-300, 1e308, "", "x", "linear",
-    "<f4", "<i8", "|O", "|b1", "csr", "dense", "object", "U9999999999", "M8[s]", "binary", "multilabel", "rbf",
+    None, True, False, -1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, 0.5, -0.5, 1e-300, 1e308, "", "x",
+    "linear", "<f4", "<i8", "|O", "|b1", "csr", "dense", "object", "U9999999999", "M8[s]", "binary", "multilabel", "rbf",
     "precomputed", "\ud800", "../../etc/passwd", "model.json", [], [0], [2, 3], [3, 2, 1], [2**40, 0], [[]], {},
     {"$float": "nan"}, {"$float": "inf"}, {"$tuple": [1]}, {"$items": [[[], 1]]}, {"$items": [[1, 2]]}, {"$bad": 1},
     {"pairs": [[1, 2]]}, {"pairs": 3}, {"file": "model.json"}, {"class": "SGDClassifier", "params": {}},
 ]  # fmt: skip
-NASTY_NUMBERS = [0, 1, -1, 2, 5, 127, -128, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 1e-300, 1e30, 1e308, np.nan, np.inf]
+NASTY_NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    5,
+    127,
+    -128,
+    2**31 - 1,
+    -(2**31),
+    2**63 - 1,
+    -(2**63),
+    1e-300,
+    1e30,
+    1e308,
+    np.nan,
+    np.inf,
+]
 DTYPES = ["<f4", "<f8", "<i4", "<i8", "<i2", "<u4", "<u8", "|i1", "|u1", "|b1"]
 
 Files = dict[str, bytes]

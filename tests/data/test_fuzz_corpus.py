@@ -1,4 +1,4 @@
-"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused clearly or read correctly."""
+"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly."""
 
 from __future__ import annotations
 

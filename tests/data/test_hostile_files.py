@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin import Taxonomy
 from widemargin.data import files
 from widemargin.data.arrays import read_matrix, read_npz
 from widemargin.data.load import load_data
@@ -58,6 +59,8 @@ def test_pipes_are_refused_unopened(tmp_path):
         load_data(tmp_path / "pipe")
     with pytest.raises(DataFormatError, match="device"):
         load_data("/dev/zero")
+    with pytest.raises(DataFormatError, match="device"):
+        Taxonomy.from_tsv(tmp_path / "pipe")
 
 
 def test_a_shape_that_overflows_is_refused(tmp_path):

@@ -54,7 +54,7 @@ def test_a_full_disk_is_told_and_the_previous_model_stays(models, rows, tmp_path
     save(models[0], tmp_path / "m")
     before = sorted(os.listdir(tmp_path / "m"))
     request.getfixturevalue("small_disk")
-    with pytest.raises(OSError, match="could not be written .*a model that was there is still there") as caught:
+    with pytest.raises(OSError, match=r"could not be written .*a model that was there is still there") as caught:
         save(models[1], tmp_path / "m")
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(tmp_path / "m")

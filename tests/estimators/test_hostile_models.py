@@ -147,7 +147,7 @@ def test_a_deep_tree_is_refused_before_its_pairs_are_made(states, tmp_path):
         "class_node": np.array([1, 2, 3]),
         "coef_parts": sp.csr_array((n - 1, state.attributes["n_features"])),
     }
-    attributes = state.attributes | {"nodes": list(range(n))}
+    attributes = state.attributes | {"nodes": [*range(n - 3), "x", "y", "b"]}
     write_model(tmp_path, replace(state, arrays=arrays, attributes=attributes))
     with pytest.raises(ModelFormatError, match=r"factor_R has \d+ entries, not \d+"):
         load(tmp_path)

@@ -42,7 +42,7 @@ def checked_count(value: Any, name: str, least: int = 0) -> int:
     return value
 
 
-def checked_vector(array: Any, name: str, kinds: str = "f", length: int | None = None) -> npt.NDArray[Any]:
+def checked_vector(array: Any, name: str, kinds: str = "f", length: int | None = None) -> Any:
     """A dense array of one dimension of these kinds of numbers."""
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
         raise ValueError(f"{name} is not a vector of numbers of the right type")
