@@ -33,8 +33,8 @@ WORDS_THAT_DIFFER = 5
 NASTY_BYTES = [0, 1, 2, 3, 7, 127, 128, 255]
 NASTY_VALUES = [
     None, True, False, -1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**53, 2**63, 10**30, 0.5, -0.5, 1e-300, 1e308, "", "x",
-    "linear", "<f4", "<i8", "|O", "|b1", "csr", "dense", "object", "U9999999999", "M8[s]", "binary", "multilabel", "rbf",
-    "precomputed", "\ud800", "../../etc/passwd", "model.json", [], [0], [2, 3], [3, 2, 1], [2**40, 0], [[]], {},
+    "linear", "<f4", "<i8", "|O", "|b1", "csr", "dense", "object", "U9999999999", "M8[s]", "binary", "multilabel",
+    "rbf", "precomputed", "\ud800", "../../etc/passwd", "model.json", [], [0], [2, 3], [3, 2, 1], [2**40, 0], [[]], {},
     {"$float": "nan"}, {"$float": "inf"}, {"$tuple": [1]}, {"$items": [[[], 1]]}, {"$items": [[1, 2]]}, {"$bad": 1},
     {"pairs": [[1, 2]]}, {"pairs": 3}, {"file": "model.json"}, {"class": "SGDClassifier", "params": {}},
 ]  # fmt: skip
