@@ -50,6 +50,8 @@ def longer(array):
 
 LIES = [
     ("one-vs-all", put("params", memory_limit_mb="x"), "memory_limit_mb must be"),
+    ("one-vs-all", put("params", memory_limit_mb=1e308), "memory_limit_mb must be at most"),
+    ("rbf", put("params", cache_size_mb=1e308), "cache_size_mb must be at most"),
     ("one-vs-all", put("params", normalize=3), "normalize must be"),
     ("one-vs-all", put("params", C={"pairs": 3}), "damaged"),
     ("one-vs-all", put("attributes", kind="binary"), "3 classes are not binary"),
