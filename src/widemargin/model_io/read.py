@@ -325,9 +325,10 @@ def _check_size_and_hash(path: Path, file: io.BufferedReader, entry: dict[str, A
 def _parse_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
     """JSON of bounded length, without inf, nan and repeated keys."""
     file.seek(0)
-    text = file.read(limit + 1)
-    if len(text) > limit:
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
         _fail(path, f"longer than {limit} bytes")
+    text = file.read(size)  # not the limit, which would be allocated whatever the file has
     try:
         return parse_json(text)
     except ValueError as error:
