@@ -8,11 +8,11 @@ FUZZ_SECONDS ?= 600
 SHELL := /bin/bash
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
-KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py
+KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py tests/data/test_fuzz_corpus.py tests/model_io/test_fuzz_corpus.py tests/estimators/test_fuzz_corpus.py
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer docs sanitize fuzz clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -67,23 +67,45 @@ docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
 
-# The C++ tests by themselves, then the kernel tests of Python on a core built with the sanitizers.
-sanitize: $(VENV)/.installed-test ## run the C++ tests under ASan and UBSan
+# Python on a core built with the sanitizers; first_on_path.py makes it win over the editable install of .venv.
+SANITIZED_PYTHON = PYTHONPATH=build/sanitize/site ASAN_OPTIONS=detect_leaks=0 \
+  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" $(BIN)/python
+sanitized-core: $(VENV)/.installed-test
 	@mkdir -p build/sanitize
+	$(BIN)/python -m pip install --quiet --no-deps --target build/sanitize/site --upgrade . \
+	  --config-settings=cmake.define.WIDEMARGIN_SANITIZE=ON --config-settings=build-dir=build/sanitize/core
+	@cp tools/first_on_path.py build/sanitize/site/sitecustomize.py
+	@$(SANITIZED_PYTHON) -c 'import widemargin._core as core; assert "/sanitize/" in core.__file__, core.__file__'
+
+# The C++ tests by themselves, then the kernel tests of Python.
+sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@for test in cpp/tests/test_*.cpp; do \
 	  program=build/sanitize/$$(basename $$test .cpp); echo "== $$test"; \
 	  $(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp $$test -pthread -o $$program && $$program || exit 1; done
-	$(BIN)/python -m pip install --quiet --no-deps --target build/sanitize/site --upgrade . \
-	  --config-settings=cmake.define.WIDEMARGIN_SANITIZE=ON --config-settings=build-dir=build/sanitize/core
-	PYTHONPATH=build/sanitize/site ASAN_OPTIONS=detect_leaks=0 \
-	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	  $(BIN)/python -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
+	$(SANITIZED_PYTHON) -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
 
-# Three fuzzers, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against its
-# Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.
+# Mutated inputs under the sanitizers: text in C++, then model folders and data through Python. What is found is kept in
+# fuzz/failures; a number may be given for each, and FUZZ_SEED for other inputs.
+FUZZ_TEXTS ?= 60000
+FUZZ_FOLDERS ?= 5000
+FUZZ_MODELS ?= 20000
+FUZZ_DATA ?= 20000
+ifndef FUZZ_SEED
+FUZZ_SEED := $(shell date +%s)
+endif
+fuzz: sanitized-core ## 105,000 mutated texts, models and data sets under ASan and UBSan
+	@mkdir -p build/fuzz fuzz/failures
+	$(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp fuzz/fuzz_text_reader.cpp fuzz/mutate_main.cpp -pthread -o build/fuzz/text_mutator
+	build/fuzz/text_mutator $(FUZZ_TEXTS) $(FUZZ_SEED) fuzz/corpus/text_reader/*
+	$(SANITIZED_PYTHON) fuzz/fuzz_model_loader.py --cases $(FUZZ_FOLDERS) --seed $(FUZZ_SEED)
+	$(SANITIZED_PYTHON) fuzz/fuzz_models.py --cases $(FUZZ_MODELS) --seed $(FUZZ_SEED)
+	$(SANITIZED_PYTHON) fuzz/fuzz_data.py --cases $(FUZZ_DATA) --seed $(FUZZ_SEED)
+
+# Guided by coverage, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against
+# its Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.
 CLANG ?= $(firstword $(foreach name,clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14,$(shell command -v $(name))))
 FUZZ_SHARE = $$(( $(FUZZ_SECONDS) / 3 ))
-fuzz: $(VENV)/.installed-fuzz ## fuzz the readers of text and models for FUZZ_SECONDS (600)
+fuzz-guided: $(VENV)/.installed-fuzz ## fuzz the readers, guided by coverage, for FUZZ_SECONDS (600)
 	@mkdir -p build/fuzz/found fuzz/failures
 	@if [ -n "$(CLANG)" ]; then \
 	  $(CLANG) -std=c++17 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Icpp \

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+FUZZ = Path(__file__).parents[1] / "fuzz"
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.fixture(scope="session")
+def load_fuzzer():
+    """A function that gives a script of `fuzz/` as a module."""
+
+    def load(name):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(FUZZ)
+            return importlib.import_module(name)
+
+    return load

@@ -2,6 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
+#include "bus_errors.hpp"
 #include "cpu.hpp"
 
 namespace widemargin {
@@ -13,6 +14,10 @@ void bind_cpu(nb::module_ &module) {
     module.def("choose_instruction_set", &choose_instruction_set,
                "Name of the set in use: the one that the environment variable WIDEMARGIN_ISA names, else the widest.\n"
                "ValueError when this machine does not have the one named.");
+    module.def(
+        "explain_bus_errors", &explain_bus_errors,
+        "From now on a mapped file that is cut short while in use ends the process with a message, exit code 1.\n"
+        "For commands; a library leaves signals to its caller.");
 }
 
 }  // namespace widemargin

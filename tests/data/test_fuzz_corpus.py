@@ -1,29 +1,48 @@
-"""The kept fuzz corpus: the C++ reader and its Python twin agree on every input."""
+"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-FUZZ = Path(__file__).parents[2] / "fuzz"
-CORPUS = sorted((FUZZ / "corpus" / "text_reader").iterdir())
+CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
+TEXTS = sorted((CORPUS / "text_reader").iterdir())
+CASES = sorted((CORPUS / "data").glob("*.zip"))
 
 
 @pytest.fixture(scope="module")
-def fuzzer():
-    spec = importlib.util.spec_from_file_location("fuzz_text_reader", FUZZ / "fuzz_text_reader.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def text_fuzzer(load_fuzzer):
+    return load_fuzzer("fuzz_text_reader")
 
 
-def test_corpus_is_there_and_small():
-    assert 100 <= len(CORPUS) < 200
-    assert sum(path.stat().st_size for path in CORPUS) < 200_000
+@pytest.fixture(scope="module")
+def data_fuzzer(load_fuzzer):
+    return load_fuzzer("fuzz_data")
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
-def test_core_and_twin_agree(path, fuzzer):
-    assert fuzzer.disagreement(path.read_bytes()) is None
+def test_corpora_are_there_and_small():
+    assert 100 <= len(TEXTS) < 200
+    assert sum(path.stat().st_size for path in TEXTS) < 200_000
+    assert len(CASES) >= 10
+    assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 1_000_000
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_core_and_twin_agree(path, text_fuzzer):
+    assert text_fuzzer.disagreement(path.read_bytes()) is None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_kept_cases_end_in_an_error_or_valid_arrays(data_fuzzer, case, tmp_path):
+    assert data_fuzzer.run_case(data_fuzzer.mutations.read_case(case), tmp_path / "data")
+
+
+def test_undamaged_data_of_the_fuzzer_load(data_fuzzer, tmp_path):
+    for number, files in enumerate(data_fuzzer.valid_data()):
+        assert data_fuzzer.run_case(files, tmp_path / str(number)) == "loaded"
+
+
+def test_a_few_new_cases(data_fuzzer, tmp_path):
+    for seed in range(100):
+        data_fuzzer.run_case(data_fuzzer.damaged_data(data_fuzzer.mutations.RandomChoices(seed)), tmp_path / "data")

@@ -116,11 +116,11 @@ def test_failure_while_writing_leaves_nothing_or_the_old_store(folder, tmp_path,
     def fail(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "_sha256", fail)
+    monkeypatch.setattr(module, "write_names", fail)
     X, _ = example()
     for target in (folder, tmp_path / "new"):
         with pytest.raises(KeyboardInterrupt):
-            write_store(target, X[:3], overwrite=True)
+            write_store(target, X[:3], feature_names=[f"f{i}" for i in range(12)], overwrite=True)
     assert os.listdir(tmp_path) == ["s"]
     monkeypatch.undo()
     assert open_store(folder, verify=True).X.shape == (30, 12)

@@ -155,7 +155,10 @@ DAMAGES = {
     "manifest with NaN": (write_text('{"format": NaN}'), "not valid JSON"),
     "manifest with 1e999": (write_text('{"format": 1e999}'), "not a finite number"),
     "manifest with a long number": (write_text('{"a": ' + "9" * 5000 + "}"), "not valid JSON"),
-    "manifest with repeated keys": (write_text('{"format": "x", "format": "widemargin model"}'), "key is repeated"),
+    "manifest with repeated keys": (
+        write_text('{"format": "x", "format": "widemargin model"}'),
+        "key 'format' is repeated",
+    ),
     "future version": (set_field("format_version", 2), "format version 2, and this release reads version 1; load it"),
     "version a string": (set_field("format_version", "1"), "format version '1'"),
     "version true": (set_field("format_version", True), "format version True"),

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-FUZZ = Path(__file__).parents[2] / "fuzz"
-CASES = sorted((FUZZ / "corpus" / "model_loader").glob("*.zip"))
+CASES = sorted((Path(__file__).parents[2] / "fuzz" / "corpus" / "model_loader").glob("*.zip"))
 
 
 @pytest.fixture(scope="module")
-def fuzzer():
-    spec = importlib.util.spec_from_file_location("fuzz_model_loader", FUZZ / "fuzz_model_loader.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def fuzzer(load_fuzzer):
+    return load_fuzzer("fuzz_model_loader")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_kept_cases_end_in_an_error_or_a_valid_model(fuzzer, case, tmp_path):
-    assert fuzzer.run_case(fuzzer.read_case(case), tmp_path / "model")
+    assert fuzzer.run_case(fuzzer.mutations.read_case(case), tmp_path / "model")
 
 
 def test_the_undamaged_model_of_the_fuzzer_loads(fuzzer, tmp_path):
@@ -35,4 +30,4 @@ def test_there_is_a_corpus():
 def test_a_few_new_cases(fuzzer, tmp_path):
     valid = fuzzer.valid_model()
     for seed in range(60):
-        fuzzer.run_case(fuzzer.damaged_model(valid, fuzzer.RandomChoices(seed)), tmp_path / "model")
+        fuzzer.run_case(fuzzer.damaged_model(valid, fuzzer.mutations.RandomChoices(seed)), tmp_path / "model")

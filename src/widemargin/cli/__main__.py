@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 
+from widemargin import _core
+
 __all__ = ["main"]
 
 INTERRUPTED = 130  # as in widemargin.cli._failure, which needs typer
@@ -29,6 +31,7 @@ def _run() -> None:
         if error.name not in {"typer", "rich", "click"}:
             raise
         sys.exit("The command line needs typer and rich: pip install 'widemargin[cli]'")
+    _core.explain_bus_errors()
     app()
 
 

@@ -5,7 +5,8 @@
     .npz    X or X_data, X_indices, X_indptr, X_shape      features, and the same with Y (or y) for labels
 
 Everything is checked before use – types, shapes, rising indptr, indices in range, finite values – because a CSR matrix
-with wrong indices makes compiled code read outside its arrays. Pickled objects are never loaded. Memory: the arrays.
+with wrong indices makes compiled code read outside its arrays. Pickled objects are never loaded, and an archive that
+would become much larger than it is gets refused. Memory: the arrays.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.files import PathLike, atomic_file, open_input
+from widemargin.data.files import PathLike, atomic_file, open_input, refuse_bomb, unpacked_limit
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["check_csr", "check_dense", "read_matrix", "read_npz", "write_matrix", "write_npz"]
 
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
+LARGEST_COUNT = 2**62  # above it, numbers of 64 bits overflow in sums
+LAST_CHARACTER = 0x10FFFF  # of Unicode
 # What NumPy and zipfile raise on damaged or hostile files: a pickled object is a ValueError with allow_pickle=False, a
 # header that claims a huge array a MemoryError.
 READ_ERRORS = (
@@ -64,7 +67,7 @@ def check_csr_outline(
     for name, array, kinds in (("data", data, "biuf"), ("indices", indices, "iu"), ("indptr", indptr, "iu")):
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataFormatError(f"{name} is an array of type {array.dtype} and shape {array.shape}", path=path)
-    if len(shape) != 2 or min(shape) < 0:
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= LARGEST_COUNT:
         raise DataFormatError(f"the matrix has the shape {shape}", path=path)
     if len(indptr) != shape[0] + 1:
         raise DataFormatError(f"indptr has {len(indptr)} entries for {shape[0]} rows", path=path)
@@ -81,7 +84,16 @@ def check_dense(array: npt.NDArray[Any], path: str) -> None:
     """Raise DataFormatError unless the array is one- or two-dimensional, of numbers that are finite or of strings."""
     if array.ndim not in (1, 2) or array.dtype.kind not in "biufU" or (array.dtype.kind == "U" and array.ndim == 2):
         raise DataFormatError(f"the array has the type {array.dtype} and the shape {array.shape}", path=path)
+    if array.dtype.kind == "U":
+        _check_characters(array, path)
     _check_finite(array, path)
+
+
+def _check_characters(strings: npt.NDArray[Any], path: str) -> None:
+    """Strings are stored as numbers of characters, of which there are `LAST_CHARACTER` + 1."""
+    codes = np.ascontiguousarray(strings.astype(strings.dtype.newbyteorder("="), copy=False)).reshape(-1)
+    if codes.size and codes.dtype.itemsize and codes.view(np.uint32).max() > LAST_CHARACTER:
+        raise DataFormatError("the array has strings with characters that do not exist", path=path)
 
 
 def _check_finite(values: npt.NDArray[Any], path: str) -> None:
@@ -276,6 +288,14 @@ def _sparse_from(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, path: str)
 def _load_members(path: PathLike, magic: bytes) -> dict[str, npt.NDArray[Any]]:
     if not magic.startswith(ZIP_MAGIC):
         raise DataFormatError("this is neither a .npy nor a .npz file", path=os.fspath(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())  # zipfile reads no more than it says here
+    except READ_ERRORS as error:
+        raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=os.fspath(path)) from None
+    size = os.path.getsize(path)
+    if unpacked > unpacked_limit(size):
+        raise refuse_bomb(path, size)
     members: dict[str, npt.NDArray[Any]] = _load(path)
     return members
 

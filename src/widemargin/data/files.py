@@ -3,6 +3,9 @@
 Reading: `read_blocks` yields blocks of a fixed size; gzip is told by its first two bytes, not by the name, and is
 unpacked as a stream, several members included. Writing: `atomic_file` and `atomic_folder` give a temporary neighbour
 and rename it at the end, so that a kill leaves the old file or the new one. Memory: one block.
+
+A packed file may say a few bytes and mean a full disk: unpacking stops at `unpacked_limit`, `SMALL_UNPACKED_BYTES` or
+`UNPACKED_RATIO` times the size of the file, whichever is more.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import hashlib
 import io
 import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -35,12 +39,17 @@ __all__ = [
     "is_special",
     "open_input",
     "read_blocks",
+    "refuse_bomb",
+    "unpacked_limit",
+    "write_hashed",
 ]
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW_BITS = 31  # zlib: largest window, gzip header and checksum
 COMPRESSED_BLOCK_BYTES = 1 << 18
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+UNPACKED_RATIO = 100  # text packs 3 to 10 times, an indicator as compressed arrays 20 to 50 times; zlib could 1,032
+SMALL_UNPACKED_BYTES = 1 << 30
 GZIP_LEVEL = 6  # level 9 takes twice as long for 1 % less
 
 Block = npt.NDArray[np.uint8]
@@ -58,10 +67,29 @@ class BrokenGzip(Exception):
 
 
 def open_input(path: PathLike) -> io.FileIO:
-    """Open a regular file for reading; a folder is a DataFormatError, a missing file Python's own error."""
+    """Open a regular file for reading; a folder or a pipe is a DataFormatError, a missing file Python's own error."""
     if os.path.isdir(path):
         raise DataFormatError("this is a folder, not a file", path=os.fspath(path), remedy="name a file inside it")
+    if is_special(path):  # a file is read more than once, and a pipe or a device might never end
+        raise DataFormatError(
+            "this is a pipe or a device, not a file", path=os.fspath(path), remedy="write the data to a file first"
+        )
     return open(path, "rb", buffering=0)
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """How many bytes a packed file of this size may become."""
+    return max(SMALL_UNPACKED_BYTES, UNPACKED_RATIO * packed_bytes)
+
+
+def refuse_bomb(path: PathLike, packed_bytes: int) -> DataFormatError:
+    """The error for a file that becomes more than `unpacked_limit` allows."""
+    limit = unpacked_limit(packed_bytes)
+    return DataFormatError(
+        f"the file has {packed_bytes:,} bytes and would become more than {limit:,}",
+        path=os.fspath(path),
+        remedy="if you trust it, unpack it yourself and name the result",
+    )
 
 
 def is_gzip(path: PathLike) -> bool:
@@ -75,7 +103,13 @@ def read_blocks(path: PathLike, block_bytes: int) -> Iterator[Block]:
     compressed = is_gzip(path)
     with open_input(path) as file:
         if compressed:
-            yield from _unpack(file, block_bytes)
+            size = os.fstat(file.fileno()).st_size
+            left = unpacked_limit(size)
+            for block in _unpack(file, block_bytes):
+                left -= len(block)
+                if left < 0:
+                    raise refuse_bomb(path, size)
+                yield block
             return
         buffer = np.empty(block_bytes, dtype=np.uint8)
         while n_read := file.readinto(buffer.data):
@@ -161,7 +195,8 @@ def _naming(path: PathLike, temporary: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_ours = error.filename == str(temporary) or (error.filename is None and error.errno in DISK_ERRORS)
+        names_ours = isinstance(error.filename, str) and Path(error.filename).is_relative_to(temporary)
+        is_ours = names_ours or (error.filename is None and error.errno in DISK_ERRORS)
         if not is_ours or error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
@@ -174,11 +209,11 @@ def atomic_folder(path: PathLike, *, overwrite: bool = False) -> Iterator[Path]:
     if target.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another name, or pass overwrite=True")
     temporary = _neighbour(target, "tmp")
-    with _naming(path, temporary):
-        temporary.mkdir()
     try:
-        yield temporary
-        _replace_folder(temporary, target)
+        with _naming(path, temporary):
+            temporary.mkdir()
+            yield temporary
+            _replace_folder(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -197,6 +232,27 @@ def _replace_folder(temporary: Path, target: Path) -> None:
         os.rename(old, target)
         raise
     shutil.rmtree(old)
+
+
+def write_hashed(path: Path, write: Callable[[Writable], object]) -> str:
+    """Write a new file, synced to the disk, and return its SHA-256."""
+    with open(path, "xb") as file:
+        hashing = _HashingFile(file)
+        write(hashing)
+        file.flush()
+        os.fsync(file.fileno())
+    return hashing.sha256.hexdigest()
+
+
+class _HashingFile:
+    """Passes bytes on and keeps their SHA-256."""
+
+    def __init__(self, file: io.BufferedWriter) -> None:
+        self._file, self.sha256 = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return self._file.write(data)
 
 
 def _neighbour(target: Path, ending: str) -> Path:

@@ -17,6 +17,7 @@ import json
 import os
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.arrays import READ_ERRORS, check_csr, check_csr_outline, check_dense
-from widemargin.data.files import PathLike, atomic_folder
+from widemargin._strict_json import parse_json
+from widemargin.data.arrays import LARGEST_COUNT, READ_ERRORS, check_csr, check_csr_outline, check_dense
+from widemargin.data.files import PathLike, atomic_folder, write_hashed
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
 
@@ -124,7 +126,7 @@ def write_store(
         for kind, given in names.items():
             manifest[kind] = None if given is None else _write_names(temporary, kind, given, matrices)
         text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-        (temporary / STORE_FILE).write_text(text, encoding="utf-8")
+        write_hashed(temporary / STORE_FILE, lambda file: file.write(text.encode()))
 
 
 def open_store(folder: PathLike, *, verify: bool = False) -> Store:
@@ -192,9 +194,14 @@ def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
     parts = {f"{name}.{part}.npy": getattr(matrix, part) for part in CSR_PARTS} if sparse else {f"{name}.npy": matrix}
     files = {}
     for file_name, array in parts.items():
-        np.save(folder / file_name, array, allow_pickle=False)
-        files[file_name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": _sha256(folder / file_name)}
+        digest = write_hashed(folder / file_name, partial(_write_array, array))
+        files[file_name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
     return {"kind": "csr" if sparse else "dense", "shape": list(matrix.shape), "files": files}
+
+
+def _write_array(array: npt.NDArray[Any], file: Any) -> None:
+    """A `.npy` file, in chunks."""
+    np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def _write_names(folder: Path, kind: str, names: NamesLike, matrices: dict[str, Any]) -> dict[str, Any]:
@@ -219,14 +226,15 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_STORE_FILE_BYTES:
         raise DataFormatError("the file is too large to be a store's description", path=str(path))
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        manifest = parse_json(path.read_bytes())
+    except ValueError as error:
         raise DataFormatError(f"the file is not JSON ({error})", path=str(path)) from None
     if not isinstance(manifest, dict) or manifest.get("format") != STORE_FORMAT:
         raise DataFormatError("the file does not describe a store", path=str(path))
-    if manifest.get("version") != STORE_VERSION:
+    version = manifest.get("version")
+    if version != STORE_VERSION or isinstance(version, bool):
         raise DataFormatError(
-            f"the store has version {manifest.get('version')!r}; this release reads {STORE_VERSION}",
+            f"the store has version {version!r:.50}; this release reads {STORE_VERSION}",
             path=str(path),
             remedy="upgrade widemargin, or write the store again",
         )
@@ -292,7 +300,8 @@ def _open_array(root: Path, file_name: str, entry: dict[str, Any], verify: bool)
             f" {described.get('dtype')} and {described.get('shape')}",
             path=str(path),
         )
-    if array.dtype.kind not in VALUE_KINDS + "U" or (array.ndim > 1 and not array.flags.c_contiguous):
+    plain = array.dtype.kind in VALUE_KINDS + "U" and array.dtype.isnative and array.dtype.itemsize > 0
+    if not plain or (array.ndim > 1 and not array.flags.c_contiguous):
         raise DataFormatError(f"the array is of type {array.dtype} or not in C order", path=str(path))
     return array
 
@@ -307,7 +316,7 @@ def _open_names(root: Path, kind: str, entry: Any, matrices: dict[str, Any], ver
 
 
 def _shape(value: Any, name: str, root: Path) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(length) is int and length >= 0 for length in value):
+    if not isinstance(value, list) or not all(type(length) is int and 0 <= length < LARGEST_COUNT for length in value):
         raise DataFormatError(f"{name} has the shape {value!r}", path=str(root))
     return tuple(value)
 

@@ -11,10 +11,11 @@ import scipy.sparse as sp
 from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
 from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._storage import StoredLinearModel
+from widemargin.estimators._storage_checks import checked_matrix, checked_vector
 from widemargin.estimators._top_k_storage import refuse_function_kernel
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_model import PATH_METHODS
-from widemargin.estimators._tree_targets import without_stops
+from widemargin.estimators._tree_targets import label_nodes, without_stops
 from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
@@ -71,6 +72,9 @@ class StoredHierarchicalModel(StoredLinearModel):
             **kernel,
         }
 
+    def _check_stored_parameters(self) -> None:
+        """Not yet: the tree and K come from arrays."""
+
     def _restore_arrays(self, state: ModelState) -> None:
         self.n_iter_ = int(np.sum(self.n_iter_))
         arrays, attributes = state.arrays, state.attributes
@@ -84,14 +88,19 @@ class StoredHierarchicalModel(StoredLinearModel):
         check_hierarchical_parameters(self)
         self._check_nodes()
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
-        self.intercept_ = arrays["intercept"]
+        self.intercept_ = checked_vector(arrays["intercept"], "intercept", length=self.taxonomy_.n_nodes - 1)
         self._restore_weights(state)
         if "S" in arrays:
-            self._pairs = arrays["S"], arrays["products"]
-            n_entries = int(self.taxonomy_.depth.sum())  # a node with itself and its ancestors but the root
-            if any(part.shape != (n_entries,) for part in self._pairs):
-                raise ValueError(f"S and products are not {n_entries} numbers each, one for every ancestor pair")
+            n_pairs = self._n_ancestor_pairs()
+            self._pairs = (
+                checked_vector(arrays["S"], "S", length=n_pairs),
+                checked_vector(arrays["products"], "products", length=n_pairs),
+            )
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
+
+    def _n_ancestor_pairs(self) -> int:
+        """Pairs of a node and itself or an ancestor but the root: in a deep tree many more than there are nodes."""
+        return int(self.taxonomy_.depth.sum())
 
     def _check_nodes(self) -> None:
         """A ValueError unless the classes are nodes of the tree."""
@@ -101,42 +110,39 @@ class StoredHierarchicalModel(StoredLinearModel):
                 raise ValueError(f"a {name} is not among the {n_nodes} nodes of the tree")
         if len(self.class_node_) != len(self.classes_) or len(np.unique(self.class_node_)) != len(self.classes_):
             raise ValueError(f"{len(np.unique(self.class_node_))} nodes for {len(self.classes_)} classes")
+        label_nodes(self.classes_, self.taxonomy_, self.separator)
 
     def _restore_weights(self, state: ModelState) -> None:
         """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
         arrays, m = state.arrays, self.taxonomy_.n_nodes - 1
-        if self.intercept_.shape != (m,):
-            raise ValueError(f"{len(self.intercept_)} intercepts for {m} nodes")
         if self.kernel != "linear":
             self._restore_support(state, m)
             return
-        if "coef_parts" in arrays:
-            paths = AncestorPaths.of(self.taxonomy_.parent)
-            factor = TreeFactor(paths, np.empty(0), arrays["factor_R"], arrays["pivots"])  # L is not used
-            fits = factor.R.shape == (paths.n_entries,) and factor.pivots.shape == (m,)
-            if not fits or not sp.issparse(arrays["coef_parts"]):
-                raise ValueError("the factor of the weights does not fit the tree")
-            self.coef_: Any = TreeWeights(arrays["coef_parts"], factor)
-        else:
-            self.coef_ = arrays["coef"]
-        if self.coef_.shape != (m, self.n_features_in_):
-            raise ValueError(f"weights of shape {self.coef_.shape} do not fit {m} nodes")
+        shape = (m, self.n_features_in_)
+        if "coef_parts" not in arrays:
+            self.coef_: Any = checked_matrix(arrays["coef"], "coef", shape)
+            return
+        parts = checked_matrix(arrays["coef_parts"], "coef_parts", shape)
+        R = checked_vector(arrays["factor_R"], "factor_R", length=self._n_ancestor_pairs())
+        pivots = checked_vector(arrays["pivots"], "pivots", length=m)
+        if not sp.issparse(parts) or not (pivots > 0).all():
+            raise ValueError("the factor of the weights does not fit the tree")
+        paths = AncestorPaths.of(self.taxonomy_.parent)
+        self.coef_ = TreeWeights(parts, TreeFactor(paths, np.empty(0), R, pivots))  # L is not used
 
     def _restore_support(self, state: ModelState, m: int) -> None:
         arrays = state.arrays
-        self.dual_coef_, self.support_ = arrays["dual_coef"], arrays["support"]
+        self.support_ = checked_vector(arrays["support"], "support", "iu")
+        self.dual_coef_ = checked_matrix(arrays["dual_coef"], "dual_coef", (m, len(self.support_)))
         self.gamma_ = float(state.attributes["gamma"])
         if self.kernel == "precomputed":
             self.support_vectors_: Any = np.empty((0, 0))
-            n_columns = self.n_samples_fit_
+            if self.n_features_in_ != self.n_samples_fit_:
+                raise ValueError(f"{self.n_features_in_} kernel values a row for {self.n_samples_fit_} training rows")
         else:
-            self.support_vectors_ = arrays["support_vectors"]
+            shape = (len(self.support_), self.n_features_in_)
+            self.support_vectors_ = checked_matrix(arrays["support_vectors"], "support_vectors", shape)
             make_kernel(*kernel_description(self, self.gamma_))
-            n_columns = self.support_vectors_.shape[1]
-            if self.support_vectors_.shape[0] != len(self.support_):
-                raise ValueError(f"{self.support_vectors_.shape[0]} support rows for {len(self.support_)} numbers")
-        if self.dual_coef_.shape != (m, len(self.support_)) or n_columns != self.n_features_in_:
-            raise ValueError(f"coefficients of shape {self.dual_coef_.shape} do not fit {m} nodes")
         numbers = _numbers(self.support_)
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < self.n_samples_fit_):
             raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")

@@ -20,6 +20,7 @@ from widemargin.estimators._binary_columns import SIGNS, ConstantColumn, FittedC
 from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._output_code_parameters import NORMS
 from widemargin.estimators._storage import PARAMETERS_NOT_STORED, StoredLinearModel, encode_parameter
+from widemargin.estimators._storage_checks import checked_matrix, checked_vector
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
@@ -100,7 +101,6 @@ class StoredOutputCode(StoredLinearModel):
 
     def _restore_arrays(self, state: ModelState) -> None:
         arrays, attributes = state.arrays, state.attributes
-        self._check_parameters()
         if self.learn in NORMS:
             self.n_iter_ = int(np.sum(self.n_iter_))
         self.code_book_ = np.asarray(arrays["code_book"])
@@ -130,27 +130,34 @@ class StoredOutputCode(StoredLinearModel):
 
     def _check_shapes(self, arrays: Mapping[str, Any]) -> None:
         """A ValueError unless the arrays fit each other."""
-        n_classes, n_columns = len(self.classes_), len(arrays["intercept"])
-        if self.kind_ not in ("binary", "multiclass") or (self.kind_ == "binary") != (n_classes == 2):
-            raise ValueError(f"{n_classes} classes are not {self.kind_!r}")
+        n_classes = len(self.classes_)
+        if self.kind_ == "multilabel":
+            raise ValueError("an output code has one label a row")
+        n_columns = len(checked_vector(arrays["intercept"], "intercept"))
+        checked_matrix(arrays["coef"], "coef", (n_columns, self.n_features_in_))
+        if n_columns == 0:
+            raise ValueError("the code has no columns")
         if self.code_book_.shape != (n_classes, n_columns) or not np.isin(self.code_book_, (-1, 0, 1)).all():
             raise ValueError(f"the code book of shape {self.code_book_.shape} does not fit {n_classes} classes")
-        if arrays["coef"].shape != (n_columns, self.n_features_in_) or arrays["intercept"].ndim != 1:
-            raise ValueError(f"weights of shape {arrays['coef'].shape} do not fit {n_columns} columns")
-        if self.kernel == "linear" and arrays["code_matrix"].shape != (n_classes, n_columns):
-            raise ValueError(f"the code of shape {arrays['code_matrix'].shape} does not fit {n_classes} classes")
-        if self.kernel != "linear":
+        if self.kernel == "linear":
+            _check_code_shape(arrays["code_matrix"], (n_classes, n_columns))
+        else:
             self._check_kernel_shapes(arrays, n_columns)
-        if "code_gram" in arrays and arrays["code_gram"].shape != (n_classes, n_classes):
-            raise ValueError("the products of rows of the code do not fit its classes")
+        if "code_gram" in arrays:
+            _check_code_shape(arrays["code_gram"], (n_classes, n_classes))
 
     def _check_kernel_shapes(self, arrays: Mapping[str, Any], n_columns: int) -> None:
-        dual_coef, support, rows = (arrays[name] for name in KERNEL_ARRAYS)
-        expected = (len(self.classes_), len(support)), (len(support), n_columns)
-        if (dual_coef.shape, rows.shape) != expected or support.dtype.kind not in "iu":
-            raise ValueError(f"coefficients of shape {dual_coef.shape} do not fit {len(support)} rows of outputs")
+        support = checked_vector(arrays["support"], "support", "iu")
+        checked_matrix(arrays["dual_coef"], "dual_coef", (len(self.classes_), len(support)))
+        checked_matrix(arrays["support_vectors"], "support_vectors", (len(support), n_columns))
         if len(support) and not (support.min() >= 0 and support.max() < self.n_samples_fit_):
             raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
+
+
+def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
+    """A dense matrix of numbers: codes are whole numbers when drawn, others when learned."""
+    if not isinstance(code, np.ndarray) or code.shape != shape or code.dtype.kind not in "if":
+        raise ValueError(f"a code is not a dense matrix of shape {shape}")
 
 
 def _description(estimator: Any) -> dict[str, Any]:

@@ -20,6 +20,9 @@ __all__ = [
     "whole_number",
 ]
 
+LARGEST_MB = 1e12
+"""More than any machine has, and a number of bytes that 64 bits hold."""
+
 
 def positive(value: Any) -> bool:
     """A finite number above 0."""
@@ -69,6 +72,8 @@ def check_parameters(estimator: Any, **allowed: Callable[[Any], bool]) -> None:
             wanted = (check.__doc__ or "an allowed value.").strip().rstrip(".")
             wanted = wanted if wanted.startswith("True") else wanted[0].lower() + wanted[1:]
             raise ValueError(f"{type(estimator).__name__}: {name} must be {wanted}, got {value!r}")
+        if name.endswith("_mb") and value > LARGEST_MB:
+            raise ValueError(f"{type(estimator).__name__}: {name} must be at most {LARGEST_MB:g}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:

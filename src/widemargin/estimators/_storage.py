@@ -10,6 +10,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.estimators._storage_checks import (
+    check_certificate,
+    check_kind,
+    checked_classes,
+    checked_count,
+    checked_matrix,
+    checked_parameters,
+    checked_vector,
+)
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState
 from widemargin.model_io.state import encode_value
@@ -21,6 +30,8 @@ __all__ = ["StoredLinearModel", "encode_parameter"]
 # How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
 PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
 HISTORY_NOT_STORED = {"seconds", "seconds_std"}
+# What a description that means nothing can raise on the way to a model, besides the checks that name it.
+MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 class StoredLinearModel(BaseEstimator):
@@ -63,14 +74,15 @@ class StoredLinearModel(BaseEstimator):
         try:
             model = cls(**cls._parameters_of(state.params))
             model._restore(state)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFormatError(f"the model is damaged: {error}; train it again") from error
+        except MEANINGLESS as error:
+            problem = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ModelFormatError(f"the model is damaged: {problem}; train it again") from error
         return model
 
     @classmethod
     def _parameters_of(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Inverse of `_stored_parameters`."""
-        return {name: _decode(value) for name, value in stored.items()}
+        return {name: _decode(value) for name, value in checked_parameters(stored).items()}
 
     def _stored_parameters(self) -> dict[str, Any]:
         parameters = self.get_params(deep=False)
@@ -93,39 +105,46 @@ class StoredLinearModel(BaseEstimator):
 
     def _restore_arrays(self, state: ModelState) -> None:
         """Set what `_stored_arrays` and `_stored_attributes` gave; a ValueError where it does not fit the rest."""
-        self.coef_ = state.arrays["coef"]
-        self.intercept_ = state.arrays["intercept"]
-        _check_shapes(self)
+        n_outputs = 1 if self.kind_ == "binary" else len(self.classes_)
+        self.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, self.n_features_in_))
+        self.intercept_ = checked_vector(state.arrays["intercept"], "intercept", length=n_outputs)
+
+    def _check_stored_parameters(self) -> None:
+        """A ValueError for parameters that training would refuse: predictions use some of them."""
+        self._check_parameters()
 
     def _restore_certificate(self, state: ModelState) -> None:
         self.certificate_ = Certificate.from_dict(dict(state.certificate or {}))
+        check_certificate(self.certificate_)
 
     def _restore(self, state: ModelState) -> None:
         attributes = state.attributes
-        self.n_iter_ = state.arrays["n_iter"]
-        self.label_counts_ = state.arrays["label_counts"]
-        self.kind_ = attributes["kind"]
-        self.sparse_output_ = attributes["sparse_output"]
-        self.n_features_in_ = attributes["n_features"]
-        self.n_samples_fit_ = attributes["n_samples"]
+        self._check_stored_parameters()
+        self.n_iter_ = checked_vector(state.arrays["n_iter"], "n_iter", "iu")
+        self.label_counts_ = checked_vector(state.arrays["label_counts"], "label_counts", "iuf")
+        self.kind_, self.sparse_output_ = attributes["kind"], bool(attributes["sparse_output"])
+        self.n_features_in_ = checked_count(attributes["n_features"], "n_features", 1)
+        self.n_samples_fit_ = checked_count(attributes["n_samples"], "n_samples")
         self.status_ = Status(attributes["status"])
         self._restore_certificate(state)
         self.history_ = History(state.history)
         self.instruction_set_ = state.instruction_set
-        self.classes_ = _classes(state.labels, attributes["classes_dtype"], len(self.label_counts_))
+        self.classes_ = checked_classes(state.labels, attributes["classes_dtype"], len(self.label_counts_))
+        check_kind(self.kind_, len(self.classes_))
         if state.feature_names is not None:
-            attribute = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"
-            setattr(self, attribute, np.array(state.feature_names, dtype=object))
+            self._restore_feature_names(state.feature_names, bool(attributes["checks_feature_names"]))
         if "index_base" in attributes:
             self.index_base_ = _index_base(attributes["index_base"])
         self._restore_arrays(state)
+        worst = self.certificate_.worst if hasattr(self, "certificate_") else None
+        if worst is not None:
+            self._problem_name(worst.index)  # an IndexError for one that does not exist
 
-
-def _check_shapes(model: Any) -> None:
-    n_outputs = len(model.intercept_)
-    expected = 1 if model.kind_ == "binary" else len(model.classes_)
-    if n_outputs != expected or model.coef_.shape != (n_outputs, model.n_features_in_):
-        raise ValueError(f"weights of shape {model.coef_.shape} do not fit {len(model.classes_)} labels")
+    def _restore_feature_names(self, names: Sequence[str], checked_in_data: bool) -> None:
+        if len(names) != self.n_features_in_:
+            raise ValueError(f"{len(names)} feature names for {self.n_features_in_} features")
+        attribute = "feature_names_in_" if checked_in_data else "feature_names_"
+        setattr(self, attribute, np.array(names, dtype=object))
 
 
 def _index_base(value: Any) -> dict[str, int]:
@@ -139,15 +158,6 @@ def _dtype_name(classes: npt.NDArray[Any]) -> str:
     return "str" if classes.dtype.kind in "UT" else classes.dtype.name
 
 
-def _classes(labels: Sequence[Any] | None, dtype: str, n_classes: int) -> npt.NDArray[Any]:
-    """Label names in the type they had; column numbers when none were stored."""
-    if labels is None:
-        return np.arange(n_classes).astype(dtype)
-    if len(labels) != n_classes:
-        raise ValueError(f"{len(labels)} label names for {n_classes} labels")
-    return np.array(labels, dtype=dtype)
-
-
 def encode_parameter(value: Any) -> Any:
     """A parameter as JSON: dictionaries become pairs, since their keys may be numbers; NumPy scalars plain ones."""
     if isinstance(value, dict):
@@ -156,4 +166,5 @@ def encode_parameter(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    """Inverse of `encode_parameter`."""
     return dict(value["pairs"]) if isinstance(value, dict) else value

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.estimators._kernel_parameters import check_kernel_parameters, kernel_description
+from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._storage import StoredLinearModel
+from widemargin.estimators._storage_checks import checked_matrix, checked_vector
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import make_kernel
@@ -36,34 +37,30 @@ class StoredTopKModel(StoredLinearModel):
         self.n_iter_ = int(np.sum(self.n_iter_))
         if self.kind_ == "multilabel":
             raise ValueError("a top-k model has one label a row")
-        check_kernel_parameters(self)
         if self.kernel == "linear":
             super()._restore_arrays(state)
             return
-        self.dual_coef_, self.intercept_ = state.arrays["dual_coef"], state.arrays["intercept"]
-        self.support_, self.gamma_ = state.arrays["support"], float(state.attributes["gamma"])
-        if self.kernel == "precomputed":
-            self.support_vectors_ = np.empty((0, 0))
-        else:
-            self.support_vectors_ = state.arrays["support_vectors"]
+        self._restore_support(state.arrays)
+        self.gamma_ = float(state.attributes["gamma"])
+        if self.kernel != "precomputed":
             make_kernel(*kernel_description(self, self.gamma_))
-        self._check_support(state.arrays)
 
-    def _check_support(self, arrays: Mapping[str, Any]) -> None:
-        """A ValueError unless the arrays of a kernel model fit each other."""
-        n_support = len(self.support_)
+    def _restore_support(self, arrays: Mapping[str, Any]) -> None:
+        """Set the arrays of a kernel model; a ValueError unless they fit each other."""
         n_outputs = 1 if self.kind_ == "binary" else len(self.classes_)
-        if self.dual_coef_.shape != (n_outputs, n_support) or self.intercept_.shape != (n_outputs,):
-            raise ValueError(f"coefficients of shape {self.dual_coef_.shape} do not fit {len(self.classes_)} labels")
-        if self.support_.dtype.kind not in "iu" or self.support_.ndim != 1:
-            raise ValueError("the numbers of the support rows are not whole numbers")
+        self.support_ = checked_vector(arrays["support"], "support", "iu")
+        n_support = len(self.support_)
+        self.dual_coef_ = checked_matrix(arrays["dual_coef"], "dual_coef", (n_outputs, n_support))
+        self.intercept_ = checked_vector(arrays["intercept"], "intercept", length=n_outputs)
         if n_support and not (self.support_.min() >= 0 and self.support_.max() < self.n_samples_fit_):
             raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
-        rows = arrays.get("support_vectors")
-        if rows is not None and rows.shape != (n_support, self.n_features_in_):
-            raise ValueError(f"support rows of shape {rows.shape} do not fit {n_support} coefficients")
-        if rows is None and self.n_features_in_ != self.n_samples_fit_:
-            raise ValueError(f"{self.n_features_in_} kernel values a row for {self.n_samples_fit_} training rows")
+        if self.kernel == "precomputed":
+            self.support_vectors_: Any = np.empty((0, 0))
+            if self.n_features_in_ != self.n_samples_fit_:
+                raise ValueError(f"{self.n_features_in_} kernel values a row for {self.n_samples_fit_} training rows")
+            return
+        shape = (n_support, self.n_features_in_)
+        self.support_vectors_ = checked_matrix(arrays["support_vectors"], "support_vectors", shape)
 
 
 def refuse_function_kernel(kernel: Any) -> None:

@@ -100,6 +100,10 @@ def write_edges(path: str | os.PathLike[str], edges: Iterable[tuple[Any, Any]]) 
 
 def _read_lines(path: str) -> list[str]:
     """Lines of a UTF-8 file without their ends; a byte-order mark is skipped."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DataFormatError(
+            "this is a pipe or a device, not a file", path=path, remedy="write the tree to a file first"
+        )
     data = Path(path).read_bytes()
     try:
         text = data.decode("utf-8-sig")

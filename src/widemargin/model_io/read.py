@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import math
 import os
 import re
 import stat
@@ -22,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._strict_json import parse_json
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io.state import (
     DTYPES,
@@ -326,29 +325,14 @@ def _check_size_and_hash(path: Path, file: io.BufferedReader, entry: dict[str, A
 def _parse_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
     """JSON of bounded length, without inf, nan and repeated keys."""
     file.seek(0)
-    text = file.read(limit + 1)
-    if len(text) > limit:
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
         _fail(path, f"longer than {limit} bytes")
+    text = file.read(size)  # not the limit, which would be allocated whatever the file has
     try:
-        return json.loads(
-            text.decode(), parse_constant=_finite_float, parse_float=_finite_float, object_pairs_hook=_unique
-        )
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         _fail(path, f"not valid JSON ({error})")
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a key is repeated")
-    return values
 
 
 def _file_name(where: Path, entry: Any, suffix: str) -> str:

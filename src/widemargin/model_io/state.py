@@ -35,6 +35,9 @@ MANIFEST = "model.json"
 DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"<f4", "<f8", "|b1", "|i1", "|u1"}
 """The array types of the format, as NumPy writes them: numbers only, little-endian."""
 
+# Prediction needs 8 bytes a column, so that a small file must not claim any number of them: 1 GB, or what it deserves.
+FREE_COLUMNS = 2**27
+COLUMNS_PER_BYTE = 2**10
 _CHUNK = 2**20
 _SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -156,6 +159,9 @@ def csr_problem(data: Any, indices: Any, indptr: Any, shape: Sequence[int], *, c
         return "the lengths of its parts disagree"
     if (indptr[1:] < indptr[:-1]).any():
         return "its indptr decreases"
+    stored_bytes = data.nbytes + indices.nbytes + indptr.nbytes
+    if shape[1] > max(FREE_COLUMNS, COLUMNS_PER_BYTE * stored_bytes):
+        return f"it claims {shape[1]:,} columns for {len(indices):,} values"
     if check_indices and len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
         return f"a column index is outside 0 … {shape[1] - 1}"
     return None
