@@ -29,7 +29,7 @@ __all__ = ["ProgramSolution", "solve_by_pairs"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Form: TypeAlias = Literal["primal", "dual"]
 
-PAIRS = 4
+PAIRS = 6
 """Wrong classes of an example to start with, and at most to add in a round."""
 FEW_PAIRS = 2_000
 """With no more pairs than these the program has all of them at once."""

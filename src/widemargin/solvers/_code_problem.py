@@ -29,8 +29,9 @@ CodeNorm: TypeAlias = Literal["l1", "l2", "linf"]
 
 OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
-STRETCH = 1e-9
-"""Lengthens a code that has room below its bound, so that losses of 0 but for the rounding of HiGHS are exactly 0."""
+ROOM = 1e-9
+"""The hard program asks for margins larger by this share of the largest, so that codes without any loss, whose margins
+HiGHS meets but for rounding, have a loss of exactly 0."""
 
 
 class Scale(NamedTuple):
@@ -97,9 +98,10 @@ class CodeProblem:
         largest = float(self.costs.max())
         f = 1.0 / largest if self.hard else float(np.sqrt(s / largest))
         price = 0.0 if self.hard else f / s
+        margins = self.b + ROOM * np.abs(self.b).max() if self.hard else self.b
         rows, classes = np.nonzero(pairs)
         program = CodeProgram(
-            self.h / s, self.y, self.b, f * self.costs, self.norm, price, self.bound * s, (rows, classes)
+            self.h / s, self.y, margins, f * self.costs, self.norm, price, self.bound * s, (rows, classes)
         )
         return program, Scale(s, f)
 
@@ -129,9 +131,6 @@ class CodeProblem:
     def feasible_code(self, matrix: Floats) -> Floats:
         """The code within its bound, and 0 if that is as good."""
         matrix = self.within_bound(matrix)
-        if self.hard and self.norm_of(matrix) < self.bound:
-            longer = self.within_bound(matrix * (1.0 + STRETCH))
-            matrix = longer if self.primal(longer) < self.primal(matrix) else matrix
         zero = np.zeros(matrix.shape)
         at_zero = self.primal(zero)
         return zero if at_zero <= self.primal(matrix) + OBJECTIVE_ROUNDING * at_zero else matrix
