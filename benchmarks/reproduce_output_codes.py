@@ -362,7 +362,8 @@ Interleaved against learned once, by the same tests:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    time_needed = "From an empty cache this takes about 25 minutes of one core."
+    parser = argparse.ArgumentParser(description=f"{__doc__.splitlines()[0]} {time_needed}")
     parser.add_argument("--seconds", type=float, default=np.inf, help="stop after so many seconds; run again to go on")
     finished, complete = run(parser.parse_args().seconds)
     if complete:
