@@ -255,6 +255,21 @@ def verdict(done, method, base):
     return f"- {TITLES.get(method, method)} against {TITLES.get(base, base)}: {said(places)}."
 
 
+def summary(done):
+    """In how many cells of the tables a learned code is better than the random one, or worse."""
+    marks = []
+    for name, size, norm in [(name, size, norm) for name in SETS for size in SIZES for norm in SETS[name][3]]:
+        difference = values(done, "compare", name, size, norm) - values(done, "compare", name, size, "random")
+        marks.append((significance(difference, name), difference.mean() > 0))
+    better = sum(mark != "" and above for mark, above in marks)
+    strict = sum(mark == "‡" and above for mark, above in marks)
+    worse = sum(mark != "" and not above for mark, above in marks)
+    return (
+        f"Of {len(marks)} learned codes, {better} are better than the random code by signed ranks, {strict} of them by the "
+        f"planned test as well, and {worse} worse; for the others no test is significant."
+    )
+
+
 def interleave_verdict(done, kind):
     """The same of rounds against none, with the runs in which a later round was kept."""
     places, later, total = {"+": [], "-": [], "": []}, 0, 0
@@ -295,7 +310,7 @@ def write_page(done):
     PAGE.write_text(TEXT.format(
         rows=rows, tables=tables, verdicts="\n".join(verdict(done, *pair) for pair in pairs), n_rounds=ROUNDS,
         interleaved=interleave_table(done), rounds="\n".join(rounds), chosen=chosen_table(done), starts=starts,
-        ends=at_an_end(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60, machine=describe_machine(),
+        ends=at_an_end(done), summary=summary(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60, machine=describe_machine(),
     ))  # fmt: skip
     print(PAGE)
 
@@ -314,8 +329,9 @@ those of least ‖M‖ + C · loss (l2: ½‖M‖² + C · loss), learned on out
 the inner product.
 
 **C** is chosen by cross-validation on two halves of the training rows, to a gap of 1e-2: from a first value (for size
-0.4 and for larger codes: {starts}) to the next on a grid of 1 and 3 times powers of ten, up and then down, as long as
-the error falls. The grid goes from {low:g} to {high:g}; {ends} chosen values are at an end of it. Where the search
+0.4 and for larger codes: {starts}) to the next
+on a grid of 1 and 3 times powers of ten, up, or down if not up, as long as the error falls. A noisy error can stop such
+a search early. The grid goes from {low:g} to {high:g}; {ends} chosen values are at an end of it. Where the search
 begins was set with earlier runs on the same splits in sight, accuracies on test rows included; the search itself sees
 training rows only.
 
@@ -334,7 +350,8 @@ l∞ on all letters are learned on 260 rows, 10 a class; the last table has l2, 
 
 {tables}
 
-Learned codes against the random one and against each other, and the greedy code, by the same tests:
+{summary} Learned codes against the random one and
+against each other, and the greedy code, by the same tests:
 
 {verdicts}
 
