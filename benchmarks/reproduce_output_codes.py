@@ -258,15 +258,15 @@ def verdict(done, method, base):
 def summary(done):
     """In how many cells of the tables a learned code is better than the random one, or worse."""
     marks = []
-    for name, size, norm in [(name, size, norm) for name in SETS for size in SIZES for norm in SETS[name][3]]:
+    for name, size, norm in [(data, size, norm) for data in SETS for size in SIZES for norm in SETS[data][3]]:
         difference = values(done, "compare", name, size, norm) - values(done, "compare", name, size, "random")
         marks.append((significance(difference, name), difference.mean() > 0))
     better = sum(mark != "" and above for mark, above in marks)
     strict = sum(mark == "‡" and above for mark, above in marks)
     worse = sum(mark != "" and not above for mark, above in marks)
     return (
-        f"Of {len(marks)} learned codes, {better} are better than the random code by signed ranks, {strict} of them by the "
-        f"planned test as well, and {worse} worse; for the others no test is significant."
+        f"Of {len(marks)} learned codes, {better} are better than the random code by signed ranks, {strict} of them\n"
+        f"by the planned test as well, and {worse} worse; the others do not differ significantly by signed ranks."
     )
 
 
@@ -310,7 +310,8 @@ def write_page(done):
     PAGE.write_text(TEXT.format(
         rows=rows, tables=tables, verdicts="\n".join(verdict(done, *pair) for pair in pairs), n_rounds=ROUNDS,
         interleaved=interleave_table(done), rounds="\n".join(rounds), chosen=chosen_table(done), starts=starts,
-        ends=at_an_end(done), summary=summary(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60, machine=describe_machine(),
+        ends=at_an_end(done), summary=summary(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60,
+        machine=describe_machine(),
     ))  # fmt: skip
     print(PAGE)
 
@@ -350,8 +351,9 @@ l∞ on all letters are learned on 260 rows, 10 a class; the last table has l2, 
 
 {tables}
 
-{summary} Learned codes against the random one and
-against each other, and the greedy code, by the same tests:
+{summary}
+
+Learned codes against the random one and against each other, and the greedy code, by the same tests:
 
 {verdicts}
 
