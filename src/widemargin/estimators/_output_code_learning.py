@@ -230,6 +230,7 @@ class CodeLearner:
             norm_bound=self.options.norm_bound,
             sample_weight=weights,
             n_classes=self.n_classes,
+            tol=self.options.tol,
             **self._l2_options(h),
         )
         scores, certificate = learned.scores(h), learned.certificate
@@ -261,10 +262,7 @@ class CodeLearner:
         """What only the solver for l2 takes."""
         if self.options.learn != "l2":
             return {}
-        options = dict(self.options.solver_options) | {
-            "tol": self.options.tol,
-            "callback": self.watch.within_learning(),
-        }
+        options = dict(self.options.solver_options) | {"callback": self.watch.within_learning()}
         name, gamma, *others = options.pop("kernel")
         if name != "linear":
             options["kernel"] = make_kernel(name, resolve_gamma(gamma, h), *others)

@@ -20,14 +20,18 @@ from widemargin.labels.decoding import check_class_indices, check_weights
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers._code_programs import CodeProgram
 
-__all__ = ["CodeNorm", "CodeProblem", "Scale", "finite_matrix"]
+__all__ = ["CodeNorm", "CodeProblem", "Mask", "Scale", "finite_matrix"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 CodeNorm: TypeAlias = Literal["l1", "l2", "linf"]
 
 OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
+ROOM = 1e-9
+"""The hard program asks for margins larger by this share of the largest, so that codes without any loss, whose margins
+HiGHS meets but for rounding, have a loss of exactly 0."""
 
 
 class Scale(NamedTuple):
@@ -80,15 +84,25 @@ class CodeProblem:
         """Whether the norm is bounded, and no part of the objective."""
         return bool(np.isfinite(self.bound))
 
-    def program(self) -> tuple[CodeProgram, Scale]:
-        """The scaled linear programs of l1 and linf."""
+    def all_pairs(self) -> Mask:
+        """Which margins count, (n_samples, n_classes): those of wrong classes of the examples that cost something."""
+        pairs = np.repeat(self.costs[:, None] > 0.0, self.b.shape[1], axis=1)
+        pairs[np.arange(len(self.y)), self.y] = False
+        return pairs
+
+    def program(self, pairs: Mask) -> tuple[CodeProgram, Scale]:
+        """The scaled linear programs of l1 and linf with the margins of these pairs."""
         if self.norm == "l2":
             raise ValueError("the code for l2 is no linear program; it is 0 for no C, and solved by solve_spoc")
         s = float(np.abs(self.h).max(initial=0.0)) or 1.0
         largest = float(self.costs.max())
         f = 1.0 / largest if self.hard else float(np.sqrt(s / largest))
         price = 0.0 if self.hard else f / s
-        program = CodeProgram(self.h / s, self.y, self.b, f * self.costs, self.norm, price, self.bound * s)
+        margins = self.b + ROOM * np.abs(self.b).max() if self.hard else self.b
+        rows, classes = np.nonzero(pairs)
+        program = CodeProgram(
+            self.h / s, self.y, margins, f * self.costs, self.norm, price, self.bound * s, (rows, classes)
+        )
         return program, Scale(s, f)
 
     def norm_of(self, matrix: Floats) -> float:
@@ -99,17 +113,24 @@ class CodeProblem:
         """The dual norm of all entries."""
         return float(np.abs(matrix).max() if self.norm == "l1" else np.abs(matrix).sum())
 
-    def primal(self, matrix: Floats) -> float:
-        """Objective of a code; in the hard version its norm must be within the bound."""
+    def lacks(self, matrix: Floats) -> Floats:
+        """b_ir − ⟨h_i, M_{y_i} − M_r⟩, shape (n_samples, n_classes): what each margin lacks; 0 for the true class."""
         scores = self.h @ matrix.T
-        own = scores[np.arange(len(self.y)), self.y]
-        losses = (self.b + scores - own[:, None]).max(axis=1)  # at least 0: that of the true class
-        return float(self.costs @ np.maximum(losses, 0.0)) + (0.0 if self.hard else self.norm_of(matrix))
+        return self.b + scores - scores[np.arange(len(self.y)), self.y][:, None]
+
+    def primal(self, matrix: Floats) -> float:
+        """Objective of a code, its losses over all classes; in the hard version its norm must be within the bound."""
+        losses = np.maximum(self.lacks(matrix).max(axis=1), 0.0)
+        return float(self.costs @ losses) + (0.0 if self.hard else self.norm_of(matrix))
+
+    def within_bound(self, matrix: Floats) -> Floats:
+        """The code, made shorter where its norm is above the bound."""
+        norm = self.norm_of(matrix)
+        return matrix * (self.bound / norm) if norm > self.bound else matrix
 
     def feasible_code(self, matrix: Floats) -> Floats:
         """The code within its bound, and 0 if that is as good."""
-        if self.norm_of(matrix) > self.bound:
-            matrix = matrix * (self.bound / self.norm_of(matrix))
+        matrix = self.within_bound(matrix)
         zero = np.zeros(matrix.shape)
         at_zero = self.primal(zero)
         return zero if at_zero <= self.primal(matrix) + OBJECTIVE_ROUNDING * at_zero else matrix

@@ -27,7 +27,7 @@ from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.spoc import solve_spoc
 
-__all__ = ["L2Options", "L2Solution", "solve_l2"]
+__all__ = ["L2Options", "L2Solution", "solve_l2", "solve_soft"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,12 +70,13 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
     """The soft problem, or the hard one where the norm is bounded."""
     if problem.hard:
         return _Search(problem, options).run()
-    result = _solve_soft(problem, options, problem.costs, None)
+    result = solve_soft(problem, options, problem.costs, None)
     tau = _signed(result.dual, problem)
     return L2Solution(result.coef, tau, result.dual, result.certificate, result.status, int(result.n_iter[0]))
 
 
-def _solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
+def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
+    """The soft problem with these costs in place of its own."""
     n_classes = problem.b.shape[1]
     y = problem.y.astype(np.int64, copy=False)
     plain = np.array_equal(problem.b, np.arange(n_classes) != y[:, None])
@@ -112,7 +113,7 @@ class _Search:
         gamma, inner, start = 1.0, INNER_SHARE * self.options.tol, None
         status = Status.MAX_ITER
         for _ in range(MOST_SOLVES):
-            result = _solve_soft(self.problem, self._inner_options(inner), gamma * self.problem.costs, start)
+            result = solve_soft(self.problem, self._inner_options(inner), gamma * self.problem.costs, start)
             self.passes += int(result.n_iter[0])
             before = self.primal - self.dual
             norm = self._consider(result, gamma)
