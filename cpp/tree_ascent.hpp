@@ -26,34 +26,20 @@ constexpr double slack_noise() {
     return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
 }
 
+// z += γ step of every level, times the row of the block; `changes` is for one level at a time
 template <typename T>
-struct StepBuffers {
-    std::vector<T> changes;       // of the nodes of a level
-    std::vector<uint8_t> strips;  // of them that change
-};
-
-// z += γ step of a level, times the row of the block
-template <typename T>
-void add_level(TreeState<T> &state, int64_t block, const WorkingSet &set, int32_t level, StepBuffers<T> &buffers) {
+void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, std::vector<T> &changes) {
     const int64_t row = state.problem.blocks.row[block];
-    const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
     const double cost = state.problem.blocks.cost[block];
-    buffers.changes.assign(width + STRIP, T(0));
-    buffers.strips.assign(width / STRIP + 1, 0);
-    for (int32_t u : set.touched) {
-        if (u < first || u >= first + width) continue;
-        buffers.changes[u - first] = T(cost * set.step[u]);
-        buffers.strips[(u - first) / STRIP] = 1;
+    for (int32_t level = 0; level < set.n_levels; ++level) {
+        const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
+        changes.assign(width + STRIP, T(0));
+        for (int32_t u : set.touched) {
+            if (u >= first && u < first + width) changes[u - first] = T(cost * set.step[u]);
+        }
+        state.kernels->add_own(state.table(set.group[level]), width, state.places(block, level),
+                               state.X.values + state.X.start[row], state.X.length(row), changes.data());
     }
-    for (int32_t k = 0; k * STRIP < width; ++k) {
-        if (!buffers.strips[k]) continue;
-        add_to_strip(state.table(set.group[level]), width, k * STRIP, state.places(block, level),
-                     state.X.values + state.X.start[row], state.X.length(row), buffers.changes.data() + k * STRIP);
-    }
-}
-template <typename T>
-void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, StepBuffers<T> &buffers) {
-    for (int32_t level = 0; level < set.n_levels; ++level) add_level(state, block, set, level, buffers);
 }
 
 // State: where z is; it has score_loaded() and add_step().
@@ -110,7 +96,7 @@ class BlockAscent {
     WorkingSet set_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
-    StepBuffers<T> buffers_;
+    std::vector<T> changes_;
     double mass_of_0_ = 1.0;
     bool changed_ = false;
 
@@ -138,10 +124,11 @@ class BlockAscent {
     // Moves mass between two vertices; false where no slack is worth it.
     bool pairwise_step(double weight) {
         int32_t to = -1, from = -1;  // −1: vertex 0
-        double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
-        for (int32_t c = 0; c < set_.n; ++c) {
-            if (set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
+        double highest = set_.largest_slack(), lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
+        if (highest > SLACK_TIE) {
+            for (to = 0; set_.slack[to] < highest - SLACK_TIE;) ++to;
         }
+        highest = to >= 0 ? set_.slack[to] : 0.0;
         for (int32_t c : vertices_) {
             if (!(set_.mass[c] > 0.0)) continue;
             const bool ties = c < from && set_.slack[c] <= lowest + SLACK_TIE;
@@ -175,14 +162,15 @@ class BlockAscent {
     void commit(int64_t block) {
         std::vector<TreeDual> &duals = state_.duals[block];
         set_.clear_step();
-        for (const TreeDual &dual : duals) set_.add_constraint(dual.loser, -dual.value);
+        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first of them are those of the list, in its order
+            const double change = set_.mass[vertices_[k]] - (k < duals.size() ? duals[k].value : 0.0);
+            if (change != 0.0) set_.add_constraint(vertices_[k], change);
+        }
         duals.clear();
         for (int32_t c : vertices_) {
-            if (!(set_.mass[c] > 0.0)) continue;
-            set_.add_constraint(c, set_.mass[c]);
-            duals.push_back({c, set_.mass[c]});
+            if (set_.mass[c] > 0.0) duals.push_back({c, set_.mass[c]});
         }
-        add_step(state_, block, set_, buffers_);
+        add_step(state_, block, set_, changes_);
         set_.clear_step();
     }
 };
