@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "random_order.hpp"
+#include "tree_columns.hpp"
 #include "tree_state.hpp"
 
 namespace widemargin {
@@ -46,7 +47,7 @@ void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, std::ve
 template <typename T, typename State = TreeState<T>>
 class BlockAscent {
   public:
-    explicit BlockAscent(State &state) : state_(state), set_(state.problem) {}
+    explicit BlockAscent(State &state) : state_(state), set_(state.problem), columns_(state.problem) {}
 
     // One visit; returns the block's gap γ (loss − Σ_c a_c slack_c) as it was before.
     double visit(int64_t block) {
@@ -64,6 +65,7 @@ class BlockAscent {
         const double gap = blocks.cost[block] * load_masses(state_.duals[block]);
         changed_ = false;
         const double weight = blocks.cost[block] * state_.squared_norms[row];
+        columns_.begin(blocks.node[block], set_, state_.factor.version);
         const int most = std::max<int>(PAIRWISE_STEPS, 2 * int(vertices_.size()));
         for (int k = 0; k < most && pairwise_step(weight); ++k) changed_ = true;
         return gap;
@@ -94,6 +96,7 @@ class BlockAscent {
   private:
     State &state_;
     WorkingSet set_;
+    ConstraintColumns columns_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
     std::vector<T> changes_;
@@ -135,17 +138,29 @@ class BlockAscent {
             if (ties || set_.slack[c] < lowest - SLACK_TIE) lowest = set_.slack[c], from = c;
         }
         if (to == from || highest - lowest <= slack_noise<T>()) return false;
-        set_.clear_step();
-        if (to >= 0) set_.add_constraint(to, 1.0);
-        if (from >= 0) set_.add_constraint(from, -1.0);
         const double available = from >= 0 ? set_.mass[from] : mass_of_0_;
-        const double curvature = weight * set_.curvature(), rise = highest - lowest;
+        const double curvature = weight * curvature_between(to, from), rise = highest - lowest;
         const double moved = curvature * available > rise ? rise / curvature : available;
         move_mass(from, -moved, moved == available);
         move_mass(to, moved, false);
-        set_.move_scores(weight * moved);
-        set_.update_slacks();
+        if (to >= 0) add_to_slacks(columns_.get(to, set_), -weight * moved);
+        if (from >= 0) add_to_slacks(columns_.get(from, set_), weight * moved);
         return true;
+    }
+    // (E_to − E_from) P (E_to − E_from)ᵀ
+    double curvature_between(int32_t to, int32_t from) {
+        double sum = 0.0;
+        if (to >= 0) sum += columns_.get(to, set_)[to];
+        if (from >= 0) {
+            const double *column = columns_.get(from, set_);
+            sum += column[from];
+            if (to >= 0) sum -= 2.0 * column[to];
+        }
+        return sum;
+    }
+    void add_to_slacks(const double *column, double factor) {
+        double *slack = set_.slack.data();
+        for (int32_t c = 0; c < set_.n; ++c) slack[c] += factor * column[c];
     }
     void move_mass(int32_t vertex, double change, bool to_zero) {
         if (vertex < 0) {

@@ -106,17 +106,16 @@ class WorkingSet {
             add_to_step(path_position_[k], scale * (row[best] - row[c]));
         }
     }
-    // vᵀPv for step = L⁻¹v
-    double curvature() const {
-        double sum = 0.0;
-        for (int32_t u : touched) sum += step[u] * step[u] * inverse_pivots_[u];
-        return sum;
-    }
-    // score += scale · P v for step = L⁻¹v
-    void move_scores(double scale) {
-        for (int32_t u : touched) scaled_[u] = scale * step[u] * inverse_pivots_[u];
-        add_from_ancestors(scaled_.data(), score.data());
-        for (int32_t u : touched) score[u] += scaled_[u], scaled_[u] = 0.0;
+    // out_u = κ_u (e_winner(u) − e_u)ᵀ P κ_c (e_winner(c) − e_c): what a unit of mass at c takes from slack u
+    void read_column(int32_t c, double *out) {
+        clear_step();
+        add_constraint(c, 1.0);
+        for (int32_t u : touched) scaled_[u] = step[u] * inverse_pivots_[u];
+        std::copy_n(scaled_.begin(), n, out);
+        add_from_ancestors(scaled_.data(), out);
+        for (int32_t u : touched) scaled_[u] = 0.0;
+        clear_step();
+        subtract_from_winners(out);
     }
     void clear_step() {
         for (int32_t u : touched) step[u] = 0.0, is_touched_[u] = 0;
@@ -154,6 +153,19 @@ class WorkingSet {
                 if (factor == 0.0) continue;
                 for (int32_t j = 0; j < width; ++j) to[first + j] += factor * row[j];
             }
+        }
+    }
+    // values_u = κ_u (values_winner(u) − values_u)
+    void subtract_from_winners(double *values) const {
+        for (int32_t level = 0; !over_all_ && level < n_levels; ++level) {
+            const double best = values[path_position_[level]];
+            for (int32_t u = level_start[level]; u < level_start[level + 1]; ++u) values[u] = best - values[u];
+        }
+        for (int32_t u = 0; over_all_ && u < n; ++u) {
+            if (winner_[u] != u) values[u] = kappa_[u] * (values[winner_[u]] - values[u]);
+        }
+        for (int32_t u = 0; over_all_ && u < n; ++u) {
+            if (winner_[u] == u) values[u] = 0.0;
         }
     }
     void add_along_paths(const double *from, double *to) const {

@@ -64,6 +64,7 @@ class Coupling {
         state_.factor.R.swap(factor.R);
         state_.factor.pivots.swap(factor.pivots);
         state_.factor.inverse_pivots.swap(factor.inverse_pivots);
+        ++state_.factor.version;
         S = next;
         return true;
     }
