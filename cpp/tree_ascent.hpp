@@ -216,6 +216,8 @@ class BlockOrder {
     }
     bool done() const { return position_ == int64_t(order_.size()); }
     int32_t next() { return order_[position_++]; }
+    // The block that is visited k visits after the next, or the last one.
+    int32_t ahead(int64_t k) const { return order_[std::min<int64_t>(position_ + k, int64_t(order_.size()) - 1)]; }
     void note(int32_t block, bool changed) { still_[block] = changed ? 0 : uint8_t(std::min(still_[block] + 1, 255)); }
     int64_t n_active() const { return int64_t(order_.size()); }
     const std::vector<int32_t> &all() const { return all_; }

@@ -44,9 +44,7 @@ class WorkingSet {
     std::vector<int32_t> touched;  // nodes where `step` may differ from 0
 
     explicit WorkingSet(const TreeProblem &problem)
-        : problem_(problem),
-          over_all_(problem.loss.over_all),
-          coupled_(problem.paths.n_entries() > problem.paths.m) {
+        : problem_(problem), over_all_(problem.loss.over_all), coupled_(problem.paths.n_entries() > problem.paths.m) {
         if (over_all_) fill_all();
     }
 

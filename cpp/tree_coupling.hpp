@@ -154,17 +154,44 @@ class Coupling {
         }
         steps.read_products(G.data());
     }
-    // z_iᵀz_j for all pairs of nodes of a part (b × b): feature after feature of the group below the top node, with a
-    // place in the sorted list of every other group.
+    // z_iᵀz_j for all pairs of nodes of a part (b × b)
     std::vector<double> all_products(const SubtreePart &part, double square) const {
+        const size_t b = part.nodes.size();
+        std::vector<double> sums(b * b, 0.0);
+        if (part.groups.size() == 1) add_of_two_levels(part, sums);
+        if (part.groups.size() > 1) add_of_levels(part, sums);
+        sums[0] = square;
+        for (size_t i = 0; i < b; ++i) {
+            for (size_t j = 0; j < i; ++j) sums[i * b + j] = sums[j * b + i];
+        }
+        return sums;
+    }
+    // A top node and its children, which have the local numbers 1, 2, …
+    void add_of_two_levels(const SubtreePart &part, std::vector<double> &sums) const {
+        const TreeGroups &groups = state_.groups;
+        const int32_t g = part.groups[0], b = int32_t(part.nodes.size()), above = state_.problem.tree.width(0);
+        const int32_t *up = groups.up.data() + groups.feature_start[g];
+        const T *top = state_.table(0) + part.top, *row = state_.table(g);
+        std::vector<double> values(b);
+        for (int64_t f = 0; f < groups.n_features(g); ++f, row += b - 1) {
+            values[0] = double(top[int64_t(up[f]) * above]);
+            for (int32_t j = 1; j < b; ++j) values[j] = double(row[j - 1]);
+            double *to = sums.data();
+            for (int32_t i = 0; i < b; ++i, to += b) {
+                for (int32_t j = i; j < b; ++j) to[j] += values[i] * values[j];
+            }
+        }
+    }
+    // Feature after feature of the group below the top node, with a place in the sorted list of every other group.
+    void add_of_levels(const SubtreePart &part, std::vector<double> &sums) const {
         const TreeShape &tree = state_.problem.tree;
         const TreeGroups &groups = state_.groups;
         const size_t b = part.nodes.size();
-        std::vector<double> sums(b * b, 0.0), values(b);
+        std::vector<double> values(b);
         std::vector<int64_t> at(part.groups.size(), 0);
         std::vector<int32_t> present;
-        const int64_t begin = b > 1 ? groups.feature_start[part.groups[0]] : 0;
-        for (int64_t f = 0; b > 1 && f < groups.n_features(part.groups[0]); ++f) {
+        const int64_t begin = groups.feature_start[part.groups[0]];
+        for (int64_t f = 0; f < groups.n_features(part.groups[0]); ++f) {
             present.assign(1, 0);
             values[0] = double(state_.table(0)[int64_t(groups.up[begin + f]) * tree.width(0) + part.top]);
             for (size_t k = 0; k < part.groups.size(); ++k) {
@@ -185,11 +212,6 @@ class Coupling {
                 for (size_t j = i; j < present.size(); ++j) to[present[j]] += values[i] * values[j];
             }
         }
-        sums[0] = square;
-        for (size_t i = 0; i < b; ++i) {
-            for (size_t j = 0; j < i; ++j) sums[i * b + j] = sums[j * b + i];
-        }
-        return sums;
     }
 
     // --- large subtrees ---

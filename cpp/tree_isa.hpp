@@ -1,4 +1,5 @@
-// The inner loops of the tree solvers (tree_tables.hpp), compiled once for every instruction set and chosen at run time.
+// The inner loops of the tree solvers (tree_tables.hpp), compiled once for every instruction set and chosen at run
+// time.
 #pragma once
 
 #include <cstddef>

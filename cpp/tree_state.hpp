@@ -17,6 +17,8 @@ struct TreeDual {
     double value;
 };
 
+constexpr int64_t PREFETCHED = 64;  // bytes: a cache line
+
 template <typename T>
 struct TreeState {
     TreeProblem problem;
@@ -27,6 +29,18 @@ struct TreeState {
     std::vector<std::vector<TreeDual>> duals;
     std::vector<double> squared_norms;  // of the rows
     const TreeKernels<T> *kernels = &choose_tree_kernels<T>(choose_instruction_set());
+
+    // Asks for what a visit of the block reads; the list of its dual variables must be near already.
+    void prefetch(int64_t block) const {
+        const int64_t row = problem.blocks.row[block], length = X.length(row);
+        const T *values = X.values + X.start[row];
+        const int32_t *features = places(block, 0);
+        for (int64_t k = 0; k < length; k += PREFETCHED / sizeof(T)) __builtin_prefetch(values + k);
+        for (int64_t k = 0; k < length * problem.blocks.n_levels[block]; k += PREFETCHED / sizeof(int32_t)) {
+            __builtin_prefetch(features + k);
+        }
+        __builtin_prefetch(duals[block].data());
+    }
 
     T *table(int64_t group) { return Z.get() + groups.table_start[group]; }
     const T *table(int64_t group) const { return Z.get() + groups.table_start[group]; }
