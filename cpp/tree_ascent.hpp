@@ -2,7 +2,8 @@
 //
 // A block's dual variables are a point of a simplex, the vertex 0 being "no violation" with slack 0. Mass goes from the
 // occupied vertex of least slack to that of largest slack, as far as the concave quadratic in between rises; a few such
-// steps a visit. Scores of the block move along by tree algebra; Z is changed once, at the end of the visit.
+// steps a visit. Slacks of the block move along by columns of its small problem (tree_columns.hpp); Z is changed once,
+// at the end of the visit.
 // Twin: reference/joint_dual.py.
 #pragma once
 
