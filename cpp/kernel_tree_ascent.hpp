@@ -36,7 +36,7 @@ inline void score_loaded(const KernelTreeState &state, int64_t block, std::vecto
     set.scores_from_parts();
 }
 
-inline void add_step(KernelTreeState &state, int64_t block, const WorkingSet &set, StepBuffers<double> &) {
+inline void add_step(KernelTreeState &state, int64_t block, const WorkingSet &set, std::vector<double> &) {
     double factors[COLUMN_GROUP], *rows[COLUMN_GROUP];
     const double cost = state.problem.blocks.cost[block];
     for (size_t first = 0; first < set.touched.size(); first += COLUMN_GROUP) {

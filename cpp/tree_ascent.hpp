@@ -2,7 +2,8 @@
 //
 // A block's dual variables are a point of a simplex, the vertex 0 being "no violation" with slack 0. Mass goes from the
 // occupied vertex of least slack to that of largest slack, as far as the concave quadratic in between rises; a few such
-// steps a visit. Scores of the block move along by tree algebra; Z is changed once, at the end of the visit.
+// steps a visit. Slacks of the block move along by columns of its small problem (tree_columns.hpp); Z is changed once,
+// at the end of the visit.
 // Twin: reference/joint_dual.py.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "random_order.hpp"
+#include "tree_columns.hpp"
 #include "tree_state.hpp"
 
 namespace widemargin {
@@ -26,41 +28,27 @@ constexpr double slack_noise() {
     return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
 }
 
+// z += γ step of every level, times the row of the block; `changes` is for one level at a time
 template <typename T>
-struct StepBuffers {
-    std::vector<T> changes;       // of the nodes of a level
-    std::vector<uint8_t> strips;  // of them that change
-};
-
-// z += γ step of a level, times the row of the block
-template <typename T>
-void add_level(TreeState<T> &state, int64_t block, const WorkingSet &set, int32_t level, StepBuffers<T> &buffers) {
+void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, std::vector<T> &changes) {
     const int64_t row = state.problem.blocks.row[block];
-    const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
     const double cost = state.problem.blocks.cost[block];
-    buffers.changes.assign(width + STRIP, T(0));
-    buffers.strips.assign(width / STRIP + 1, 0);
-    for (int32_t u : set.touched) {
-        if (u < first || u >= first + width) continue;
-        buffers.changes[u - first] = T(cost * set.step[u]);
-        buffers.strips[(u - first) / STRIP] = 1;
+    for (int32_t level = 0; level < set.n_levels; ++level) {
+        const int32_t first = set.level_start[level], width = set.level_start[level + 1] - first;
+        changes.assign(width + STRIP, T(0));
+        for (int32_t u : set.touched) {
+            if (u >= first && u < first + width) changes[u - first] = T(cost * set.step[u]);
+        }
+        state.kernels->add_own(state.table(set.group[level]), width, state.places(block, level),
+                               state.X.values + state.X.start[row], state.X.length(row), changes.data());
     }
-    for (int32_t k = 0; k * STRIP < width; ++k) {
-        if (!buffers.strips[k]) continue;
-        add_to_strip(state.table(set.group[level]), width, k * STRIP, state.places(block, level),
-                     state.X.values + state.X.start[row], state.X.length(row), buffers.changes.data() + k * STRIP);
-    }
-}
-template <typename T>
-void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, StepBuffers<T> &buffers) {
-    for (int32_t level = 0; level < set.n_levels; ++level) add_level(state, block, set, level, buffers);
 }
 
 // State: where z is; it has score_loaded() and add_step().
 template <typename T, typename State = TreeState<T>>
 class BlockAscent {
   public:
-    explicit BlockAscent(State &state) : state_(state), set_(state.problem) {}
+    explicit BlockAscent(State &state) : state_(state), set_(state.problem), columns_(state.problem) {}
 
     // One visit; returns the block's gap γ (loss − Σ_c a_c slack_c) as it was before.
     double visit(int64_t block) {
@@ -78,6 +66,7 @@ class BlockAscent {
         const double gap = blocks.cost[block] * load_masses(state_.duals[block]);
         changed_ = false;
         const double weight = blocks.cost[block] * state_.squared_norms[row];
+        columns_.begin(blocks.node[block], set_, state_.factor.version);
         const int most = std::max<int>(PAIRWISE_STEPS, 2 * int(vertices_.size()));
         for (int k = 0; k < most && pairwise_step(weight); ++k) changed_ = true;
         return gap;
@@ -108,9 +97,10 @@ class BlockAscent {
   private:
     State &state_;
     WorkingSet set_;
+    ConstraintColumns columns_;
     std::vector<T> sums_;
     std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
-    StepBuffers<T> buffers_;
+    std::vector<T> changes_;
     double mass_of_0_ = 1.0;
     bool changed_ = false;
 
@@ -138,27 +128,40 @@ class BlockAscent {
     // Moves mass between two vertices; false where no slack is worth it.
     bool pairwise_step(double weight) {
         int32_t to = -1, from = -1;  // −1: vertex 0
-        double highest = 0.0, lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
-        for (int32_t c = 0; c < set_.n; ++c) {
-            if (set_.slack[c] > highest + SLACK_TIE) highest = set_.slack[c], to = c;
+        double highest = set_.largest_slack(), lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
+        if (highest > SLACK_TIE) {
+            for (to = 0; set_.slack[to] < highest - SLACK_TIE;) ++to;
         }
+        highest = to >= 0 ? set_.slack[to] : 0.0;
         for (int32_t c : vertices_) {
             if (!(set_.mass[c] > 0.0)) continue;
             const bool ties = c < from && set_.slack[c] <= lowest + SLACK_TIE;
             if (ties || set_.slack[c] < lowest - SLACK_TIE) lowest = set_.slack[c], from = c;
         }
         if (to == from || highest - lowest <= slack_noise<T>()) return false;
-        set_.clear_step();
-        if (to >= 0) set_.add_constraint(to, 1.0);
-        if (from >= 0) set_.add_constraint(from, -1.0);
         const double available = from >= 0 ? set_.mass[from] : mass_of_0_;
-        const double curvature = weight * set_.curvature(), rise = highest - lowest;
+        const double curvature = weight * curvature_between(to, from), rise = highest - lowest;
         const double moved = curvature * available > rise ? rise / curvature : available;
         move_mass(from, -moved, moved == available);
         move_mass(to, moved, false);
-        set_.move_scores(weight * moved);
-        set_.update_slacks();
+        if (to >= 0) add_to_slacks(columns_.get(to, set_), -weight * moved);
+        if (from >= 0) add_to_slacks(columns_.get(from, set_), weight * moved);
         return true;
+    }
+    // (E_to − E_from) P (E_to − E_from)ᵀ
+    double curvature_between(int32_t to, int32_t from) {
+        double sum = 0.0;
+        if (to >= 0) sum += columns_.get(to, set_)[to];
+        if (from >= 0) {
+            const double *column = columns_.get(from, set_);
+            sum += column[from];
+            if (to >= 0) sum -= 2.0 * column[to];
+        }
+        return sum;
+    }
+    void add_to_slacks(const double *column, double factor) {
+        double *slack = set_.slack.data();
+        for (int32_t c = 0; c < set_.n; ++c) slack[c] += factor * column[c];
     }
     void move_mass(int32_t vertex, double change, bool to_zero) {
         if (vertex < 0) {
@@ -175,14 +178,15 @@ class BlockAscent {
     void commit(int64_t block) {
         std::vector<TreeDual> &duals = state_.duals[block];
         set_.clear_step();
-        for (const TreeDual &dual : duals) set_.add_constraint(dual.loser, -dual.value);
+        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first of them are those of the list, in its order
+            const double change = set_.mass[vertices_[k]] - (k < duals.size() ? duals[k].value : 0.0);
+            if (change != 0.0) set_.add_constraint(vertices_[k], change);
+        }
         duals.clear();
         for (int32_t c : vertices_) {
-            if (!(set_.mass[c] > 0.0)) continue;
-            set_.add_constraint(c, set_.mass[c]);
-            duals.push_back({c, set_.mass[c]});
+            if (set_.mass[c] > 0.0) duals.push_back({c, set_.mass[c]});
         }
-        add_step(state_, block, set_, buffers_);
+        add_step(state_, block, set_, changes_);
         set_.clear_step();
     }
 };
@@ -213,6 +217,8 @@ class BlockOrder {
     }
     bool done() const { return position_ == int64_t(order_.size()); }
     int32_t next() { return order_[position_++]; }
+    // The block that is visited k visits after the next, or the last one.
+    int32_t ahead(int64_t k) const { return order_[std::min<int64_t>(position_ + k, int64_t(order_.size()) - 1)]; }
     void note(int32_t block, bool changed) { still_[block] = changed ? 0 : uint8_t(std::min(still_[block] + 1, 255)); }
     int64_t n_active() const { return int64_t(order_.size()); }
     const std::vector<int32_t> &all() const { return all_; }

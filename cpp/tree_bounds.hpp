@@ -47,7 +47,9 @@ void rebuild_group(TreeState<T> &state, const V *values, int64_t g, WorkingSet &
                    double *squares) {
     const TreeProblem &problem = state.problem;
     const int32_t width = problem.tree.width(int32_t(g));
-    table.assign(state.groups.n_features(g) * width, 0.0);
+    const int64_t n_features = state.groups.n_features(g);
+    table.assign(n_features * width + STRIP, 0.0);
+    std::vector<double> changes(width + STRIP);
     for (int64_t e = state.groups.member_start[g]; e < state.groups.member_start[g + 1]; ++e) {
         const GroupMember member = state.groups.members[e];
         const std::vector<TreeDual> &duals = state.duals[member.block];
@@ -55,18 +57,23 @@ void rebuild_group(TreeState<T> &state, const V *values, int64_t g, WorkingSet &
         set.load(member.block, state.factor);
         for (const TreeDual &dual : duals) set.add_constraint(dual.loser, dual.value);
         const int64_t row = problem.blocks.row[member.block], length = state.X.length(row);
-        const int32_t first = set.level_start[member.level], last = set.level_start[member.level + 1];
+        const int32_t first = set.level_start[member.level];
+        std::fill(changes.begin(), changes.end(), 0.0);
         for (int32_t u : set.touched) {
-            if (u < first || u >= last || set.step[u] == 0.0) continue;
-            add_to_column(table.data(), width, u - first, state.places(member.block, member.level),
-                          values + state.X.start[row], length, problem.blocks.cost[member.block] * set.step[u]);
+            if (u < first || u >= first + width) continue;
+            changes[u - first] = problem.blocks.cost[member.block] * set.step[u];
         }
+        state.kernels->add(table.data(), width, state.places(member.block, member.level), values + state.X.start[row],
+                           length, changes.data());
         set.clear_step();
     }
     T *to = state.table(g);
-    for (size_t k = 0; k < table.size(); ++k) {
-        squares[k % width] += table[k] * table[k];
-        to[k] = T(table[k]);
+    const double *from = table.data();
+    for (int64_t f = 0; f < n_features; ++f, from += width, to += width) {
+        for (int32_t j = 0; j < width; ++j) {
+            squares[j] += from[j] * from[j];
+            to[j] = T(from[j]);
+        }
     }
 }
 
@@ -97,7 +104,7 @@ double dual_gain(const TreeState<T> &state, int n_threads) {
             if (!(blocks.cost[b] > 0.0) || state.duals[b].empty()) continue;
             if (state.problem.loss.over_all) sets[thread].load(b, state.factor);
             for (const TreeDual &dual : state.duals[b]) {
-                const double rho = state.problem.loss.over_all ? sets[thread].rho[dual.loser] : 1.0;
+                const double rho = state.problem.loss.over_all ? sets[thread].rho(dual.loser) : 1.0;
                 total += blocks.cost[b] * rho * dual.value;
             }
         }
@@ -111,14 +118,13 @@ double sum_losses(const TreeState<T> &state, const V *values, int n_threads, std
     const TreeBlocks &blocks = state.problem.blocks;
     awake.assign(blocks.n, 0);
     std::vector<WorkingSet> sets = working_sets(state.problem, n_threads);
-    std::vector<std::vector<double>> sums(std::max(1, n_threads));
     return sum_over_blocks(blocks.n, n_threads, [&](int thread, int64_t begin, int64_t end) {
         double total = 0.0;
         WorkingSet &set = sets[thread];
         for (int64_t b = begin; b < end; ++b) {
             if (!(blocks.cost[b] > 0.0)) continue;
             set.load(b, state.factor);
-            score_block(state, b, values + state.X.start[blocks.row[b]], sums[thread], set);
+            score_exactly(state, b, values + state.X.start[blocks.row[b]], set);
             set.update_slacks();
             const double loss = set.largest_slack();
             total += blocks.cost[b] * loss;

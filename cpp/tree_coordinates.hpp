@@ -64,6 +64,14 @@ class CoordinateSteps {
         }
         return sum;
     }
+    // w_iᵀw_j for the pairs of the subtree, to their places on the layout
+    void read_products(double *G) const {
+        for (int32_t i = 0; i < b_; ++i) {
+            for (int32_t t = 0; t < paths_.depth(nodes_[i]); ++t) {
+                G[paths_.start[nodes_[i]] + t] = G_[at(i, local_[paths_.path(nodes_[i])[t]])];
+            }
+        }
+    }
     void sweep(const double *K, double *S) {
         for (int32_t i = 0; i < b_; ++i) {
             for (int32_t t = 1; t < paths_.depth(nodes_[i]); ++t) {

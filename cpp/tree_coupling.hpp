@@ -64,6 +64,7 @@ class Coupling {
         state_.factor.R.swap(factor.R);
         state_.factor.pivots.swap(factor.pivots);
         state_.factor.inverse_pivots.swap(factor.inverse_pivots);
+        ++state_.factor.version;
         S = next;
         return true;
     }
@@ -80,19 +81,35 @@ class Coupling {
         return sum;
     }
 
+    // ½ tr(BᵀM⁻¹B) = ½ Σ M_ij w_iᵀw_j, at the last measurement
+    double half_trace() const {
+        const AncestorPaths &paths = state_.problem.paths;
+        double sum = 0.0;
+        for (int32_t i = 0; i < paths.m; ++i) {
+            const int64_t first = paths.start[i];
+            sum += 0.5 * K[first] * G[first];
+            for (int64_t e = first + 1; e < paths.start[i + 1]; ++e) sum += K[e] * S[e] * G[e];
+        }
+        return sum;
+    }
+
     // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps of large subtrees.
-    // Ends with a measurement, and is nothing else if the target is infinite.
+    // Ends with a measurement, and is nothing else if the target is infinite. The sweeps know the products after them,
+    // but for rounding.
     void improve(double target, int n_steps) {
         if (std::isinf(target)) return measure();
-        std::vector<double> next = S;
+        std::vector<double> next = S, squares(parts_.size(), 0.0);
         const int64_t n_parts = int64_t(parts_.size());
         const double share = target / double(n_parts);
+        G.resize(S.size());
+        add_squares(state_.table(0), state_.groups.n_features(0), int32_t(n_parts), squares.data());
         parallel_for(n_parts, n_threads_, [&](int, int64_t p) {
-            if (parts_[p].small) sweep_small(parts_[p], share, next);
+            if (parts_[p].small) sweep_small(parts_[p], squares[p], share, next);
         });
         if (next != S) set(next);
+        if (!has_large_) return;
         measure();
-        if (has_large_) improve_large(target, n_steps);
+        improve_large(target, n_steps);
     }
 
   private:
@@ -127,39 +144,67 @@ class Coupling {
 
     // --- small subtrees ---
 
-    void sweep_small(const SubtreePart &part, double target, std::vector<double> &next) {
-        if (part.nodes.size() < 2) return;
-        const std::vector<double> products = all_products(part);
+    // `square` is that of the top node's vector.
+    void sweep_small(const SubtreePart &part, double square, double target, std::vector<double> &next) {
+        const std::vector<double> products = all_products(part, square);
         CoordinateSteps steps(state_.problem.paths, state_.factor, part.nodes, local_, products);
-        for (int k = 0; k < MAX_SWEEPS; ++k) {
+        for (int k = 0; k < MAX_SWEEPS && part.nodes.size() > 1; ++k) {
             if (k >= MIN_SWEEPS && steps.gap(K.data(), next.data()) <= target) break;
             steps.sweep(K.data(), next.data());
         }
+        steps.read_products(G.data());
     }
-    // z_iᵀz_j for all pairs of nodes of a part (b × b): feature after feature of the top group, with a place in the
-    // sorted list of every other group.
-    std::vector<double> all_products(const SubtreePart &part) const {
+    // z_iᵀz_j for all pairs of nodes of a part (b × b)
+    std::vector<double> all_products(const SubtreePart &part, double square) const {
+        const size_t b = part.nodes.size();
+        std::vector<double> sums(b * b, 0.0);
+        if (part.groups.size() == 1) add_of_two_levels(part, sums);
+        if (part.groups.size() > 1) add_of_levels(part, sums);
+        sums[0] = square;
+        for (size_t i = 0; i < b; ++i) {
+            for (size_t j = 0; j < i; ++j) sums[i * b + j] = sums[j * b + i];
+        }
+        return sums;
+    }
+    // A top node and its children, which have the local numbers 1, 2, …
+    void add_of_two_levels(const SubtreePart &part, std::vector<double> &sums) const {
+        const TreeGroups &groups = state_.groups;
+        const int32_t g = part.groups[0], b = int32_t(part.nodes.size()), above = state_.problem.tree.width(0);
+        const int32_t *up = groups.up.data() + groups.feature_start[g];
+        const T *top = state_.table(0) + part.top, *row = state_.table(g);
+        std::vector<double> values(b);
+        for (int64_t f = 0; f < groups.n_features(g); ++f, row += b - 1) {
+            values[0] = double(top[int64_t(up[f]) * above]);
+            for (int32_t j = 1; j < b; ++j) values[j] = double(row[j - 1]);
+            double *to = sums.data();
+            for (int32_t i = 0; i < b; ++i, to += b) {
+                for (int32_t j = i; j < b; ++j) to[j] += values[i] * values[j];
+            }
+        }
+    }
+    // Feature after feature of the group below the top node, with a place in the sorted list of every other group.
+    void add_of_levels(const SubtreePart &part, std::vector<double> &sums) const {
         const TreeShape &tree = state_.problem.tree;
         const TreeGroups &groups = state_.groups;
         const size_t b = part.nodes.size();
-        std::vector<double> sums(b * b, 0.0);
+        std::vector<double> values(b);
         std::vector<int64_t> at(part.groups.size(), 0);
         std::vector<int32_t> present;
-        std::vector<double> values;
-        for (int64_t f = 0; f < groups.n_features(0); ++f) {
+        const int64_t begin = groups.feature_start[part.groups[0]];
+        for (int64_t f = 0; f < groups.n_features(part.groups[0]); ++f) {
             present.assign(1, 0);
-            values.assign(1, double(state_.table(0)[f * tree.width(0) + part.top]));
+            values[0] = double(state_.table(0)[int64_t(groups.up[begin + f]) * tree.width(0) + part.top]);
             for (size_t k = 0; k < part.groups.size(); ++k) {
                 const int32_t g = part.groups[k], width = tree.width(g);
                 if (at[k] == groups.n_features(g) ||
-                    groups.features[groups.feature_start[g] + at[k]] != groups.features[f]) {
+                    groups.features[groups.feature_start[g] + at[k]] != groups.features[begin + f]) {
                     continue;
                 }
                 const T *row = state_.table(g) + at[k]++ * width;
                 for (int32_t j = 0; j < width; ++j) {
                     if (row[j] == T(0)) continue;
+                    values[present.size()] = double(row[j]);
                     present.push_back(local_[tree.group_start[g] + j]);
-                    values.push_back(double(row[j]));
                 }
             }
             for (size_t i = 0; i < present.size(); ++i) {  // present ascends, as groups do
@@ -167,10 +212,6 @@ class Coupling {
                 for (size_t j = i; j < present.size(); ++j) to[present[j]] += values[i] * values[j];
             }
         }
-        for (size_t i = 0; i < b; ++i) {
-            for (size_t j = 0; j < i; ++j) sums[i * b + j] = sums[j * b + i];
-        }
-        return sums;
     }
 
     // --- large subtrees ---

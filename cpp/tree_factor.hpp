@@ -21,6 +21,7 @@ struct AncestorPaths {
 
 struct TreeFactor {
     std::vector<double> L, R, pivots, inverse_pivots;
+    int64_t version = 0;  // raised by whoever changes it, for those that keep what they made of it
 };
 
 // Whether M (n_entries,) is positive definite; the factor is of use only then.

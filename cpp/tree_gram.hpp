@@ -48,6 +48,14 @@ class AncestorColumns {
     std::vector<Column> columns_;
 };
 
+// sums_j += Σ_f table[f, j]²
+template <typename T>
+void add_squares(const T *row, int64_t n_features, int32_t width, double *sums) {
+    for (int64_t f = 0; f < n_features; ++f, row += width) {
+        for (int32_t j = 0; j < width; ++j) sums[j] += double(row[j]) * double(row[j]);
+    }
+}
+
 // out[i, t] = z_iᵀz_{path_t} for the nodes of a group
 template <typename T>
 void gram_of_group(TreeState<T> &state, int32_t g, std::vector<double> &out) {
@@ -55,21 +63,19 @@ void gram_of_group(TreeState<T> &state, int32_t g, std::vector<double> &out) {
     const AncestorPaths &paths = state.problem.paths;
     AncestorColumns<T> above(state, g);
     const int32_t first = tree.group_start[g], width = tree.width(g), n_above = above.size();
-    std::vector<double> sums(int64_t(width) * (n_above + 1), 0.0), values(n_above);
+    std::vector<double> sums(int64_t(width) * (n_above + 1), 0.0);
     const T *row = state.table(g);
-    for (int64_t f = 0; f < state.groups.n_features(g); ++f, row += width) {
+    add_squares(row, state.groups.n_features(g), width, sums.data());
+    for (int64_t f = 0; n_above > 0 && f < state.groups.n_features(g); ++f, row += width) {
         above.go_to(f);
-        for (int32_t t = 0; t < n_above; ++t) values[t] = double(*above.at[t]);
-        double *sum = sums.data();
-        for (int32_t j = 0; j < width; ++j, sum += n_above + 1) {
-            const double z = double(row[j]);
-            if (z == 0.0) continue;
-            sum[0] += z * z;
-            for (int32_t t = 0; t < n_above; ++t) sum[t + 1] += z * values[t];
+        double *sum = sums.data() + width;
+        for (int32_t t = 0; t < n_above; ++t, sum += width) {
+            const double value = double(*above.at[t]);
+            for (int32_t j = 0; j < width; ++j) sum[j] += value * double(row[j]);
         }
     }
     for (int32_t j = 0; j < width; ++j) {
-        for (int32_t t = 0; t <= n_above; ++t) out[paths.start[first + j] + t] = sums[int64_t(j) * (n_above + 1) + t];
+        for (int32_t t = 0; t <= n_above; ++t) out[paths.start[first + j] + t] = sums[int64_t(t) * width + j];
     }
 }
 
@@ -77,18 +83,13 @@ void gram_of_group(TreeState<T> &state, int32_t g, std::vector<double> &out) {
 template <typename T>
 double half_trace(const TreeState<T> &state, int n_threads) {
     const TreeShape &tree = state.problem.tree;
-    std::vector<double> sums(tree.n_groups, 0.0);
+    std::vector<double> squares(tree.m, 0.0);
     parallel_for(tree.n_groups, n_threads, [&](int, int64_t g) {
-        const int32_t width = tree.width(int32_t(g));
-        const T *row = state.table(g);
-        for (int64_t f = 0; f < state.groups.n_features(g); ++f, row += width) {
-            for (int32_t j = 0; j < width; ++j) {
-                sums[g] += double(row[j]) * double(row[j]) / state.factor.pivots[tree.group_start[g] + j];
-            }
-        }
+        add_squares(state.table(g), state.groups.n_features(g), tree.width(int32_t(g)),
+                    squares.data() + tree.group_start[g]);
     });
     double total = 0.0;
-    for (double sum : sums) total += sum;
+    for (int32_t i = 0; i < tree.m; ++i) total += squares[i] / state.factor.pivots[i];
     return 0.5 * total;
 }
 

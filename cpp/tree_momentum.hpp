@@ -25,6 +25,10 @@ class Momentum {
         dual_ = dual;
         const double next = 0.5 * (1.0 + std::sqrt(1.0 + 4.0 * t_ * t_)), share = (t_ - 1.0) / next;
         t_ = next;
+        if (share == 0.0) {
+            before_ = state.duals;
+            return;
+        }
         for (int64_t b = 0; b < state.problem.blocks.n; ++b) ascent.extrapolate(b, share, before_[b]);
     }
     // Begin anew, where dual variables were changed from outside.

@@ -30,8 +30,9 @@ class Solver {
     }
     bool run(double seconds) { return solver_.run(seconds); }
     std::tuple<double, double> improve_coupling(double target, int n_steps) {
-        const double gap = solver_.improve_coupling(target, n_steps);
-        return {gap, solver_.estimate_dual()};
+        double dual;
+        const double gap = solver_.improve_coupling(target, n_steps, dual);
+        return {gap, dual};
     }
     void extrapolate(double dual) { solver_.extrapolate(dual); }
     template <typename V>

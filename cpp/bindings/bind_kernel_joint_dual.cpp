@@ -33,6 +33,7 @@ class KernelTreeObject {
             factor.pivots[i] = pivots.data()[i];
             factor.inverse_pivots[i] = 1.0 / pivots.data()[i];
         }
+        ++factor.version;
     }
     void use_matrix(ConstMatrix<double> matrix) {
         matrix_ = matrix;

@@ -102,12 +102,14 @@ void check_bounds(bool over_all, bool learns, int n_threads, int32_t small_subtr
     for (int k = 0; k < 200; ++k) {
         while (!solver.run(0.0)) {
         }
-        solver.improve_coupling(0.0, 3);
+        double estimate = 0.0;
+        solver.improve_coupling(0.0, 3, estimate);
         solver.certify(data.values.data(), primal, dual);
         CHECK(dual <= primal + 1e-9 * std::abs(primal));
         best_dual = std::max(best_dual, dual), best_primal = std::min(best_primal, primal);
         CHECK(best_dual <= best_primal + 1e-9 * std::abs(best_primal));
-        solver.extrapolate(solver.estimate_dual());
+        CHECK(std::abs(estimate - dual) <= 1e-4 * std::abs(dual));
+        solver.extrapolate(estimate);
     }
     CHECK(best_primal - best_dual <= 1e-3 * best_primal);
     std::vector<int64_t> start;

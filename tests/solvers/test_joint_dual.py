@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
@@ -164,6 +165,26 @@ def test_threads_and_repetitions_do_not_change_a_bit(method):
         np.testing.assert_array_equal(results[0].coef, other.coef)
         assert results[0].certificate == other.certificate
     assert not np.array_equal(results[0].coef, solve_joint_dual(X, losses, penalty, tol=1e-4, seed=4).coef)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
+def test_groups_of_all_widths_are_certified_with_every_instruction_set(isa, dtype, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", isa)
+    widths = [1, 2, 3, 5, 7, 9, 12, 14, 17, 20, 25, 33]
+    tree = Tree(np.concatenate([[-1], np.zeros(len(widths), int), np.repeat(np.arange(1, len(widths) + 1), widths)]))
+    X, losses, penalty = draw(tree, "orthogonal", {}, 0.5, seed=4, n_samples=150, n_features=9)
+    result = solve_joint_dual(X.astype(dtype), losses, penalty, tol=1e-3)
+    assert result.certificate.decrease_gap <= 1e-3
+    assert result.certificate.primal == pytest.approx(objective(X.astype(dtype), losses, penalty, result), rel=1e-9)
+
+
+def test_blocks_too_large_to_keep_their_quadratic_problems_are_trained_as_well():
+    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers a label, 2²⁰ for all of them
+    X, losses, penalty = draw(tree, "orthogonal", {}, 0.5, seed=5, n_samples=40, n_features=6)
+    result = solve_joint_dual(X, losses, penalty, tol=1e-6)
+    assert result.certificate.decrease_gap <= 1e-6
+    assert result.certificate.primal == pytest.approx(objective(X, losses, penalty, result), rel=1e-9)
 
 
 def test_sparse_dense_single_and_double_rows_are_the_same_problem():

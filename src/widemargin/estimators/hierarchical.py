@@ -171,7 +171,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     history_ : History
         What happened.
     n_iter_ : int
-        Passes over the rows.
+        Passes over the rows; with the joint dual as many visits of a row as there are rows are one.
     label_counts_ : ndarray of shape (n_classes,)
         Training rows of each class.
     n_samples_fit_ : int

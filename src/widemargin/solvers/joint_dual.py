@@ -169,8 +169,9 @@ def solve_joint_dual(
     (True, (4, 3))
     """
     rows = rows_with_constant(X, bias)
-    _check(rows, losses, penalty)
-    dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(rows, losses) else np.float64
+    largest = _largest_value(rows)
+    _check(rows, largest, losses, penalty)
+    dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(largest, losses) else np.float64
     ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
     progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
     if start is not None:
@@ -207,25 +208,26 @@ def _in_double(ascent: JointAscent, penalty: Any, seed: int, n_threads: int) -> 
 
 
 def _largest_value(rows: Any) -> float:
+    """The largest magnitude, NaN if there is one."""
     return max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
 
 
-def _fits_single(rows: Any, losses: TreeLosses) -> bool:
+def _fits_single(largest: float, losses: TreeLosses) -> bool:
     """Whether float32 can hold the rows, the costs and what is made of them."""
     low, high = SINGLE_COSTS
-    return _largest_value(rows) <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
+    return largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
 
 
-def _check(rows: Any, losses: TreeLosses, penalty: Any) -> None:
+def _check(rows: Any, largest: float, losses: TreeLosses, penalty: Any) -> None:
     if rows.shape[0] != losses.n_samples:
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
-    if not np.isfinite(rows.data).all():
+    if not np.isfinite(largest):
         raise ValueError("X has values that are not finite")
     if not (losses.cost > 0.0).any():
         raise ValueError("all examples have weight 0; at least one needs a positive weight")
-    if _largest_value(rows) > LARGEST_VALUE:
+    if largest > LARGEST_VALUE:
         raise ValueError(f"X or the bias has values above {LARGEST_VALUE:g}; scale the features")
     if losses.cost.max() > LARGEST_COST / losses.n_blocks:
         raise ValueError(f"a cost of {losses.cost.max():g} is too large for sums of losses; use a smaller C")
