@@ -1,0 +1,106 @@
+"""The rows of the table: estimators by name, the parameter that is searched, and how long a fit may take.
+
+No method has an intercept, and features are as they are: pixels of 0 and 1. The paper's λ is 1/(C n).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from widemargin import OneVsAllClassifier, TopKClassifier
+from widemargin.rivals import RecallAtK, TopPush, Wsabie
+
+DECADES = tuple(float(f"1e{e}") for e in range(-5, 4))  # the paper's range
+NEAR = (1e-3, 1e-2, 1e-1)  # where the best C of top-k SVMs is; extended at an edge all the same
+C_LIMITS = (1e-9, 1e4)
+RATES = (0.01, 0.1, 1.0)
+RATE_LIMITS = (1e-4, 10.0)
+EPOCHS = 5  # of the search for a learning rate; then doubled as long as that helps
+MOST_EPOCHS = 80
+EMBEDDING = 256
+MANY = 10**6  # passes: the CPU time is the limit
+BASE = "top-1"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row: how to make its estimator from the value of C (of the learning rate and the epochs, for W++)."""
+
+    name: str
+    label: str
+    make: Callable[..., Any]
+    grid: tuple[float, ...] = DECADES
+    limits: tuple[float, float] = C_LIMITS
+    limit_s: float = 30.0  # of CPU time of a fit in the search,
+    large: float = 1.0  # but from this value on
+    large_limit_s: float = 5.0  # only so much
+    half_step_rules: tuple[int, ...] = (1, 5)
+    has_epochs: bool = False
+
+    def cpu_limit(self, value: float) -> float:
+        """CPU seconds of a fit in the search."""
+        return self.large_limit_s if value >= self.large else self.limit_s
+
+    def estimator(self, value: float, epochs: int | None, limit_s: float) -> Any:
+        """Ready to be fitted; it stops when the CPU time is used up."""
+        if self.has_epochs:
+            return self.make(value, epochs)
+        return self.make(value).set_params(callback=CpuLimit(limit_s))
+
+
+class CpuLimit:
+    """A callback that stops training after some seconds of CPU time of this process."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.end = seconds, time.process_time() + seconds
+
+    def __call__(self, progress: Any) -> bool:
+        return time.process_time() > self.end
+
+
+def top_k_svm(k: int, loss: str, grid: tuple[float, ...] = DECADES) -> Method:
+    """A top-k SVM; of k = 1 both losses are the same."""
+    name = BASE if k == 1 else f"top-{k}-{loss}"
+    symbol = "" if k == 1 else {"alpha": " α", "beta": " β"}[loss]
+
+    def make(C: float) -> Any:
+        return TopKClassifier(k, C, loss=loss, fit_intercept=False, max_iter=MANY, random_state=0)
+
+    return Method(name, f"top-{k} SVM{symbol}", make, grid)
+
+
+def top_k_svms(ks: Sequence[int], grid: tuple[float, ...] = DECADES) -> list[Method]:
+    """k = 1, then both losses for the others."""
+    return [top_k_svm(1, "beta", grid), *(top_k_svm(k, loss, grid) for loss in ("alpha", "beta") for k in ks)]
+
+
+def recall(k: int) -> Method:
+    """The structural SVM of recall@k in the reduction to one binary problem."""
+    rest = {"limit_s": 40.0, "large": 1e-4, "large_limit_s": 8.0, "half_step_rules": (1,)}
+    return Method(f"recall@{k}", f"Recall@{k}", lambda C: RecallAtK(k, C, max_iter=MANY), **rest)
+
+
+def wsabie(Q: int, size: int = EMBEDDING) -> Method:
+    """W++ with Q remembered violators; the learning rate and the number of epochs are chosen, there is no C."""
+
+    def make(rate: float, epochs: int) -> Any:
+        return Wsabie(size, Q, learning_rate=rate, max_iter=epochs, random_state=0)
+
+    return Method(f"w++{Q}", f"W++, {Q}/{size}", make, RATES, RATE_LIMITS, half_step_rules=(1,), has_epochs=True)
+
+
+def rivals(recall_ks: Sequence[int] = (1, 5, 10), size: int = EMBEDDING) -> list[Method]:
+    """The methods that the paper compares with."""
+    one_vs_all = Method("svm-ova", "SVM one-vs-all", lambda C: OneVsAllClassifier(C, fit_intercept=False), large=10.0)
+    top_push = Method(
+        "toppush",
+        "TopPush",
+        lambda C: TopPush(C, fit_intercept=False, max_iter=MANY),
+        limit_s=60.0,
+        large_limit_s=60.0,
+        half_step_rules=(1,),
+    )
+    return [one_vs_all, top_push, *map(recall, recall_ks), *(wsabie(Q, size) for Q in (0, 1, 2))]

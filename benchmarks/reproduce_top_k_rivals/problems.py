@@ -1,0 +1,82 @@
+"""The data: rows, class numbers, and how they fall into training, validation and test rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from _common import find_data
+
+SILHOUETTES = "caltech101-silhouettes"
+
+
+class Part(NamedTuple):
+    """Rows and their classes."""
+
+    X: Any
+    y: np.ndarray
+
+
+class Split(NamedTuple):
+    """What models are trained on, what their parameters are chosen by, and what is reported."""
+
+    train: Part
+    valid: Part
+    test: Part
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All rows, with the given part of each: 0 training, 1 validation, 2 test."""
+
+    name: str
+    X: Any
+    y: np.ndarray
+    given: np.ndarray
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.y.max()) + 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of the three parts."""
+        return tuple(int(n) for n in np.bincount(self.given, minlength=3))
+
+    def split(self, seed: int | None) -> Split:
+        """The given parts for None, otherwise parts of the same sizes at random, with all classes in proportion."""
+        if seed is None:
+            parts = [np.flatnonzero(self.given == part) for part in range(3)]
+        else:
+            _, n_valid, n_test = self.sizes
+            rest, test = self._cut(np.arange(len(self.y)), n_test, seed)
+            train, valid = self._cut(rest, n_valid, seed)
+            parts = [train, valid, test]
+        return Split(*(Part(self.X[rows], self.y[rows]) for rows in parts))
+
+    def _cut(self, rows: np.ndarray, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        first, second = train_test_split(rows, test_size=n, random_state=seed, stratify=self.y[rows])
+        return np.sort(first), np.sort(second)
+
+
+def silhouettes() -> Problem | None:
+    """Caltech-101 silhouettes, 28 × 28 pixels that are 0 or 1."""
+    path = find_data(f"{SILHOUETTES}/caltech101_silhouettes_28.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        given = np.array([("train", "val", "test").index(part) for part in data["part"].tolist()])
+        y = np.unique(data["y"], return_inverse=True)[1]
+        return Problem(SILHOUETTES, data["X"].astype(np.float32), y, given)
+
+
+def small_problem(n_classes: int = 12, rows_a_class: int = 24, seed: int = 0) -> Problem:
+    """Classes that overlap, in a few seconds' reach of all methods."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(n_classes), rows_a_class)
+    X = rng.normal(size=(n_classes, 8))[y] + 0.8 * rng.normal(size=(len(y), 8))
+    given = np.tile([0, 0, 1, 2], len(y) // 4)
+    return Problem("small", X, y, given)
