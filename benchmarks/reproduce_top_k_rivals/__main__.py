@@ -15,23 +15,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from _common import DATA_VARIABLE, RESULTS, ROOT, describe_machine
-from reproduce_top_k_rivals.methods import NEAR, Method, rivals, top_k_svms
+from reproduce_top_k_rivals.methods import NEAR, Method, one_vs_all, rivals, top_k_svms
 from reproduce_top_k_rivals.page import write_page
-from reproduce_top_k_rivals.problems import SILHOUETTES, Problem, silhouettes, small_problem
-from reproduce_top_k_rivals.runs import Runs
+from reproduce_top_k_rivals.problems import SILHOUETTES, Problem, letter, newsgroups, silhouettes, small_problem
+from reproduce_top_k_rivals.runs import Fit, Runs
 from reproduce_top_k_rivals.tables import Results
 
 PAGE = "top-k-rivals"
 N_SPLITS = 5
 TOP_KS = (10, 20)
+OTHER_KS = (5, 10)  # of problems with fewer classes
+
+
+def search_all(problem: Problem, methods: Sequence[Method], runs: Runs) -> dict[str, list[Fit]]:
+    """Fits of a table, the quick methods first."""
+    quick_first = sorted(methods, key=lambda method: (method.has_epochs, method.limit_s))
+    return {method.name: runs.search(problem, None, method) for method in quick_first}
 
 
 def run(problem: Problem, table: Sequence[Method], studied: Sequence[Method], n_splits: int, runs: Runs) -> Results:
-    """All fits: the study of the claim first, since it is the quicker part, then the table."""
+    """All fits of a problem: the study of the claim, then the table."""
     study = {m.name: [runs.search(problem, seed, m) for seed in range(n_splits)] for m in studied}
-    quick_first = sorted(table, key=lambda method: (method.has_epochs, method.limit_s))
-    found = {method.name: runs.search(problem, None, method) for method in quick_first}
-    return Results(problem, list(table), found, list(studied), study)
+    return Results(problem, list(table), search_all(problem, table, runs), list(studied), study)
+
+
+def run_other(problem: Problem, runs: Runs) -> Results:
+    """The table of a smaller comparison: one-vs-all and top-k SVMs."""
+    methods = [one_vs_all(), *top_k_svms(OTHER_KS)]
+    return Results(problem, methods, search_all(problem, methods, runs))
 
 
 def main() -> None:
@@ -41,16 +52,18 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.quick.mkdir(parents=True, exist_ok=True)
-        problem, ks, out, recall_ks, size = small_problem(), (3, 5), args.quick, (1, 3), 16
-        runs = Runs(args.quick / f"{PAGE}.json")
+        problem, others, out, runs = small_problem(), [], args.quick, Runs(args.quick / f"{PAGE}.json")
+        table, studied = [*rivals((1, 3), 16), *top_k_svms((3, 5))], top_k_svms((3, 5), NEAR)
     else:
-        problem, ks, out, recall_ks, size = silhouettes(), TOP_KS, ROOT / "docs" / "reproductions", (1, 5, 10), 256
-        runs = Runs(RESULTS / f"{PAGE}.json")
+        problem, out, runs = silhouettes(), ROOT / "docs" / "reproductions", Runs(RESULTS / f"{PAGE}.json")
+        others = [other for other in (letter(), newsgroups()) if other is not None]
+        table, studied = [*rivals(), *top_k_svms(TOP_KS)], top_k_svms(TOP_KS, NEAR)
     if problem is None:
         sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds {SILHOUETTES}, or use --quick")
-    results = run(problem, [*rivals(recall_ks, size), *top_k_svms(ks)], top_k_svms(ks, NEAR), N_SPLITS, runs)
+    results = run(problem, table, studied, N_SPLITS, runs)
+    other_results = [run_other(other, runs) for other in others]
     machine = f"{describe_machine()}; {runs.cpu_s / 60:.0f} minutes of CPU time in all, one thread"
-    print(write_page(out / f"{PAGE}.md", results, machine))
+    print(write_page(out / f"{PAGE}.md", results, other_results, machine))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.model_selection import train_test_split
 
 from _common import find_data
+from widemargin import read_xmc
 
 SILHOUETTES = "caltech101-silhouettes"
 
@@ -71,6 +73,37 @@ def silhouettes() -> Problem | None:
         given = np.array([("train", "val", "test").index(part) for part in data["part"].tolist()])
         y = np.unique(data["y"], return_inverse=True)[1]
         return Problem(SILHOUETTES, data["X"].astype(np.float32), y, given)
+
+
+def letter() -> Problem | None:
+    """Letters by 16 numbers, scaled to [−1, 1], and a constant feature."""
+    path = find_data("letter/letter.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        X, y, n_train = data["X"].astype(np.float64), data["y"], int(data["n_train"])
+    low, high = X[:n_train].min(axis=0), X[:n_train].max(axis=0)
+    X = np.hstack([2.0 * (X - low) / (high - low) - 1.0, np.ones((len(X), 1))])
+    return Problem("letter", X, y, _with_validation(y, n_train))
+
+
+def newsgroups() -> Problem | None:
+    """tf-idf of messages, sparse."""
+    paths = [find_data(f"20newsgroups/{part}.txt.gz") for part in ("train", "test")]
+    if None in paths:
+        return None
+    (X, Y), (X_test, Y_test) = (read_xmc(path) for path in paths)
+    y = np.concatenate([Y.indices, Y_test.indices]).astype(np.int64)
+    return Problem("20newsgroups", sp.csr_array(sp.vstack([X, X_test])), y, _with_validation(y, X.shape[0]))
+
+
+def _with_validation(y: np.ndarray, n_train: int) -> np.ndarray:
+    """The parts, with a quarter of the training rows for validation."""
+    given = np.full(len(y), 2)
+    given[:n_train] = 0
+    rows = np.arange(n_train)
+    given[train_test_split(rows, test_size=0.25, random_state=0, stratify=y[:n_train])[1]] = 1
+    return given
 
 
 def small_problem(n_classes: int = 12, rows_a_class: int = 24, seed: int = 0) -> Problem:

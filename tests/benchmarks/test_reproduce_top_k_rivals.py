@@ -33,6 +33,7 @@ def test_the_command_writes_every_table_and_finds_finished_fits_again(tmp_path, 
     from reproduce_top_k_rivals.page import write_page
     from reproduce_top_k_rivals.problems import small_problem
     from reproduce_top_k_rivals.runs import Runs
+    from reproduce_top_k_rivals.tables import Results
 
     monkeypatch.setattr("reproduce_top_k_rivals.runs.EPOCHS", 1)
     monkeypatch.setattr("reproduce_top_k_rivals.runs.MOST_EPOCHS", 2)
@@ -41,7 +42,10 @@ def test_the_command_writes_every_table_and_finds_finished_fits_again(tmp_path, 
     studied = narrow(top_k_svms((3,)), (0.01, 0.1))
     runs = Runs(tmp_path / "runs.json")
     results = run(problem, table, studied, 2, runs)
-    page = write_page(tmp_path / "page.md", results, "a machine").read_text(encoding="utf-8")
+    other = Results(
+        dataclasses.replace(problem, name="other"), table[-3:], {m.name: results.fits[m.name] for m in table[-3:]}
+    )
+    page = write_page(tmp_path / "page.md", results, [other], "a machine").read_text(encoding="utf-8")
     for method in table:
         assert len(re.findall(rf"^\| {re.escape(method.label)} ", page, re.MULTILINE)) >= 2
     assert "top-3 SVM β" in page

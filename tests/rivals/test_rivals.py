@@ -26,7 +26,7 @@ AT_ROUNDING_ERROR = dict.fromkeys(
 )
 # The check wants a heavy class to be predicted more often. In the one-vs-all form it cannot be: the loss of a class is
 # the same when all its scores are shifted, so that there is no intercept to move, and on the data of the check zero
-# weights are optimal for all class weights: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`.
+# weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`.
 # What holds instead: the weight of a class is the C of its own problem, and a heavy class is ranked more exactly.
 OF_THE_OTHER_FORM = {"check_class_weight_classifiers": "a class weight is the C of that class's own problem"}
 
