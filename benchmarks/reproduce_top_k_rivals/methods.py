@@ -14,12 +14,12 @@ from widemargin import OneVsAllClassifier, TopKClassifier
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 
 DECADES = tuple(float(f"1e{e}") for e in range(-5, 4))  # the paper's range
-NEAR = (1e-3, 1e-2, 1e-1)  # where the best C of top-k SVMs is; extended at an edge all the same
+NEAR = (3.16e-3, 1e-2, 3.16e-2)  # where the best C of top-k SVMs is; extended at an edge all the same
 C_LIMITS = (1e-9, 1e4)
 RATES = (0.01, 0.1, 1.0)
 RATE_LIMITS = (1e-4, 10.0)
-EPOCHS = 5  # of the search for a learning rate; then doubled as long as that helps
-MOST_EPOCHS = 40
+EPOCHS = 3  # of the search for a learning rate; then doubled as long as that helps
+MOST_EPOCHS = 24
 EMBEDDING = 256
 MANY = 10**6  # passes: the CPU time is the limit
 BASE = "top-1"
@@ -35,8 +35,8 @@ class Method:
     grid: tuple[float, ...] = DECADES
     limits: tuple[float, float] = C_LIMITS
     limit_s: float = 30.0  # of CPU time of a fit in the search,
-    large: float = 1.0  # but from this value on
-    large_limit_s: float = 3.0  # only so much
+    large: float = 0.1  # but from this value on
+    large_limit_s: float = 4.0  # only so much
     half_step_rules: tuple[int, ...] = (1, 5)
     has_epochs: bool = False
 
@@ -69,7 +69,8 @@ def top_k_svm(k: int, loss: str, grid: tuple[float, ...] = DECADES) -> Method:
     def make(C: float) -> Any:
         return TopKClassifier(k, C, loss=loss, fit_intercept=False, max_iter=MANY, random_state=0)
 
-    return Method(name, f"top-{k} SVM{symbol}", make, grid)
+    rules = (1, 5) if grid is DECADES else ()
+    return Method(name, f"top-{k} SVM{symbol}", make, grid, half_step_rules=rules)
 
 
 def top_k_svms(ks: Sequence[int], grid: tuple[float, ...] = DECADES) -> list[Method]:
@@ -79,7 +80,7 @@ def top_k_svms(ks: Sequence[int], grid: tuple[float, ...] = DECADES) -> list[Met
 
 def recall(k: int) -> Method:
     """The structural SVM of recall@k in the reduction to one binary problem."""
-    rest = {"limit_s": 40.0, "large": 1e-4, "large_limit_s": 4.0, "half_step_rules": (1,)}
+    rest = {"limit_s": 40.0, "large": 1e-4, "large_limit_s": 2.0, "half_step_rules": ()}
     return Method(f"recall@{k}", f"Recall@{k}", lambda C: RecallAtK(k, C, max_iter=MANY), **rest)
 
 
@@ -89,19 +90,17 @@ def wsabie(Q: int, size: int = EMBEDDING) -> Method:
     def make(rate: float, epochs: int) -> Any:
         return Wsabie(size, Q, learning_rate=rate, max_iter=epochs, random_state=0)
 
-    return Method(f"w++{Q}", f"W++, {Q}/{size}", make, RATES, RATE_LIMITS, half_step_rules=(1,), has_epochs=True)
+    return Method(f"w++{Q}", f"W++, {Q}/{size}", make, RATES, RATE_LIMITS, half_step_rules=(), has_epochs=True)
 
 
 def one_vs_all() -> Method:
     """Binary SVMs with the squared hinge."""
-    return Method(
-        "svm-ova", "SVM one-vs-all", lambda C: OneVsAllClassifier(C, fit_intercept=False), large=10.0, large_limit_s=6.0
-    )
+    return Method("svm-ova", "SVM one-vs-all", lambda C: OneVsAllClassifier(C, fit_intercept=False), large=10.0)
 
 
 def top_push() -> Method:
     """TopPush in the reduction to one binary problem."""
-    rest = {"limit_s": 60.0, "large": 100.0, "large_limit_s": 20.0, "half_step_rules": (1,)}
+    rest = {"limit_s": 60.0, "large": 1.0, "large_limit_s": 30.0, "half_step_rules": ()}
     return Method("toppush", "TopPush", lambda C: TopPush(C, fit_intercept=False, max_iter=MANY), **rest)
 
 

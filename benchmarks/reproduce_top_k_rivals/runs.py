@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from reproduce_top_k_rivals.methods import EPOCHS, MOST_EPOCHS, Method
 from reproduce_top_k_rivals.problems import Part, Problem, Split
-from reproduce_top_k_rivals.search import best, next_value
+from reproduce_top_k_rivals.search import EDGE_RULES, best, next_value
 from widemargin.metrics import top_k_accuracy_from_scores
 
 KS = (1, 2, 3, 4, 5, 10)
@@ -40,11 +40,16 @@ class Fit(NamedTuple):
         return self.status == "CONVERGED"
 
 
-class Runs:
-    """Fits by problem, split and method; makes what its file does not have."""
+class Missing(LookupError):
+    """A fit is not in the file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class Runs:
+    """Fits by problem, split and method; makes what its file does not have, or raises `Missing` if it may not."""
+
+    def __init__(self, path: Path, may_fit: bool = True) -> None:
+        self.path, self.may_fit = path, may_fit
+        self.used: set[str] = set()
         self.kept: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
     def search(self, problem: Problem, seed: int | None, method: Method) -> list[Fit]:
@@ -85,26 +90,31 @@ class Runs:
         key = f"{group}/{value:g}" + ("" if epochs is None else f"/{epochs}")
         found = self.kept.get(key)
         if found is None or (found["status"] == "STOPPED" and found["limit_s"] < limit_s):
+            if not self.may_fit:
+                raise Missing(key)
             found = measure(split, method.estimator(value, epochs, limit_s)) | {"limit_s": limit_s}
             self.kept[key] = found
             temporary = self.path.with_suffix(".tmp")
             temporary.write_text(json.dumps(self.kept, indent=0) + "\n", encoding="utf-8")
             temporary.replace(self.path)
             print(key, found, flush=True)
+        self.used.add(key)
         valid, test = (dict(zip(KS, found[part], strict=True)) for part in ("valid", "test"))
         return Fit(value, epochs, valid, test, found["cpu_s"], found["status"], found["gap"])
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all fits."""
-        return float(sum(found["cpu_s"] for found in self.kept.values()))
+        """CPU seconds of all fits that were asked for."""
+        return float(sum(self.kept[key]["cpu_s"] for key in self.used))
 
 
 def _limits(method: Method, fits: dict[tuple[float, int | None], Fit]) -> tuple[float, float]:
-    """Of the search; not beyond a largest value that was too hard already."""
+    """Of the search; not beyond a value that was too hard to finish and is not the best by any rule."""
     low, high = method.limits
-    hard = [value for (value, _), fit in fits.items() if fit.gap is not None and not fit.converged]
-    return low, min([high, *hard])
+    most = {k: max((fit.valid[k] for fit in fits.values()), default=0.0) for k in EDGE_RULES}
+    stopped = [fit for fit in fits.values() if fit.gap is not None and not fit.converged]
+    hopeless = [fit.value for fit in stopped if all(fit.valid[k] < most[k] for k in EDGE_RULES)]
+    return low, min([high, *hopeless])
 
 
 def measure(split: Split, estimator: Any) -> dict[str, Any]:
@@ -131,5 +141,5 @@ def accuracies(estimator: Any, part: Part) -> list[float]:
 
 
 def choose(fits: list[Fit], k: int) -> Fit:
-    """The fit of the largest top-k accuracy on the validation rows; ties go to the larger value, then fewer epochs."""
-    return max(fits, key=lambda fit: (fit.valid[k], fit.value, -(fit.epochs or 0)))
+    """The fit of the largest top-k accuracy on the validation rows; ties go to the smaller value, then fewer epochs."""
+    return max(fits, key=lambda fit: (fit.valid[k], -fit.value, -(fit.epochs or 0)))

@@ -28,6 +28,21 @@ class Results:
     fits: dict[str, list[Fit]]
     studied: list[Method] = field(default_factory=list)
     study: dict[str, list[list[Fit]]] = field(default_factory=dict)
+    unfinished: list[Method] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        table: Sequence[Method],
+        fits: dict[str, list[Fit]],
+        studied: Sequence[Method] = (),
+        study: dict[str, list[list[Fit]]] | None = None,
+    ) -> Results:
+        """Methods without fits are set aside."""
+        done = [method for method in table if method.name in fits]
+        rest = [method for method in table if method.name not in fits]
+        return cls(problem, done, fits, list(studied), study or {}, rest)
 
     def chosen(self, name: str) -> Fit:
         """The one model of a method: best top-1 accuracy on the validation rows."""

@@ -29,7 +29,7 @@ def narrow(methods, grid):
 
 def test_the_command_writes_every_table_and_finds_finished_fits_again(tmp_path, monkeypatch):
     from reproduce_top_k_rivals.__main__ import run
-    from reproduce_top_k_rivals.methods import rivals, top_k_svms
+    from reproduce_top_k_rivals.methods import recall, rivals, top_k_svms
     from reproduce_top_k_rivals.page import write_page
     from reproduce_top_k_rivals.problems import small_problem
     from reproduce_top_k_rivals.runs import Runs
@@ -54,7 +54,9 @@ def test_the_command_writes_every_table_and_finds_finished_fits_again(tmp_path, 
 
     finished = (tmp_path / "runs.json").stat().st_mtime_ns
     kept = json.loads((tmp_path / "runs.json").read_text())
-    again = run(problem, table, studied, 2, Runs(tmp_path / "runs.json"))
+    more = narrow([recall(2)], (1e-4, 1e-3))
+    again = run(problem, [*table, *more], studied, 2, Runs(tmp_path / "runs.json", may_fit=False))
+    assert [method.label for method in again.unfinished] == ["Recall@2"]
     assert (tmp_path / "runs.json").stat().st_mtime_ns == finished
     assert again.fits == results.fits
     assert {key.split("/")[1] for key in kept} == {"given", "0", "1"}
@@ -66,13 +68,30 @@ def test_a_chosen_fit_that_was_stopped_is_finished(tmp_path, monkeypatch):
     from reproduce_top_k_rivals.methods import recall
     from reproduce_top_k_rivals.problems import small_problem
 
-    (method,) = narrow([dataclasses.replace(recall(1), large=1.0)], (1e-3,))
+    (method,) = narrow([dataclasses.replace(recall(1), large=1.0)], (1e-4, 1e-3))
     method = dataclasses.replace(method, limit_s=1e-9)
-    (fit,) = module.Runs(tmp_path / "runs.json").search(small_problem(), None, method)
-    assert fit.converged
+    problem = small_problem(rows_a_class=8)
+    fits = module.Runs(tmp_path / "runs.json").search(problem, None, method)
+    assert module.choose(fits, 1).converged
     monkeypatch.setattr(module, "FINAL_LIMIT_S", 1e-9)
-    (stopped,) = module.Runs(tmp_path / "other.json").search(small_problem(), None, method)
+    stopped = module.choose(module.Runs(tmp_path / "other.json").search(problem, None, method), 1)
     assert (stopped.status, stopped.gap > 1e-3) == ("STOPPED", True)
+
+
+def test_larger_values_are_not_tried_beyond_a_hard_one_that_is_no_better(tmp_path, monkeypatch):
+    from reproduce_top_k_rivals import runs as module
+    from reproduce_top_k_rivals.methods import one_vs_all
+    from reproduce_top_k_rivals.problems import small_problem
+
+    def measure(split, estimator):
+        accuracies = [60.0 - abs(np.log10(estimator.C)) - 50.0 * (estimator.C > 1)] * len(module.KS)
+        status = "STOPPED" if estimator.C > 1 else "CONVERGED"
+        return {"valid": accuracies, "test": accuracies, "cpu_s": 0.1, "status": status, "gap": 0.5}
+
+    monkeypatch.setattr(module, "measure", measure)
+    fits = module.Runs(tmp_path / "runs.json").search(small_problem(), None, one_vs_all())
+    assert max(fit.value for fit in fits if not fit.converged) == 10.0
+    assert module.choose(fits, 1).value == 1.0
 
 
 def test_splits_have_the_given_sizes_and_all_classes_and_share_no_row():
@@ -97,23 +116,31 @@ def test_search_extends_at_an_edge_and_ends_half_a_step_from_the_best(target):
     from reproduce_top_k_rivals.search import best, next_value
 
     tried = {}
-    while (value := next_value(tried, (1e-5, 1e-3, 1e-1, 10.0), (1e-9, 1e9), (1,))) is not None:
+    while (value := next_value(tried, (1e-3, 1e-2, 1e-1), (1e-9, 1e9), (1,))) is not None:
         assert value not in tried
         tried[value] = dict.fromkeys((1, 5, 10), -abs(np.log10(value / target)))
     assert min(tried) < best(tried, 1) < max(tried)
-    assert abs(np.log10(best(tried, 1) / target)) <= 0.5
+    assert abs(np.log10(best(tried, 1) / target)) <= 0.25 + 1e-3  # half of a half step
     assert len(tried) < 16
 
 
-def test_search_stays_within_its_limits_and_ties_go_to_the_larger_value():
+def test_search_stays_within_its_limits_and_ties_go_to_the_smaller_value():
     from reproduce_top_k_rivals.search import best, next_value
 
     tried = {}
     while (value := next_value(tried, (0.1, 1.0), (0.1, 100.0), (1,))) is not None:
-        tried[value] = {1: 0.5, 5: min(value, 2.0), 10: 0.5}
-    assert max(tried) == 100.0
-    assert min(tried) == 0.1
-    assert best(tried, 1) == 100.0
+        tried[value] = {1: 0.5, 5: value, 10: 0.5}
+    assert sorted(tried) == [0.1, 0.316, 1.0, 10.0, 100.0]
+    assert best(tried, 1) == 0.1
+
+
+def test_search_ends_where_accuracies_no_longer_change():
+    from reproduce_top_k_rivals.search import next_value
+
+    tried = {}
+    while (value := next_value(tried, (0.1, 1.0), (1e-9, 1e9), ())) is not None:
+        tried[value] = dict.fromkeys((1, 5, 10), min(value, 100.0))
+    assert sorted(tried) == [0.1, 1.0, 10.0, 100.0, 1000.0]
 
 
 def test_columns_have_their_own_best_model_or_that_of_the_first():
