@@ -102,7 +102,7 @@ def difference_table(results: Results, rule: str) -> str:
         ours = np.subtract(results.row(method.name, rule), results.row(BASE, rule))
         cells = [signed(value) for value in ours]
         if results.problem.name == SILHOUETTES:
-            theirs = np.subtract(TABLE_1[method.name], TABLE_1[BASE])
+            theirs = np.subtract(TABLE_1[method.name.removesuffix("-centred")], TABLE_1[BASE])
             cells = [f"{cell} ({signed(value)})" for cell, value in zip(cells, theirs, strict=True)]
         rows.append([method.label, *cells])
     return format_table(["method", *HEAD], rows)
