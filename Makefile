@@ -12,7 +12,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -61,6 +61,9 @@ reproduce-output-codes: $(VENV)/.installed-test ## accuracy of drawn, learned an
 
 reproduce-orthogonal-transfer: $(VENV)/.installed-test ## tables 2 to 8 of the paper; needs WIDEMARGIN_DATA and hiclass
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_orthogonal_transfer
+
+reproduce-top-k-rivals: $(VENV)/.installed-test ## the top-k paper's table with its rivals; needs WIDEMARGIN_DATA
+	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_top_k_rivals
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import linprog
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -22,7 +24,10 @@ AT_ROUNDING_ERROR = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
     "equal problems are solved to the certified gap, not to rounding error",
 )
-# One problem a class, which only its own weight scales: a heavy class is ranked more exactly, not predicted more often.
+# The check wants a heavy class to be predicted more often. In the one-vs-all form it cannot be: the loss of a class is
+# the same when all its scores are shifted, so that there is no intercept to move, and on the data of the check zero
+# weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`.
+# What holds instead: the weight of a class is the C of its own problem, and a heavy class is ranked more exactly.
 OF_THE_OTHER_FORM = {"check_class_weight_classifiers": "a class weight is the C of that class's own problem"}
 
 
@@ -149,6 +154,43 @@ def test_class_weights_are_weights_of_the_rows(data):
     by_class = TopPush(0.1, class_weight={0: 3.0}).fit(X, y)
     by_row = TopPush(0.1).fit(X, y, sample_weight=np.where(y == 0, 3.0, 1.0))
     np.testing.assert_allclose(by_class.coef_, by_row.coef_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_class_weight_is_the_C_of_its_own_problem_in_the_one_vs_all_form(data):
+    X, y = data
+    plain, heavy = (TopPush(C, reduction="one-vs-all", tol=1e-8).fit(X, y) for C in (0.1, 3.0))
+    weighted = TopPush(0.1, reduction="one-vs-all", tol=1e-8, class_weight={1: 30.0}).fit(X, y)
+    allowed = [np.sqrt(2 * model.certificate_.gap) for model in (plain, heavy, weighted)]
+    others = [0, 2, 3]
+    assert np.linalg.norm(weighted.coef_[others] - plain.coef_[others]) <= allowed[0] + allowed[2] + 1e-9
+    assert np.linalg.norm(weighted.coef_[1] - heavy.coef_[1]) <= allowed[1] + allowed[2] + 1e-9
+    assert np.linalg.norm(weighted.coef_[1] - plain.coef_[1]) > 0.1 * np.linalg.norm(plain.coef_[1])
+    losses = [_push_losses(model, X, y) for model in (plain, weighted)]
+    assert losses[1][1] < losses[0][1]
+
+
+def _push_losses(model, X, y):
+    """Σ max(0, 1 + t − s)² of the rows of each class, t the highest score of other rows, from the weights."""
+    scores = X @ model.coef_.T + model.intercept_
+    highest = [scores[y != r, r].max() for r in range(4)]
+    return [np.sum(np.maximum(0.0, 1.0 + highest[r] - scores[y == r, r]) ** 2) for r in range(4)]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights(n_classes):
+    # The data of scikit-learn's check. If the mean of the positives is a mixture of negatives, some negative scores at
+    # least as high as the positives on average, and no weights have a smaller loss than zero.
+    X, y = make_blobs(centers=n_classes, random_state=0, cluster_std=20)
+    X, _, y, _ = train_test_split(X, y, test_size=0.5, random_state=0)
+    for label in range(n_classes):
+        mixture = np.vstack([X[y != label].T, np.ones((y != label).sum())])
+        found = linprog(np.zeros(mixture.shape[1]), A_eq=mixture, b_eq=np.append(X[y == label].mean(axis=0), 1.0))
+        assert found.status == 0, "the mean is not a mixture"
+    weights = {0: 1000.0} | dict.fromkeys(range(1, n_classes), 1e-4)
+    certificate = TopPush(reduction="one-vs-all", class_weight=weights).fit(X, y).certificate_
+    at_zero = sum(weights[label] * (y == label).sum() for label in range(n_classes))
+    assert certificate.dual == pytest.approx(at_zero, rel=1e-3)
+    assert certificate.primal == pytest.approx(at_zero, rel=1e-3)
 
 
 @pytest.mark.parametrize("model", [RecallAtK(), Wsabie()], ids=str)

@@ -1,0 +1,43 @@
+"""Is one method better than another over random splits of the same rows? Intervals for the mean of the differences.
+
+With d_1 … d_J the differences and s² their variance, the plain interval is mean ± t √(s²/J), t the 97.5 % point with
+J − 1 degrees of freedom. It takes splits for independent, but they share rows: the corrected one of Nadeau and Bengio
+(2003) has √((1/J + n_test/n_train) s²) instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+
+
+class Interval(NamedTuple):
+    """Mean difference and the half widths of both intervals."""
+
+    mean: float
+    half: float
+    half_corrected: float
+
+    @property
+    def sign(self) -> int:
+        """1 or −1 where the plain interval is on one side of 0, else 0."""
+        return int(np.sign(self.mean)) if abs(self.mean) > self.half else 0
+
+    @property
+    def sign_corrected(self) -> int:
+        """The same by the corrected interval."""
+        return int(np.sign(self.mean)) if abs(self.mean) > self.half_corrected else 0
+
+
+def interval(a: Sequence[float], b: Sequence[float], n_train: int, n_test: int) -> Interval:
+    """Of a − b, split by split."""
+    d = np.subtract(a, b)
+    factor = float(stats.t.ppf(0.5 + LEVEL / 2, len(d) - 1)) * float(d.std(ddof=1))
+    return Interval(
+        float(d.mean()), factor * float(np.sqrt(1 / len(d))), factor * float(np.sqrt(1 / len(d) + n_test / n_train))
+    )

@@ -1,0 +1,145 @@
+"""Fits of one method on one split, kept in a JSON file: an interrupted run goes on where it was.
+
+A fit is kept with its top-k accuracies on the validation and on the test rows, its certificate, and its CPU time, all
+from a cold start. Test accuracies are read off at the values that the validation rows chose.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from reproduce_top_k_rivals.methods import EPOCHS, MOST_EPOCHS, Method
+from reproduce_top_k_rivals.problems import Part, Problem, Split
+from reproduce_top_k_rivals.search import EDGE_RULES, best, next_value
+from widemargin.metrics import top_k_accuracy_from_scores
+
+KS = (1, 2, 3, 4, 5, 10)
+FINAL_LIMIT_S = 300.0  # of CPU time of a chosen fit that had not converged in the search
+
+
+class Fit(NamedTuple):
+    """One fit; accuracies in per cent by k."""
+
+    value: float
+    epochs: int | None
+    valid: dict[int, float]
+    test: dict[int, float]
+    cpu_s: float
+    status: str
+    gap: float | None  # relative, certified; None where there is no certificate
+
+    @property
+    def converged(self) -> bool:
+        return self.status == "CONVERGED"
+
+
+class Missing(LookupError):
+    """A fit is not in the file."""
+
+
+class Runs:
+    """Fits by problem, split and method; makes what its file does not have, or raises `Missing` if it may not."""
+
+    def __init__(self, path: Path, may_fit: bool = True) -> None:
+        self.path, self.may_fit = path, may_fit
+        self.used: set[str] = set()
+        self.kept: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def search(self, problem: Problem, seed: int | None, method: Method) -> list[Fit]:
+        """All fits of the search, made where they are missing."""
+        group = f"{problem.name}/{'given' if seed is None else seed}/{method.name}"
+        split = problem.split(seed)
+        fits: dict[tuple[float, int | None], Fit] = {}
+        epochs = EPOCHS if method.has_epochs else None
+        while True:
+            tried = {value: fit.valid for (value, e), fit in fits.items() if e == epochs}
+            value = next_value(tried, method.grid, _limits(method, fits), method.half_step_rules)
+            if value is None:
+                break
+            fits[value, epochs] = self._fit(group, split, method, value, epochs)
+        if method.has_epochs:
+            self._double_epochs(group, split, method, fits)
+        chosen = choose(list(fits.values()), KS[0])
+        if chosen.gap is not None and not chosen.converged:
+            key = chosen.value, chosen.epochs
+            fits[key] = self._fit(group, split, method, *key, FINAL_LIMIT_S)
+        return list(fits.values())
+
+    def _double_epochs(self, group: str, split: Split, method: Method, fits: dict[Any, Fit]) -> None:
+        """At the best learning rate, twice the epochs as long as the top-1 accuracy grows."""
+        value = best({value: fit.valid for (value, _), fit in fits.items()}, KS[0])
+        epochs = EPOCHS
+        while 2 * epochs <= MOST_EPOCHS:
+            before, epochs = fits[value, epochs], 2 * epochs
+            fits[value, epochs] = self._fit(group, split, method, value, epochs)
+            if fits[value, epochs].valid[KS[0]] <= before.valid[KS[0]]:
+                break
+
+    def _fit(
+        self, group: str, split: Split, method: Method, value: float, epochs: int | None, limit_s: float | None = None
+    ) -> Fit:
+        """From the file, or made and put there; a fit that was stopped earlier than now allowed is made again."""
+        limit_s = method.cpu_limit(value) if limit_s is None else limit_s
+        key = f"{group}/{value:g}" + ("" if epochs is None else f"/{epochs}")
+        found = self.kept.get(key)
+        if found is None or (found["status"] == "STOPPED" and found["limit_s"] < limit_s):
+            if not self.may_fit:
+                raise Missing(key)
+            found = measure(split, method.estimator(value, epochs, limit_s)) | {"limit_s": limit_s}
+            self.kept[key] = found
+            temporary = self.path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(self.kept, indent=0) + "\n", encoding="utf-8")
+            temporary.replace(self.path)
+            print(key, found, flush=True)
+        self.used.add(key)
+        valid, test = (dict(zip(KS, found[part], strict=True)) for part in ("valid", "test"))
+        return Fit(value, epochs, valid, test, found["cpu_s"], found["status"], found["gap"])
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all fits that were asked for."""
+        return float(sum(self.kept[key]["cpu_s"] for key in self.used))
+
+
+def _limits(method: Method, fits: dict[tuple[float, int | None], Fit]) -> tuple[float, float]:
+    """Of the search; not beyond a value that was too hard to finish and is not the best by any rule."""
+    low, high = method.limits
+    most = {k: max((fit.valid[k] for fit in fits.values()), default=0.0) for k in EDGE_RULES}
+    stopped = [fit for fit in fits.values() if fit.gap is not None and not fit.converged]
+    hopeless = [fit.value for fit in stopped if all(fit.valid[k] < most[k] for k in EDGE_RULES)]
+    return low, min([high, *hopeless])
+
+
+def measure(split: Split, estimator: Any) -> dict[str, Any]:
+    """Train on one thread and score."""
+    began = time.process_time()
+    with warnings.catch_warnings(), threadpool_limits(limits=1):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the certificate says it
+        estimator.fit(*split.train)
+    cpu_s = time.process_time() - began
+    certificate = getattr(estimator, "certificate_", None)
+    return {
+        "valid": accuracies(estimator, split.valid),
+        "test": accuracies(estimator, split.test),
+        "cpu_s": round(cpu_s, 2),
+        "status": estimator.status_.name,
+        "gap": None if certificate is None else float(f"{certificate.relative_gap:.3g}"),
+    }
+
+
+def accuracies(estimator: Any, part: Part) -> list[float]:
+    """Top-k accuracies in per cent; ties by their expectation."""
+    found = top_k_accuracy_from_scores(part.y, estimator.decision_function(part.X), KS)
+    return [round(100.0 * float(value), 4) for value in found]
+
+
+def choose(fits: list[Fit], k: int) -> Fit:
+    """The fit of the largest top-k accuracy on the validation rows; ties go to the smaller value, then fewer epochs."""
+    return max(fits, key=lambda fit: (fit.valid[k], -fit.value, -(fit.epochs or 0)))

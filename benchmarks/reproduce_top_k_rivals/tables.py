@@ -1,0 +1,144 @@
+"""The tables of the page, from the fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from _common import format_table
+from reproduce_top_k_rivals.methods import BASE, Method
+from reproduce_top_k_rivals.paired import Interval, interval
+from reproduce_top_k_rivals.paper import TABLE_1
+from reproduce_top_k_rivals.problems import SILHOUETTES, Problem
+from reproduce_top_k_rivals.runs import KS, Fit, choose
+
+ONE_MODEL, EACH_COLUMN = "one model", "each column"
+RULES = (ONE_MODEL, EACH_COLUMN)
+HEAD = [f"top-{k}" for k in KS]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All fits: of the table by method, of the study by method and split."""
+
+    problem: Problem
+    methods: list[Method]
+    fits: dict[str, list[Fit]]
+    studied: list[Method] = field(default_factory=list)
+    study: dict[str, list[list[Fit]]] = field(default_factory=dict)
+    unfinished: list[Method] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        table: Sequence[Method],
+        fits: dict[str, list[Fit]],
+        studied: Sequence[Method] = (),
+        study: dict[str, list[list[Fit]]] | None = None,
+    ) -> Results:
+        """Methods without fits are set aside."""
+        done = [method for method in table if method.name in fits]
+        rest = [method for method in table if method.name not in fits]
+        return cls(problem, done, fits, list(studied), study or {}, rest)
+
+    def chosen(self, name: str) -> Fit:
+        """The one model of a method: best top-1 accuracy on the validation rows."""
+        return choose(self.fits[name], KS[0])
+
+    def row(self, name: str, rule: str) -> list[float]:
+        """Test accuracies of a method by column."""
+        return [chosen_accuracy(self.fits[name], k, rule) for k in KS]
+
+    def difference(self, name: str, k: int, rule: str) -> Interval:
+        """Test accuracy of a method minus that of k = 1 over the splits."""
+        ours, base = ([chosen_accuracy(fits, k, rule) for fits in self.study[method]] for method in (name, BASE))
+        n_train, _, n_test = self.problem.sizes
+        return interval(ours, base, n_train, n_test)
+
+
+def chosen_accuracy(fits: list[Fit], k: int, rule: str) -> float:
+    """Of the model that is best on the validation rows: in top-1, or in top-k for the column of k."""
+    return choose(fits, KS[0] if rule == ONE_MODEL else k).test[k]
+
+
+def signed(value: float) -> str:
+    """With a sign, and a proper minus."""
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def parameters(fit: Fit) -> str:
+    """What the validation rows chose."""
+    return f"{fit.value:g}" if fit.epochs is None else f"rate {fit.value:g}, {fit.epochs} epochs"
+
+
+def accuracy_table(results: Results) -> str:
+    """The table: one model a method."""
+    rows = []
+    for method in results.methods:
+        fit = results.chosen(method.name)
+        gap = "none: not convex" if fit.gap is None else f"{fit.gap:.1e}" + ("" if fit.converged else " (stopped)")
+        figures = [f"{value:.2f}" for value in results.row(method.name, ONE_MODEL)]
+        rows.append([method.label, *figures, parameters(fit), f"{fit.cpu_s:.1f}", gap])
+    return format_table(["method", *HEAD, "C", "CPU s", "relative gap"], rows)
+
+
+def column_table(results: Results) -> str:
+    """The same with C chosen for each column."""
+    return format_table(
+        ["method", *HEAD],
+        [[m.label, *(f"{value:.2f}" for value in results.row(m.name, EACH_COLUMN))] for m in results.methods],
+    )
+
+
+def difference_table(results: Results, rule: str) -> str:
+    """Differences to k = 1, ours and the paper's."""
+    rows = []
+    for method in results.methods:
+        if method.name == BASE:
+            continue
+        ours = np.subtract(results.row(method.name, rule), results.row(BASE, rule))
+        cells = [signed(value) for value in ours]
+        if results.problem.name == SILHOUETTES:
+            theirs = np.subtract(TABLE_1[method.name.removesuffix("-centred")], TABLE_1[BASE])
+            cells = [f"{cell} ({signed(value)})" for cell, value in zip(cells, theirs, strict=True)]
+        rows.append([method.label, *cells])
+    return format_table(["method", *HEAD], rows)
+
+
+def study_table(results: Results, rule: str, ks: Sequence[int]) -> str:
+    """Differences to k = 1 over the splits with both intervals."""
+    rows = []
+    for method in results.studied:
+        if method.name == BASE:
+            continue
+        cells = []
+        for k in ks:
+            found = results.difference(method.name, k, rule)
+            cells.append(f"{signed(found.mean)} ± {found.half:.2f} ({found.half_corrected:.2f})")
+        rows.append([method.label, *cells])
+    return format_table(["method", *(f"top-{k}" for k in ks)], rows)
+
+
+def mean_table(results: Results, rule: str) -> str:
+    """Mean test accuracy and standard deviation over the splits."""
+    rows = []
+    for method in results.studied:
+        values = np.array([[chosen_accuracy(fits, k, rule) for k in KS] for fits in results.study[method.name]])
+        cells = [f"{m:.2f} ± {s:.2f}" for m, s in zip(values.mean(axis=0), values.std(axis=0, ddof=1), strict=True)]
+        rows.append([method.label, *cells])
+    return format_table(["method", *HEAD], rows)
+
+
+def stopped_table(tables: Sequence[Results]) -> str:
+    """Fits of the tables that ended at the limit of CPU time, with what their certificates say."""
+    rows = []
+    for results, method in [(table, method) for table in tables for method in table.methods]:
+        best = results.chosen(method.name).valid[KS[0]]
+        for fit in sorted(results.fits[method.name], key=lambda fit: fit.value):
+            if fit.gap is not None and not fit.converged:
+                figures = [f"{fit.value:g}", f"{fit.cpu_s:.0f}", f"{fit.gap:.1e}", signed(fit.valid[KS[0]] - best)]
+                rows.append([results.problem.name, method.label, *figures])
+    return format_table(["data", "method", "C", "CPU s", "relative gap", "validation top-1 − that chosen"], rows)
