@@ -35,19 +35,26 @@ from widemargin.cli._options import (
     Learn,
     Loss,
     MaxIter,
+    MemoryLimit,
     Method,
     MethodOption,
     Model,
     NodeScalingOption,
     NormBound,
     OutputsOption,
+    Processes,
     RepairOption,
     RescalingOption,
+    Restart,
+    Scheduler,
     Seed,
+    ShardSize,
     Smoothing,
     Stop,
+    TimeLimit,
     Tolerance,
     Tree,
+    executor_of,
 )
 
 __all__ = ["app"]
@@ -167,10 +174,20 @@ def train(
     labels: Labels = None,
     features: Features = None,
     jobs: Jobs = 1,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    shard_size: ShardSize = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    restart: Restart = False,
     index_base: Base = IndexBase.auto,
     json: Json = False,
 ) -> None:
-    """Train a model and write it to a folder, with a certificate of how far from optimal it is."""
+    """Train a model and write it to a folder, with a certificate of how far from optimal it is.
+
+    A one-vs-all training that was killed or interrupted goes on when it is started again with the same data and
+    options; finished labels are kept in the folder until then, and an earlier model there stays usable.
+    """
     from widemargin.cli import _train
 
     parameters = {
@@ -212,16 +229,10 @@ def train(
         "beam_width": beam_width,
         "stop": stop,
     }
-    _train.run(
-        data,
-        out,
-        method.value,
-        parameters,
-        labels=labels,
-        features=features,
-        zero_based=index_base.zero_based,
-        as_json=json,
-    )
+    limits = {"time_limit_s": time_limit, "memory_limit_mb": memory_limit}
+    how = {"executor": executor_of(processes, scheduler), "shard_size": shard_size, "restart": restart, **limits}
+    names = {"labels": labels, "features": features}
+    _train.run(data, out, method.value, parameters, how, **names, zero_based=index_base.zero_based, as_json=json)
 
 
 @app.command(epilog="Example: widemargin path train.txt.gz --test test.txt.gz --C 0.25,1,4 --prune 0.01,0.03")

@@ -173,7 +173,7 @@ def _add_matrix(digest: Any, matrix: Any) -> None:
 
 def _factor_columns(factors: tuple[Any, Any], n_labels: int) -> npt.NDArray[np.float64] | None:
     """Factors of positive and negative rows as two columns; None where all are one."""
-    if factors == (None, None):
+    if factors[0] is None and factors[1] is None:
         return None
     return np.column_stack([np.ones(n_labels) if part is None else part for part in factors]).astype(np.float64)
 

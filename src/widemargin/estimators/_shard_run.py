@@ -49,6 +49,7 @@ class ShardRun:
         self.rows = ""
         self.params: dict[str, Any] = {}
         self.n_done = 0
+        self.stop_asked = False
 
     def solve(self, shard_size: int | None, time_limit_s: float | None) -> OneVsAllResult:
         """Solve what is left, and put all shards together."""
@@ -202,7 +203,9 @@ class ShardRun:
                 if done["content"] is not None:
                     write_shard(files[number], done["content"])
                 self.n_done += ranges[number][1] - ranges[number][0]
-                if not self.executor.in_process and self._progress_says_stop(0, 0.0, 0.0):
+                if not self.executor.in_process:
+                    self._progress_says_stop(0, 0.0, 0.0)
+                if self.stop_asked and self.n_done < self.job.n_labels:
                     raise self._unfinished()
         finally:
             results.close()
@@ -211,12 +214,15 @@ class ShardRun:
         return lambda progress: self._progress_says_stop(progress.done, progress.primal, progress.dual)
 
     def _progress_says_stop(self, n_in_hand: int, primal: float, dual: float) -> bool:
-        """Tell the estimator's callback where the whole training is; whether it, or the clock, asks to stop."""
+        """Tell the estimator's callback where the whole training is. Sets: stop_asked, which is returned."""
         elapsed = time.monotonic() - self.started
         asked = self.job.estimator.callback
         done = min(self.n_done + n_in_hand, self.job.n_labels)
-        stop = asked is not None and bool(asked(Progress(done, self.job.n_labels, elapsed, primal, dual)))
-        return stop or time.monotonic() >= self.deadline
+        if asked is not None and asked(Progress(done, self.job.n_labels, elapsed, primal, dual)):
+            self.stop_asked = True
+        if time.monotonic() >= self.deadline:
+            self.stop_asked = True
+        return self.stop_asked
 
     def _so_far(self) -> str:
         done = sum(last - first for first, last in self._finished())

@@ -148,11 +148,9 @@ def _train_whole(
 
     chosen: Callback | None = callback if asked is not None or deadline is not None else None
     with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work:
-        try:
-            model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.Y)
-            model.callback = None
-            add_names(model, dataset)
-            save(model, out)
-        finally:
-            work.remove()
+        model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.Y)
+        model.callback = None
+        add_names(model, dataset)
+        save(model, out)
+        work.remove()
     return model

@@ -83,7 +83,7 @@ class WorkFolder:
         restart : bool, default=False
             Whether to drop an unfinished training of another identity instead of refusing.
         """
-        path = Path(model_folder) / WORK_FOLDER
+        path, is_new = Path(model_folder) / WORK_FOLDER, not os.path.exists(model_folder)
         work = cls(path, identity)
         with _locked(path):
             for name in os.listdir(model_folder):  # of a kill while a work folder was being removed
@@ -96,7 +96,11 @@ class WorkFolder:
             work.shards.mkdir(exist_ok=True)
             if work.before() is None:
                 work.write_json(MANIFEST, {"format": FORMAT, "identity": work.identity})
-            yield work
+            try:
+                yield work
+            except BaseException:
+                work._remove_if_useless(is_new)
+                raise
 
     def before(self) -> dict[str, Any] | None:
         """The identity of what is there already; None when nothing is, or nothing that can be read."""
@@ -143,6 +147,14 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove everything; under another name first, so that a worker that comes late finds no folder to write to."""
         self._remove_path(self.path)
+
+    def _remove_if_useless(self, with_model_folder: bool) -> None:
+        """After a failure before the first shard was done there is nothing to keep."""
+        if self.path.exists() and not any(SHARD_NAME.fullmatch(name) for name in os.listdir(self.shards)):
+            self.remove()
+            if with_model_folder:
+                with contextlib.suppress(OSError):  # it is not empty, or gone
+                    self.path.parent.rmdir()
 
     def _empty(self) -> None:
         for entry in list(self.path.iterdir()):
