@@ -163,7 +163,7 @@ def test_two_trainings_do_not_share_a_folder(small_problem, tmp_path):
 
 
 def test_time_limit_keeps_what_is_done(problem, store, tmp_path):
-    with pytest.raises(UnfinishedTrainingError, match="time limit came first; .* of 300 labels"):
+    with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; .* of 300 labels"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.3)
 
 
@@ -181,10 +181,13 @@ def test_interrupt_says_how_to_go_on(problem, store, tmp_path):
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(TrainingInterrupted, match="start it again with the same data and options"):
+    def train_again_and_again():
         while True:  # should training be faster than the signal
             train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=16, restart=True)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(TrainingInterrupted, match="start it again with the same data and options"):
+        train_again_and_again()
 
 
 def test_memory_limit_that_is_too_low_is_told_before_the_start(problem, store, tmp_path):

@@ -16,7 +16,8 @@ import numpy as np
 from widemargin.estimators._label_job import LabelJob
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError
 from widemargin.parallel import Executor, WorkFolder, plan_shards, run_tasks, solve_shard
-from widemargin.parallel.copies import copy_where_missing, named_by_content
+from widemargin.parallel.cluster import Cluster
+from widemargin.parallel.copies import named_by_content
 from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
 from widemargin.parallel.merge import merge_shards
 from widemargin.parallel.shard_files import write_shard
@@ -64,6 +65,8 @@ class ShardRun:
             raise TrainingInterrupted(f"{self._so_far()}; {GO_ON}") from None
         finally:
             release_solver()
+        if isinstance(self.executor, Cluster):
+            self.executor.remove_copies()
         files = [(first, last, self.work.shard(first, last)) for first, last in self._finished()]
         n_positives = np.bincount(self.job.data.targets.Y.indices, minlength=self.job.n_labels)
         return merge_shards(files, self.job.data.X.shape[1], n_positives)
@@ -73,7 +76,7 @@ class ShardRun:
 
     def _prepare(self) -> None:
         """Stores for the workers, and what is decided on all labels. Sets: rows, params."""
-        job, cluster = self.job, hasattr(self.executor, "run_everywhere")
+        job, cluster = self.job, isinstance(self.executor, Cluster)
         rows, labels = job.write_rows(self.work.path / "rows"), job.write_labels(self.work.path / "labels")
         self.rows = named_by_content(rows) if cluster else rows
         self.params = {
@@ -85,8 +88,10 @@ class ShardRun:
             "instruction_set": job.identity["instruction_set"],
             "memory_limit_mb": job.memory_limit_mb,
         }
-        if cluster:
-            self._send_copies()
+        if isinstance(self.executor, Cluster):
+            self.executor.need_stores([self.rows, self.params["labels"]])
+            if self.executor.n_copies:
+                self.report(f"{self.executor.n_copies} stores were copied to machines without the shared file system")
         if job.solver == "fast":
             self.params["choices"] = self.work.read_json(CHOICES) or self._decide()
 
@@ -97,16 +102,10 @@ class ShardRun:
         found: dict[str, Any] = choices
         return found
 
-    def _send_copies(self) -> None:
-        executor: Any = self.executor
-        n_sent = copy_where_missing(executor.run_everywhere, executor.addresses, [self.rows, self.params["labels"]])
-        if n_sent:
-            self.report(f"{n_sent} stores were copied to machines without the shared file system")
-
     def _n_threads(self) -> int | None:
         """Threads of a worker, as many as the memory allows; None for those that a worker of the cluster has."""
         if not self.executor.in_process:
-            return None if hasattr(self.executor, "run_everywhere") else 1
+            return None if isinstance(self.executor, Cluster) else 1
         asked, limit = self.job.estimator._n_threads(), self.job.memory_limit_mb
         if limit is None:
             return asked

@@ -15,6 +15,7 @@ from collections.abc import Generator
 from typing import Any
 
 from widemargin.exceptions import WidemarginError
+from widemargin.parallel.copies import copy_where_missing, remove_copies
 from widemargin.parallel.executors import RETRIES, TASKS_PER_SLOT, Arguments, Function
 
 __all__ = ["Cluster"]
@@ -45,17 +46,15 @@ class Cluster:
 
     def __init__(self, client: Any, retries: int = RETRIES) -> None:
         self.client, self.retries = _connected(client), retries
+        self.stores: list[str] = []  # that workers need, by the names of `named_by_content`
+        self.n_copies = 0
+        self._served: set[str] = set()  # workers that were looked after
         self.client.run_on_scheduler(_raise_allowed_failures, ALLOWED_FAILURES)
 
     @property
     def n_workers(self) -> int:
         """Worker processes that are there now, at least one: they may come later."""
         return max(1, len(self._workers()))
-
-    @property
-    def addresses(self) -> dict[str, str]:
-        """Host of every worker, by the worker's address."""
-        return {address: str(info.get("host", "")) for address, info in self._workers().items()}
 
     def _workers(self) -> dict[str, Any]:
         workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
@@ -67,7 +66,9 @@ class Cluster:
         running: dict[Any, int] = {}
         try:
             while True:
-                places = TASKS_PER_SLOT * sum(info["nthreads"] for info in self._workers().values())
+                workers = self._workers()
+                self._send_stores(workers)
+                places = TASKS_PER_SLOT * sum(info["nthreads"] for info in workers.values())
                 for number, given in itertools.islice(waiting, max(0, max(1, places) - len(running))):
                     key = f"{getattr(function, '__name__', 'task')}-{run_name}-{number}"
                     running[self.client.submit(function, *given, key=key, retries=self.retries, pure=False)] = number
@@ -80,10 +81,23 @@ class Cluster:
         finally:
             self.client.cancel(list(running))
 
-    def run_everywhere(self, function: Function, *given: Any, workers: list[str] | None = None) -> dict[str, Any]:
-        """Results of a function on every worker, or on some, by address."""
-        results: dict[str, Any] = self.client.run(function, *given, workers=workers)
-        return results
+    def need_stores(self, names: list[str]) -> None:
+        """Have workers on machines without the shared file system get a copy of these stores, once a host."""
+        self.stores, self._served = names, set()
+        self._send_stores(self._workers())
+
+    def remove_copies(self) -> None:
+        """Remove the copies from all hosts, when they are not needed any more."""
+        if self.n_copies:
+            self.client.run(remove_copies, self.stores)
+
+    def _send_stores(self, workers: dict[str, Any]) -> None:
+        """Look after workers that have joined since the last time. Sets: n_copies, _served."""
+        new = {address: str(info.get("host", "")) for address, info in workers.items() if address not in self._served}
+        if not (new and self.stores):
+            return
+        self.n_copies += copy_where_missing(self.client.run, new, self.stores)
+        self._served = set(workers)
 
 
 def _connected(client: Any) -> Any:

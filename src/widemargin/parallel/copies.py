@@ -18,7 +18,7 @@ from typing import Any
 
 from widemargin.exceptions import WidemarginError
 
-__all__ = ["copy_where_missing", "find_folder"]
+__all__ = ["copy_where_missing", "find_folder", "is_visible", "named_by_content", "remove_copies"]
 
 BLOCK_BYTES = 2**25
 WAIT_S = 600.0  # for a copy that another worker of the host receives
@@ -105,6 +105,19 @@ def complete_copy(digest: str) -> None:
     open_store(part, verify=True)
     shutil.rmtree(copy, ignore_errors=True)
     os.rename(part, copy)
+
+
+def remove_copies(names: list[str]) -> None:
+    """Remove this host's copies of stores; the stores themselves stay."""
+    for name in names:
+        copy = copy_path(name.rpartition("#")[2])
+        for folder in (copy, copy + ".part"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_visible(folder: str) -> bool:
+    """Whether this machine sees a folder of the driver."""
+    return os.path.isdir(folder)
 
 
 def _send(run_on: Callable[..., dict[str, Any]], address: str, name: str) -> None:

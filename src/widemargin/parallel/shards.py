@@ -24,7 +24,7 @@ import numpy as np
 from widemargin import _core
 from widemargin.data.store import open_store
 from widemargin.exceptions import WidemarginError
-from widemargin.parallel.copies import find_folder
+from widemargin.parallel import copies
 from widemargin.parallel.shard_files import pack_shard, shard_arrays, write_shard
 from widemargin.solvers.label_parts import LabelPart, PartSolver, SharedChoices
 from widemargin.solvers.result import Callback
@@ -78,7 +78,7 @@ def solve_shard(
     if arrays is None:
         return done
     check_memory(params["memory_limit_mb"])
-    if os.path.isdir(os.path.dirname(out)):
+    if copies.is_visible(os.path.dirname(out)):
         write_shard(Path(out), arrays)
     else:
         done["content"] = pack_shard(arrays)
@@ -153,7 +153,7 @@ def _opened(store: str, params: dict[str, Any]) -> tuple[PartSolver, Any]:
     key = json.dumps([store, shared], sort_keys=True)
     if key not in _SOLVERS:
         _SOLVERS.clear()
-        rows, labels = open_store(find_folder(store)), open_store(find_folder(params["labels"]))
+        rows, labels = open_store(copies.find_folder(store)), open_store(copies.find_folder(params["labels"]))
         solver = PartSolver(rows.X, params["solver"], params["options"], params["n_threads"] or _threads_here())
         _SOLVERS[key] = solver, labels
     return _SOLVERS[key]
