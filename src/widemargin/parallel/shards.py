@@ -10,6 +10,7 @@ of the stores in use, the solver, and the weights of one shard, whatever the num
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -27,7 +28,7 @@ from widemargin.exceptions import WidemarginError
 from widemargin.parallel import copies
 from widemargin.parallel.shard_files import pack_shard, shard_arrays, write_shard
 from widemargin.solvers.label_parts import LabelPart, PartSolver, SharedChoices
-from widemargin.solvers.result import Callback
+from widemargin.solvers.result import Callback, Progress
 
 __all__ = ["find_choices", "peak_memory_mb", "release_solver", "sample_labels", "solve_shard"]
 
@@ -67,7 +68,8 @@ def solve_shard(
         solver, labels = _opened(store, params)
         choices = params["choices"]
         part = _part(labels, first, last)
-        result = solver.solve(part, None if choices is None else SharedChoices(**choices), callback)
+        shared = None if choices is None else SharedChoices(**choices)
+        result = solver.solve(part, shared, _watching_memory(params["memory_limit_mb"], callback))
     arrays = shard_arrays(result)
     done: dict[str, Any] = {
         "finished": arrays is not None,
@@ -133,6 +135,11 @@ def pin_instruction_set(name: str) -> None:
 
 def peak_memory_mb() -> float:
     """The largest resident memory of this process so far, in MB of 2²⁰ bytes."""
+    # What `getrusage` says may be the memory of the parent before this program took its place.
+    with contextlib.suppress(OSError), open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
@@ -145,6 +152,18 @@ def check_memory(limit_mb: float | None) -> None:
             f"a worker needed {peak:,.0f} MB, above the memory limit of {limit_mb:,.0f} MB; raise the limit, or use "
             "fewer threads a worker; the labels that are done are kept"
         )
+
+
+def _watching_memory(limit_mb: float | None, callback: Callback | None) -> Callback | None:
+    """A callback that also looks at the memory, about twice a second."""
+    if limit_mb is None:
+        return callback
+
+    def watch(progress: Progress) -> bool:
+        check_memory(limit_mb)
+        return callback is not None and callback(progress)
+
+    return watch
 
 
 def _opened(store: str, params: dict[str, Any]) -> tuple[PartSolver, Any]:
