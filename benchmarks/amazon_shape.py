@@ -3,7 +3,7 @@
 490,000 rows, 136,000 features, 75 non-zeros a row, 670,000 labels with Zipf's frequencies, in a store on disk. The
 tasks are those of `widemargin train`: what is decided on all labels together, then shards of random labels, in a fresh
 process that maps the store. From their CPU time follows the cost of all labels on 2 and on 128 cores, beside the 81
-minutes on 128 cores that the paper of DiSMEC++ reports for Amazon-670K itself (other data: a comparison of sizes, not of
+minutes on 128 cores that the paper of DiSMEC++ reports for Amazon-670K itself (other data: sizes are compared, not
 solvers). The same with a quarter and a half of rows and labels, so that labels are as frequent as before.
 
     python benchmarks/amazon_shape.py [--folder DIR] [--labels 2000] [--scale 1.0]

@@ -12,19 +12,27 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from widemargin.cli._console import short_warnings, stdout_is_utf8
-from widemargin.cli._truth import load_for_model
+from widemargin.cli._truth import open_for_model
 from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.persistence import load
+from widemargin.estimators.predict_parts import predict_in_parts
 
 __all__ = ["run"]
 
-ROWS_PER_BLOCK = 8192
-
 
 def run(
-    model_folder: Path, data: Path, k: int, out: Path | None, jobs: int, *, zero_based: ZeroBased, as_json: bool
+    model_folder: Path,
+    data: Path,
+    k: int,
+    out: Path | None,
+    jobs: int,
+    executor: int | str | None,
+    memory_limit_mb: float | None,
+    *,
+    zero_based: ZeroBased,
+    as_json: bool,
 ) -> None:
     """Write a line for each row; a file appears under its name only when it is complete."""
     if out is not None:
@@ -32,13 +40,13 @@ def run(
     model = load(model_folder)
     model.n_jobs = jobs
     with short_warnings():
-        rows = load_for_model(model, data, zero_based).X
+        rows = open_for_model(model, data, zero_based)
     k = min(k, len(model.classes_))  # missing places are not printed
     plain = out is not None or stdout_is_utf8()
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
+    limits: dict[str, Any] = {"executor": executor, "memory_limit_mb": memory_limit_mb, "n_threads": model._n_threads()}
     with _output(out) as stream:
-        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            top = model.predict_topk(rows[start : start + ROWS_PER_BLOCK], k)
+        for top in predict_in_parts(model, model_folder, rows, k, **limits):
             stream.writelines(line_of(top, row) for row in range(len(top.indices)))
 
 

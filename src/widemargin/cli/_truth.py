@@ -15,23 +15,39 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.data.load import Dataset, load_data, recognize_format
+from widemargin.data.stream import RowStream, open_rows
 from widemargin.data.text import ZeroBased
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 
-__all__ = ["classes_of_rows", "load_for_model", "only_labels", "truth_in_model_columns"]
+__all__ = ["classes_of_rows", "load_for_model", "only_labels", "open_for_model", "truth_in_model_columns"]
 
 UNKNOWN = -1
 
 
 def load_for_model(model: Any, data: Path, zero_based: ZeroBased) -> Dataset:
     """Rows of a file for a model: its number of features, form of labels and, unless told, its index base."""
+    dataset = load_data(data, **_reading_options(model, data, zero_based))
+    _check_rows_fit(model, data, *dataset.X.shape)
+    return dataset
+
+
+def open_for_model(model: Any, data: Path, zero_based: ZeroBased) -> RowStream:
+    """The same rows, to be read block by block."""
+    rows = open_rows(data, **_reading_options(model, data, zero_based))
+    _check_rows_fit(model, data, rows.n_rows, rows.n_features)
+    return rows
+
+
+def _reading_options(model: Any, data: Path, zero_based: ZeroBased) -> dict[str, Any]:
     if zero_based == "auto":
         base = getattr(model, "index_base_", {}).get(recognize_format(data))
         zero_based = "auto" if base is None else base == 0
     # A model with one label a row reads any file: lists of one label each may be matched by name.
     multilabel = True if model.kind_ == "multilabel" else None
-    dataset = load_data(data, n_features=model.n_features_in_, zero_based=zero_based, multilabel=multilabel)
-    n_rows, n_features = dataset.X.shape
+    return {"n_features": model.n_features_in_, "zero_based": zero_based, "multilabel": multilabel}
+
+
+def _check_rows_fit(model: Any, data: Path, n_rows: int, n_features: int) -> None:
     if n_rows == 0:
         raise DataFormatError("the data have no rows", path=str(data), remedy="give at least one")
     if n_features != model.n_features_in_:
@@ -40,7 +56,6 @@ def load_for_model(model: Any, data: Path, zero_based: ZeroBased) -> Dataset:
             path=str(data),
             remedy="give rows with the same features as in training",
         )
-    return dataset
 
 
 def classes_of_rows(model: Any, dataset: Dataset) -> Any:

@@ -304,13 +304,17 @@ def predict(
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many labels for each row.")] = 5,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output otherwise.")] = None,
     jobs: Jobs = 1,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory_limit: MemoryLimit = None,
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
 ) -> None:
     """Print the best labels of each row with their scores, one row a line, best first."""
     from widemargin.cli import _predict
 
-    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json)
+    engine = executor_of(processes, scheduler)
+    _predict.run(model, data, k, out, jobs, engine, memory_limit, zero_based=index_base.zero_based, as_json=json)
 
 
 @app.command(epilog="Example: widemargin evaluate model test.txt.gz --k 1,3,5")

@@ -1,8 +1,9 @@
-"""Stores on machines that do not share a file system with the driver: copied once a host, and found there.
+"""Stores and models on machines that do not share a file system with the driver: copied once a host, and found there.
 
-A store is known by the SHA-256 of its `store.json`, which has the hashes of all its files. A worker that does not find
-a folder under the driver's path looks for its copy in the temporary folder of its host. Copies are sent through the
-cluster's own connections in blocks, to one worker of each host, and take their name when they are complete.
+A folder is known by the SHA-256 of its `store.json` or `model.json`, which has the hashes of all its files. A worker
+that does not find a folder under the driver's path looks for its copy in the temporary folder of its host. Copies are
+sent through the cluster's own connections in blocks, to one worker of each host, and take their name when they are
+complete.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from widemargin.data.store import STORE_FILE, is_store, open_store
 from widemargin.exceptions import WidemarginError
+from widemargin.model_io import read_model
+from widemargin.model_io.state import MANIFEST
 
 __all__ = ["copy_where_missing", "find_folder", "is_visible", "named_by_content", "remove_copies"]
 
@@ -44,7 +48,7 @@ def find_folder(path: str) -> str:
 
 def named_by_content(folder: str | os.PathLike[str]) -> str:
     """The name under which `find_folder` finds a store on any machine."""
-    return f"{os.path.abspath(folder)}#{_store_digest(folder)}"
+    return f"{os.path.abspath(folder)}#{_digest(folder)}"
 
 
 def copy_path(digest: str) -> str:
@@ -99,10 +103,11 @@ def receive_block(digest: str, file_name: str, offset: int, block: bytes) -> Non
 
 def complete_copy(digest: str) -> None:
     """Give a copy its name, once all files are there with the hashes that its description has."""
-    from widemargin.data.store import open_store
-
     part, copy = copy_path(digest) + ".part", copy_path(digest)
-    open_store(part, verify=True)
+    if is_store(part):
+        open_store(part, verify=True)
+    else:
+        read_model(part, verify=True)
     shutil.rmtree(copy, ignore_errors=True)
     os.rename(part, copy)
 
@@ -122,7 +127,8 @@ def is_visible(folder: str) -> bool:
 
 def _send(run_on: Callable[..., dict[str, Any]], address: str, name: str) -> None:
     folder, _, digest = name.rpartition("#")
-    for file_name in sorted(os.listdir(folder)):
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    for file_name in names:
         with open(os.path.join(folder, file_name), "rb") as file:
             offset = 0
             while (block := file.read(BLOCK_BYTES)) or offset == 0:
@@ -135,11 +141,13 @@ def _send(run_on: Callable[..., dict[str, Any]], address: str, name: str) -> Non
 
 def _has(folder: str, digest: str) -> bool:
     try:
-        return _store_digest(folder) == digest
+        return _digest(folder) == digest
     except OSError:
         return False
 
 
-def _store_digest(folder: str | os.PathLike[str]) -> str:
-    with open(os.path.join(folder, "store.json"), "rb") as file:
+def _digest(folder: str | os.PathLike[str]) -> str:
+    """SHA-256 of what describes a store or a model, and with it all its files."""
+    name = STORE_FILE if is_store(folder) else MANIFEST
+    with open(os.path.join(folder, name), "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
