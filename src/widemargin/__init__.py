@@ -45,6 +45,7 @@ _PUBLIC: dict[str, str | None] = {
     "read_xmc": "widemargin.data.xmc",
     "rivals": None,
     "save": "widemargin.estimators.persistence",
+    "train": "widemargin.estimators.folder_training",
     "write_store": "widemargin.data.store",
     "write_svmlight": "widemargin.data.svmlight",
     "write_xmc": "widemargin.data.xmc",

@@ -48,7 +48,7 @@ from widemargin.solvers.prune_sweep import prune_sweep
 from widemargin.solvers.result import Callback, Status
 from widemargin.solvers.starts import start_parameters
 
-__all__ = ["OneVsAllClassifier"]
+__all__ = ["OneVsAllClassifier", "is_small"]
 
 # Problems with at most this many stored values are solved to rounding error whatever `tol` says: it costs
 # milliseconds, and equal problems (a repeated row, a weight of two) then give equal weights to many digits.
@@ -278,7 +278,6 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
 
     def _solve(self, data: TrainingData, initial: tuple[Any, Any] | None) -> OneVsAllResult:
         X, Y = data.X, data.targets.Y
-        small = (X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES
         options = self._problem(data) | {
             "tol": self.tol,
             "gap_tol": self.gap_tol,
@@ -287,14 +286,22 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             "callback": printing_callback(self.verbose, self.callback, unit="labels"),
             "initial": initial,
         }
-        limits = (self.tol, self.gap_tol, self.max_iter, self.memory_limit_mb)
-        newton = small or self.init != "auto"
-        if not newton and is_fast_problem(X, self.loss, *limits):
+        solver = self._solver_name(X, self.memory_limit_mb)
+        if solver == "fast":
             return solve_fast_one_vs_all(X, Y, **options)
-        limited = self.max_iter != DEFAULT_MAX_ITER
-        if not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, self.memory_limit_mb):
+        if solver == "dense":
             return solve_dense_one_vs_all(X, Y, **options)
+        small = is_small(X)
         return solve_one_vs_all(X, Y, polish=small, init=self.init, init_params=self.init_params, **options)
+
+    def _solver_name(self, X: Any, memory_limit_mb: float) -> str:
+        """Which solver these rows and parameters ask for: "fast", "dense" or "newton"."""
+        newton = is_small(X) or self.init != "auto"
+        if not newton and is_fast_problem(X, self.loss, self.tol, self.gap_tol, self.max_iter, memory_limit_mb):
+            return "fast"
+        limited = self.max_iter != DEFAULT_MAX_ITER
+        dense = not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, memory_limit_mb)
+        return "dense" if dense else "newton"
 
     def _pruned_models(
         self, data: TrainingData, result: OneVsAllResult, thresholds: Sequence[float]
@@ -349,3 +356,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def is_small(X: Any) -> bool:
+    """Whether the problem is so small that it is solved to rounding error."""
+    return bool((X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES)
