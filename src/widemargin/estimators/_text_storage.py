@@ -131,5 +131,5 @@ def _fitted(parameters: dict[str, Any]) -> TfidfVectorizer:
         warnings.simplefilter("ignore")
         try:
             return TfidfVectorizer(**parameters).fit([""])
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"token_pattern cannot be read ({error})") from None
