@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils.validation import validate_data
@@ -23,10 +22,10 @@ from widemargin.data.load import Dataset
 from widemargin.data.normalize import has_unit_rows, l2_normalize_rows
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.estimators._class_weight import class_factors
+from widemargin.estimators._label_store import part_options, plain_value, write_label_store
 from widemargin.estimators._training import TrainingData, keep_result, keep_targets
-from widemargin.estimators.one_vs_all import OneVsAllClassifier, is_small
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.parallel.estimate import MEGABYTE, PROCESS_MB
-from widemargin.solvers.dense_one_vs_all import block_width
 from widemargin.solvers.one_vs_all import OneVsAllResult
 
 __all__ = ["LabelJob"]
@@ -54,22 +53,20 @@ class LabelJob:
         area_mb = estimator.memory_limit_mb
         if memory_limit_mb is not None:
             area_mb = max(1.0, memory_limit_mb - PROCESS_MB - _mapped_bytes(X) / MEGABYTE)
-        name = estimator._solver_name(X, area_mb)
-        solver = "logistic" if name == "fast" and estimator.loss == "logistic" else name
-        width = block_width(data.targets.Y.shape[1], X.shape[0], X.shape[1], area_mb) if solver == "dense" else None
-        options = _options(estimator, X, area_mb) | {"width": width}
+        n_labels = data.targets.Y.shape[1]
+        solver, options = part_options(estimator, X, n_labels, area_mb)
         identity = {
             "data": _fingerprint(dataset),
             "kind": type(estimator).__name__,
             "parameters": estimator._stored_parameters(),
             "solver": solver,
-            "width": width,
+            "width": options["width"],
             "package_version": __version__,
             "instruction_set": _core.choose_instruction_set(),
-            "n_labels": int(data.targets.Y.shape[1]),
+            "n_labels": int(n_labels),
         }
         source = dataset.path if is_store(dataset.path) and _is_map_of(X, dataset.path) else ""
-        plain = json.loads(json.dumps(identity, default=_plain))
+        plain = json.loads(json.dumps(identity, default=plain_value))
         return cls(estimator, data, source, solver, options, plain, memory_limit_mb)
 
     @property
@@ -95,12 +92,8 @@ class LabelJob:
         if is_store(folder):
             open_store(folder, verify=True)
             return os.path.abspath(folder)
-        Y = sp.csc_array(self.data.targets.Y, copy=True)
-        Y.eliminate_zeros()
-        Y.sum_duplicates()
-        rows = sp.csr_array((np.ones(Y.nnz, dtype=np.int8), Y.indices, Y.indptr), shape=Y.shape[::-1])
         factors = class_factors(self.estimator.class_weight, self.data.targets, None)
-        write_store(folder, rows, _factor_columns(factors, self.n_labels))
+        write_label_store(folder, self.data.targets.Y, factors)
         return os.path.abspath(folder)
 
     def model(self, result: OneVsAllResult) -> OneVsAllClassifier:
@@ -114,21 +107,6 @@ class LabelJob:
         model.instruction_set_ = self.identity["instruction_set"]
         model._warn(result)
         return model
-
-
-def _options(estimator: OneVsAllClassifier, X: Any, area_mb: float) -> dict[str, Any]:
-    """What a `PartSolver` takes, as JSON values."""
-    names = ("C", "loss", "fit_intercept", "regularize_intercept", "tol", "gap_tol", "prune", "max_iter", "init")
-    options = {name: getattr(estimator, name) for name in (*names, "init_params")}
-    options |= {"memory_limit_mb": area_mb, "polish": is_small(X)}
-    plain: dict[str, Any] = json.loads(json.dumps(options, default=_plain))
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} is not a JSON value")
 
 
 def _mapped_bytes(X: Any) -> int:
@@ -169,13 +147,6 @@ def _add_matrix(digest: Any, matrix: Any) -> None:
             digest.update(json.dumps(part.tolist(), default=repr, ensure_ascii=False).encode())
         else:
             digest.update(np.ascontiguousarray(part).data)
-
-
-def _factor_columns(factors: tuple[Any, Any], n_labels: int) -> npt.NDArray[np.float64] | None:
-    """Factors of positive and negative rows as two columns; None where all are one."""
-    if factors[0] is None and factors[1] is None:
-        return None
-    return np.column_stack([np.ones(n_labels) if part is None else part for part in factors]).astype(np.float64)
 
 
 def _write_unit_rows(folder: Path, X: Any) -> None:

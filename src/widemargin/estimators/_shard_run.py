@@ -18,7 +18,7 @@ from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError
 from widemargin.parallel import Executor, WorkFolder, plan_shards, run_tasks, solve_shard
 from widemargin.parallel.cluster import Cluster
 from widemargin.parallel.copies import named_by_content
-from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
+from widemargin.parallel.estimate import MEGABYTE, Estimate, estimate_memory_mb, largest_shard
 from widemargin.parallel.merge import merge_shards
 from widemargin.parallel.shard_files import write_shard
 from widemargin.parallel.shards import find_choices, release_solver, sample_labels
@@ -34,6 +34,7 @@ SHARD_S = 30.0  # of one worker: what a kill may cost
 SHARDS_PER_WORKER = 4  # at least, so that workers end together
 SMALLEST_SHARD = 64  # labels that fill the lanes of a batch a few times
 LARGEST_SHARD = 16384
+DRIVER_BYTES_PER_LABEL, DRIVER_BYTES_PER_POSITIVE = 100, 40  # of the process that also encodes and joins the labels
 GO_ON = "start it again with the same data and options to go on"
 
 
@@ -97,7 +98,12 @@ class ShardRun:
 
     def _decide(self) -> dict[str, Any]:
         """Solve the pilot labels once, and keep what they tell for a later start."""
-        ((_, choices),) = run_tasks(find_choices, [(self.rows, self.params)], self.executor)
+        function: Any = find_choices
+        if self.executor.in_process:
+            function = functools.partial(find_choices, stop=self._is_late)
+        ((_, choices),) = run_tasks(function, [(self.rows, self.params)], self.executor)
+        if choices is None:
+            raise self._unfinished()
         self.work.write_json(CHOICES, choices)
         found: dict[str, Any] = choices
         return found
@@ -113,8 +119,11 @@ class ShardRun:
         return max(fitting, default=1)
 
     def _memory_mb(self, n_threads: int, shard_bytes: float) -> float:
-        X = self.job.data.X
-        return estimate_memory_mb(X, self.job.solver, n_threads, shard_bytes)
+        X, Y = self.job.data.X, self.job.data.targets.Y
+        driver = 0.0
+        if self.executor.in_process:
+            driver = (DRIVER_BYTES_PER_LABEL * Y.shape[1] + DRIVER_BYTES_PER_POSITIVE * Y.nnz) / MEGABYTE
+        return driver + estimate_memory_mb(X, self.job.solver, n_threads, shard_bytes)
 
     def _plan(self, shard_size: int | None) -> list[tuple[int, int]]:
         """The shards that are left, after telling what they will need."""
@@ -138,9 +147,17 @@ class ShardRun:
         if left < FEWEST_TO_SAMPLE:
             return None
         numbers = np.linspace(0, self.job.n_labels - 1, SAMPLED_LABELS).astype(int).tolist()
-        ((_, sample),) = run_tasks(sample_labels, [(self.rows, numbers, self.params)], self.executor)
+        function: Any = sample_labels
+        if self.executor.in_process:
+            function = functools.partial(sample_labels, callback=lambda progress: self._is_late())
+        ((_, sample),) = run_tasks(function, [(self.rows, numbers, self.params)], self.executor)
+        if self._is_late():
+            raise self._unfinished()
         found: dict[str, float] = sample
         return found
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self.deadline
 
     def _bytes_per_label(self, sample: dict[str, float] | None) -> float:
         """Of the weights; without a sample, the most that they can be."""
@@ -219,7 +236,7 @@ class ShardRun:
         done = min(self.n_done + n_in_hand, self.job.n_labels)
         if asked is not None and asked(Progress(done, self.job.n_labels, elapsed, primal, dual)):
             self.stop_asked = True
-        if time.monotonic() >= self.deadline:
+        if self._is_late():
             self.stop_asked = True
         return self.stop_asked
 
@@ -228,5 +245,5 @@ class ShardRun:
         return f"{done:,} of {self.job.n_labels:,} labels are done and kept in {self.work.path.parent}"
 
     def _unfinished(self) -> UnfinishedTrainingError:
-        reason = "the time limit came first" if time.monotonic() >= self.deadline else "the callback asked to stop"
+        reason = "the time limit came first" if self._is_late() else "the callback asked to stop"
         return UnfinishedTrainingError(f"{reason}; {self._so_far()}; {GO_ON}")

@@ -24,7 +24,7 @@ from widemargin.estimators.persistence import check_savable, load, save
 from widemargin.estimators.text import with_text
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable
-from widemargin.parallel import WorkFolder, as_executor
+from widemargin.parallel import WorkFolder, as_executor, use_executor
 from widemargin.solvers.label_parts import STARTS_OF_MANY_LABELS
 from widemargin.solvers.result import Callback, Progress
 
@@ -51,7 +51,7 @@ def train(
     ----------
     estimator : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
         What to train, with its parameters; it is not changed. Its `callback` sees the progress and may stop. Only
-        one-vs-all models are trained in shards; others in one piece, in this process.
+        one-vs-all models are trained in shards that survive a kill; others in one piece, see `executor`.
     data : path, Dataset, or tuple of (X, y)
         Rows and labels. A store folder (`write_store`) is mapped, by the workers as well; anything else is read into
         memory and written to a store in the work folder.
@@ -59,7 +59,8 @@ def train(
         The model folder. An earlier model in it stays as it is until the new one is complete.
     executor : None, int, str or dask.distributed.Client
         Who solves the shards: this process with the threads of `n_jobs`, so many processes, or the cluster whose
-        scheduler or client is given. The model does not depend on it.
+        scheduler or client is given. Of other models, the workers solve the columns of an output code that all rows
+        take part in, and the nodes of a tree with k > 1. The model does not depend on it.
     shard_size : int, optional
         Labels of a shard, which a kill may cost; by default about half a minute of work. The model does not depend on
         it.
@@ -106,7 +107,8 @@ def train(
     if dataset.Y is None:
         raise DataFormatError("the data have no labels", path=dataset.path, remedy="train on rows with their labels")
     if not isinstance(estimator, OneVsAllClassifier) or estimator.init in STARTS_OF_MANY_LABELS:
-        return _train_whole(estimator, dataset, out, time_limit_s, restart)
+        with use_executor(executor):
+            return _train_whole(estimator, dataset, out, time_limit_s, restart)
     job = LabelJob.of(estimator, dataset, memory_limit_mb)
     with WorkFolder.open(out, job.identity, restart=restart) as work:
         run = ShardRun(job, work, as_executor(executor), report)

@@ -2,6 +2,7 @@
 
     run_tasks(function, arguments, executor)        any list of tasks, on any engine
     solve_shard(store, label_range, params, out)    the task of a training: a range of labels
+    use_executor(executor)                          fits inside it give their independent problems to these workers
     WorkFolder                                      what of a training is done, for its continuation after a kill
 
 The tasks are ours, the engines are not: threads of the core in this process, processes through joblib, a cluster
@@ -10,6 +11,7 @@ through a `dask.distributed` client. Tasks are pure and idempotent, their argume
 
 from __future__ import annotations
 
+from widemargin.parallel.context import current_executor, use_executor
 from widemargin.parallel.executors import Executor, InProcess, Processes, as_executor, run_tasks
 from widemargin.parallel.shards import solve_shard
 from widemargin.parallel.work_folder import WorkFolder, plan_shards
@@ -20,7 +22,9 @@ __all__ = [
     "Processes",
     "WorkFolder",
     "as_executor",
+    "current_executor",
     "plan_shards",
     "run_tasks",
     "solve_shard",
+    "use_executor",
 ]

@@ -7,12 +7,13 @@ Memory: 80 bytes a label, and one shard.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from widemargin.model_io.joined import JoinedArray, JoinedCsr
 from widemargin.parallel.shard_files import ENDINGS, Arrays, read_member, read_shard
@@ -23,7 +24,7 @@ from widemargin.solvers._one_vs_all_history import HistoryTable, frequency_bin
 from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
 from widemargin.solvers.result import History, Status
 
-__all__ = ["merge_shards"]
+__all__ = ["merge_shards", "weights_of"]
 
 LABEL_ARRAYS = ("intercept", "bounds", "n_iter", "ending")
 
@@ -81,6 +82,18 @@ def merge_shards(
         pruned_share=bounds["pruned_share"],
         bounds_by_label=light.arrays["bounds"],
     )
+
+
+def weights_of(result: OneVsAllResult) -> OneVsAllResult:
+    """The same result with its weights in memory, CSR or dense."""
+    joined = result.coef
+    if isinstance(joined, JoinedArray):
+        return replace(result, coef=np.concatenate(list(joined.parts())))
+    coef = sp.csr_array(joined.shape, dtype=joined.data.dtype)
+    coef.data = np.concatenate(list(joined.data.parts()))
+    coef.indices = np.concatenate(list(joined.indices.parts())).astype(joined.indices.dtype, copy=False)
+    coef.indptr = joined.indptr
+    return replace(result, coef=coef)
 
 
 def _read_light(files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: npt.NDArray[np.int64]) -> _Light:

@@ -17,6 +17,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +89,18 @@ def solve_shard(
     return done
 
 
-def find_choices(store: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """What is decided on all labels together, as JSON values; None where nothing is."""
+def find_choices(store: str, params: dict[str, Any], stop: Callable[[], bool] | None = None) -> dict[str, Any] | None:
+    """What the fast solver decides on all labels together, as JSON values; None when `stop` said so before."""
     pin_instruction_set(params["instruction_set"])
     with _LOCK:
         solver, labels = _opened(store, params)
-        choices = solver.find_choices(_part(labels, 0, labels.X.shape[0]))
+        choices = solver.find_choices(_part(labels, 0, labels.X.shape[0]), stop)
     return None if choices is None else vars(choices).copy()
 
 
-def sample_labels(store: str, numbers: list[int], params: dict[str, Any]) -> dict[str, float]:
+def sample_labels(
+    store: str, numbers: list[int], params: dict[str, Any], callback: Callback | None = None
+) -> dict[str, float]:
     """CPU and wall-clock seconds, and weights, of some labels: what an estimate is made from."""
     pin_instruction_set(params["instruction_set"])
     with _LOCK:
@@ -106,7 +109,7 @@ def sample_labels(store: str, numbers: list[int], params: dict[str, Any]) -> dic
         choices = params["choices"]
         shared = None if choices is None else SharedChoices(**(choices | {"pilot": []}))
         wall, cpu = time.perf_counter(), time.process_time()
-        result = solver.solve(part, shared)
+        result = solver.solve(part, shared, _watching_memory(params["memory_limit_mb"], callback))
     n_weights = result.coef.size  # of a CSR array the stored ones
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     return seconds | {"n_weights": float(n_weights), "peak_memory_mb": peak_memory_mb()}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from widemargin.data.files import PathLike, atomic_file
-from widemargin.exceptions import WidemarginError
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 
 __all__ = ["WorkFolder", "plan_shards"]
@@ -98,6 +98,8 @@ class WorkFolder:
                 work.write_json(MANIFEST, {"format": FORMAT, "identity": work.identity})
             try:
                 yield work
+            except (UnfinishedTrainingError, TrainingInterrupted):
+                raise  # what was decided on all labels together is worth keeping, too
             except BaseException:
                 work._remove_if_useless(is_new)
                 raise

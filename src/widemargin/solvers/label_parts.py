@@ -10,6 +10,7 @@ part to part. Memory: that of the solver, and the weights of one part.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -133,22 +134,30 @@ class PartSolver:
         self.row_weight = np.ones(self.X.shape[0])
         self._core: Any = None  # the fast solver with its copy of the rows
 
-    def find_choices(self, labels: LabelPart) -> SharedChoices | None:
-        """What the fast solver decides on all labels, with the pilots solved; None for the other solvers."""
+    def find_choices(self, labels: LabelPart, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
+        """What the fast solver decides on all labels, with the pilots solved; None when `stop` said so before."""
         if self.name != "fast":
-            return None
+            raise ValueError(f"the solver {self.name!r} decides nothing on all labels together")
         inputs = self._inputs(labels)
         core = self._core_solver(inputs)
         core.begin(*inputs.label_arrays())
         try:
             while not core.wait(POLL_S):
-                pass
+                if stop is not None and stop():
+                    break
+            else:
+                pilot, whole, prior = core.choices()
+                return SharedChoices(list(pilot), bool(whole), list(prior))
         except BaseException:
-            core.stop()
-            self._core = None
+            self._drop_core()
             raise
-        pilot, whole, prior = core.choices()
-        return SharedChoices(list(pilot), bool(whole), list(prior))
+        self._drop_core()
+        return None
+
+    def _drop_core(self) -> None:
+        """End the work of the fast solver, which is not asked for more."""
+        core, self._core = self._core, None
+        core.stop()
 
     def solve(
         self,
