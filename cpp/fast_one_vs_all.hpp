@@ -49,6 +49,13 @@ struct LabelQueue {
     bool empty() const { return left() <= 0; }
 };
 
+// What a label's weights depend on besides the data and the label itself, decided on all labels of a fit.
+struct SharedChoices {
+    std::vector<int64_t> pilot;  // labels on which the usual bias is learnt
+    bool whole = false;          // too few frequent labels for a batch
+    BiasPrior prior;
+};
+
 template <class Matrix>
 class FastOneVsAll {
     using T = typename Matrix::value_type;
@@ -69,20 +76,30 @@ class FastOneVsAll {
     // depend on the ranges that are solved together: which labels are frequent enough to share batches, and the usual
     // bias, learnt on pilot labels, which are solved here. With a start from outside there is nothing to learn.
     void begin(const LabelBlock &labels, const WeightsView &start = {}) {
-        labels_ = labels;
-        start_ = GivenStart(store_, start);
-        stored_ = std::vector<std::unique_ptr<StoredLabel>>(labels.n_labels);
-        finished_ = std::vector<std::atomic<uint8_t>>(labels.n_labels);
+        take_labels(labels, start);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
-        whole_ = n_frequent < FEWEST_IN_BATCH;
-        const std::vector<int64_t> pilot = start_.given() ? std::vector<int64_t>{} : choose_pilot();
-        run(pilot);
-        for (int64_t j : pilot) {
+        shared_choices_ = {{}, n_frequent < FEWEST_IN_BATCH, {}};
+        if (!start_.given()) shared_choices_.pilot = choose_pilot();
+        run(shared_choices_.pilot);
+        for (int64_t j : shared_choices_.pilot) {
             if (!finished_[j] || stored_[j]->plain || !stored_[j]->converged) continue;
-            shared_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j]->intercept : stored_[j]->intercept);
+            shared_choices_.prior.add(n_rare(j), is_swapped(j) ? -stored_[j]->intercept : stored_[j]->intercept);
         }
+        shared_.prior = shared_choices_.prior;
     }
+
+    // Some labels of a fit for whose labels together `begin` found these choices; `pilot` are those among the labels
+    // here. Each label gets the weights that it has there: the pilot labels are solved again without the usual bias.
+    void begin_part(const LabelBlock &labels, const SharedChoices &choices) {
+        take_labels(labels, {});
+        shared_choices_ = choices;
+        run(choices.pilot);
+        shared_.prior = choices.prior;
+    }
+
+    // What `begin` found.
+    const SharedChoices &shared_choices() const { return shared_choices_; }
 
     // Labels first … last − 1, those of them that are not solved yet.
     void solve(int64_t first, int64_t last) {
@@ -129,7 +146,7 @@ class FastOneVsAll {
     std::vector<std::unique_ptr<StoredLabel>> stored_;  // from when a label is begun to when it is given away
     std::vector<std::atomic<uint8_t>> finished_;
     std::atomic<bool> stop_{false};
-    bool whole_ = false;  // too few frequent labels for a batch
+    SharedChoices shared_choices_;
     std::mutex lock_;
 
     // What one thread works with.
@@ -140,6 +157,15 @@ class FastOneVsAll {
         explicit Worker(const FastShared &shared)
             : scheduler(shared), writer(shared.store, shared.prune), scratch(shared.store.n_cols, 0.0) {}
     };
+
+    // Sets: labels_, start_; nothing is finished, and no bias is usual.
+    void take_labels(const LabelBlock &labels, const WeightsView &start) {
+        labels_ = labels;
+        start_ = GivenStart(store_, start);
+        stored_ = std::vector<std::unique_ptr<StoredLabel>>(labels.n_labels);
+        finished_ = std::vector<std::atomic<uint8_t>>(labels.n_labels);
+        shared_.prior = {};
+    }
 
     RowStore make_store() const {
         std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
@@ -177,7 +203,7 @@ class FastOneVsAll {
             (is_frequent(j) ? frequent : rest).labels.push_back(j);
         }
         sort_by_frequency(frequent.labels);
-        frequent.whole = whole_;
+        frequent.whole = shared_choices_.whole;
         const int64_t n_frequent = static_cast<int64_t>(frequent.labels.size());
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));

@@ -44,6 +44,14 @@ class BiasPrior {
     }
 
     static constexpr int BINS = 64;
+    // Sums and numbers of the biases in each bin, to be carried to another process.
+    const double *sums() const { return sum_; }
+    const double *counts() const { return count_; }
+    BiasPrior() = default;
+    BiasPrior(const double *sums, const double *counts) {
+        std::copy(sums, sums + BINS, sum_);
+        std::copy(counts, counts + BINS, count_);
+    }
     static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
 
   private:

@@ -94,7 +94,14 @@ class TextReader {
         return !finding;
     }
 
-    // Sets: what was read. Take the arrays only after `finish` returned true.
+    // After the arrays of the rows so far were given away: those that follow go to new ones.
+    void begin_new_arrays(std::int64_t n_rows_given) {
+        n_rows_given_ += n_rows_given;
+        indptr.push(0);
+        label_indptr.push(0);
+    }
+
+    // Sets: what was read. Take the arrays only after `finish` returned true, or part after part.
     GrowingArray<std::int32_t> indices;
     GrowingArray<Value> data;
     GrowingArray<std::int32_t> indptr;
@@ -108,7 +115,7 @@ class TextReader {
   private:
     using PieceType = Piece<Value, Label>;
 
-    std::int64_t n_rows() const { return static_cast<std::int64_t>(indptr.size()) - 1; }
+    std::int64_t n_rows() const { return n_rows_given_ + static_cast<std::int64_t>(indptr.size()) - 1; }
 
     // Indices as written that are allowed; with an automatic base both 0 and `count` are, and Python decides at the
     // end.
@@ -296,6 +303,7 @@ class TextReader {
     LineRules rules_;
     std::vector<PieceType> pieces_;
     std::string carry_;
+    std::int64_t n_rows_given_ = 0;
 };
 
 }  // namespace widemargin

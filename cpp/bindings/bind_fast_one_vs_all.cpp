@@ -43,6 +43,14 @@ void bind_solver(nb::module_ &module, const char *name) {
              nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
              "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
              "labels whose\nweights are all zero start as usual.")
+        .def("begin_part", &Solver::begin_part, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("pilot"), nb::arg("whole"), nb::arg("prior"),
+             "Take some labels of a fit instead of all, and what `choices` gave for all of them, `pilot` being the "
+             "places of the pilot\nlabels among these; each label then gets the weights that it has in the whole fit.")
+        .def("choices", &Solver::choices,
+             "What `begin` decided on all labels: the pilot labels, whether frequent labels are solved one by one, and "
+             "the usual bias\n(sums and counts in 64 bins of frequency).")
         .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
              "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
         .def("wait", &Solver::wait, nb::arg("seconds"),

@@ -63,6 +63,15 @@ void bind_reader(nb::module_ &module, const char *name) {
             "Parse the next bytes, shape (n_bytes,); False when a problem was found.")
         .def("finish", &Reader::finish, nb::call_guard<nb::gil_scoped_release>(),
              "End the text; False when there is a problem.")
+        .def(
+            "take_rows",
+            [](Reader &self) {
+                const auto n_rows = static_cast<std::int64_t>(self.indptr.size()) - 1;
+                nb::dict out = take(self);
+                self.begin_new_arrays(n_rows);
+                return out;
+            },
+            "The same for the rows so far, which are given away; the statistics are those of all rows.")
         .def("take", &take<Value, Label>,
              "Arrays data, indices, indptr, labels, label_indptr, the header and statistics; once, after `finish`.")
         .def_prop_ro("n_lines", [](const Reader &self) { return self.n_lines; })

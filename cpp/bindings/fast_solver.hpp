@@ -1,6 +1,7 @@
 // The fast one-vs-all solver as Python sees it: arrays in, work in the background, arrays out.
 #pragma once
 
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -61,17 +62,27 @@ class FastSolver {
 
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
-        positive_rows_ = positive_rows;
-        positive_indptr_ = positive_indptr;
-        positive_factor_ = positive_factor;
-        negative_factor_ = negative_factor;
-        const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
-                                positive_rows_.data(),
-                                positive_indptr_.data(),
-                                row_weight_.data(),
-                                positive_factor_.data(),
-                                negative_factor_.data()};
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
         background_.start([this, labels] { solver_.begin(labels, start_); });
+    }
+
+    void begin_part(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                    const std::vector<int64_t> &pilot, bool whole, const std::vector<double> &prior) {
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
+        if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
+        for (int64_t j : pilot) {
+            if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot has a label that is not here");
+        }
+        const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
+        background_.start([this, labels, choices] { solver_.begin_part(labels, choices); });
+    }
+
+    std::tuple<std::vector<int64_t>, bool, std::vector<double>> choices() const {
+        const SharedChoices &found = solver_.shared_choices();
+        std::vector<double> prior(found.prior.sums(), found.prior.sums() + BiasPrior::BINS);
+        prior.insert(prior.end(), found.prior.counts(), found.prior.counts() + BiasPrior::BINS);
+        return {found.pilot, found.whole, prior};
     }
 
     void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
@@ -143,6 +154,22 @@ class FastSolver {
         double primal = 0, dual = 0;
     };
     BoundSums taken_;  // of the labels given away
+
+    // Keeps the arrays of the labels.
+    LabelBlock hold(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        positive_rows_ = positive_rows;
+        positive_indptr_ = positive_indptr;
+        positive_factor_ = positive_factor;
+        negative_factor_ = negative_factor;
+        taken_ = {};
+        return {static_cast<int64_t>(positive_factor.shape(0)),
+                positive_rows_.data(),
+                positive_indptr_.data(),
+                row_weight_.data(),
+                positive_factor_.data(),
+                negative_factor_.data()};
+    }
 
     static void add_bounds(const StoredLabel &label, BoundSums &sums) {
         sums.primal += label.bounds[PRIMAL];

@@ -50,6 +50,7 @@ _PUBLIC: dict[str, str | None] = {
     "rivals": None,
     "serve": None,
     "save": "widemargin.estimators.persistence",
+    "train": "widemargin.estimators.folder_training",
     "write_store": "widemargin.data.store",
     "write_svmlight": "widemargin.data.svmlight",
     "write_xmc": "widemargin.data.xmc",

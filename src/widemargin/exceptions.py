@@ -9,6 +9,8 @@ __all__ = [
     "ModelFormatError",
     "NotPositiveDefiniteError",
     "NotSavableError",
+    "TrainingInterrupted",
+    "UnfinishedTrainingError",
     "WidemarginError",
 ]
 
@@ -135,4 +137,26 @@ class NotSavableError(WidemarginError, ValueError):
     Traceback (most recent call last):
     ...
     widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: ...
+    """
+
+
+class UnfinishedTrainingError(WidemarginError):
+    """A training that ended before all labels were done, by its time limit; it goes on when it is started again.
+
+    Examples
+    --------
+    >>> from widemargin.exceptions import UnfinishedTrainingError
+    >>> print(UnfinishedTrainingError("the time limit came first: 10 of 20 labels are done"))
+    the time limit came first: 10 of 20 labels are done
+    """
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C in a training that goes on when it is started again; the message says how much is done.
+
+    Examples
+    --------
+    >>> from widemargin.exceptions import TrainingInterrupted
+    >>> issubclass(TrainingInterrupted, KeyboardInterrupt)
+    True
     """

@@ -90,11 +90,11 @@ def test_every_training_option_reaches_the_model(data_file, tmp_path, options, p
 def test_jobs_are_the_threads_of_training(data_file, tmp_path, monkeypatch):
     seen = {}
 
-    def record(dataset, method, parameters):
-        seen.update(parameters)
+    def record(estimator, *_, **__):
+        seen.update(estimator.get_params())
         raise ValueError("seen enough")
 
-    monkeypatch.setattr("widemargin.cli._train.train_model", record)
+    monkeypatch.setattr("widemargin.cli._train.train", record)
     invoke("train", data_file, "--out", tmp_path / "m", "--jobs", "2", exit_code=1)
     assert seen["n_jobs"] == 2
 
@@ -208,7 +208,7 @@ def test_interruption_has_its_own_exit_code(data_file, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("widemargin.cli._train.train_model", interrupt)
+    monkeypatch.setattr("widemargin.cli._train.train", interrupt)
     assert "interrupted" in invoke("train", data_file, "--out", tmp_path / "m", exit_code=130).output
 
 

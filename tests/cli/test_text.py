@@ -235,3 +235,12 @@ def test_rows_without_labels_are_trained_on_and_evaluated(folder, tmp_path):
 def test_labels_that_look_like_lists_are_told(folder, tmp_path):
     result = invoke("train", folder / "rows.csv", *TEXT, "--labels", "tags", "-o", tmp_path / "model")
     assert "look like lists; give --label-sep '|'" in result.stderr
+
+
+def test_text_is_trained_in_shards_and_predicted_by_processes(folder, tmp_path):
+    options = ("--labels", "tags", "--label-sep", "|", "--shard-size", 2, "-o", tmp_path / "model")
+    invoke("train", folder / "rows.csv", *TEXT, *options)
+    first, second = ((path / "model" / "model.json").read_bytes() for path in (folder, tmp_path))
+    assert first == second
+    expected = invoke("predict", folder / "model", folder / "rows.csv").stdout
+    assert invoke("predict", folder / "model", folder / "rows.csv", "--processes", 2).stdout == expected

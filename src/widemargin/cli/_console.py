@@ -17,7 +17,16 @@ from rich.table import Table
 from widemargin.solvers.result import Callback
 from widemargin.solvers.result import Progress as SolverProgress
 
-__all__ = ["gap_text", "print_json", "print_table", "progress_bar", "short_warnings", "size_text", "stdout_is_utf8"]
+__all__ = [
+    "gap_text",
+    "print_json",
+    "print_note",
+    "print_table",
+    "progress_bar",
+    "short_warnings",
+    "size_text",
+    "stdout_is_utf8",
+]
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -28,6 +37,11 @@ def print_json(values: Mapping[str, Any]) -> None:
 def stdout_is_utf8() -> bool:
     """Whether standard output takes every character."""
     return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+def print_note(sentence: str) -> None:
+    """A line on standard error about what is going on."""
+    sys.stderr.write(f"widemargin: {sentence}\n")
 
 
 def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -1,7 +1,7 @@
 """Failures of a command: one sentence on standard error and an exit code, no traceback.
 
-Exit codes: 0 success, 1 a failure that the message explains, 2 wrong usage (typer's), 130 interrupted, 141 the reader
-of standard output went away (as `head` does).
+Exit codes: 0 success, 1 a failure that the message explains, 2 wrong usage (typer's), 3 a training that goes on when it
+is started again, 130 interrupted, 141 the reader of standard output went away (as `head` does).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import ParamSpec
 
 import typer
 
-from widemargin.exceptions import WidemarginError
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 
-__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "report_failures"]
+__all__ = ["BROKEN_PIPE", "FAILED", "INTERRUPTED", "UNFINISHED", "report_failures"]
 
 FAILED = 1
+UNFINISHED = 3
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
 BROKEN_PIPE = 141  # the shell's code for a process ended by a broken pipe
 
@@ -39,7 +40,10 @@ def report_failures(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(BROKEN_PIPE) from error
         except (WidemarginError, OSError, ValueError, MemoryError) as error:
             sys.stderr.write(f"widemargin: {_sentence(error)}\n")
-            raise typer.Exit(FAILED) from error
+            raise typer.Exit(UNFINISHED if isinstance(error, UnfinishedTrainingError) else FAILED) from error
+        except TrainingInterrupted as error:
+            sys.stderr.write(f"widemargin: interrupted; {error}\n")
+            raise typer.Exit(INTERRUPTED) from None
         except KeyboardInterrupt:
             writes = kwargs.get("out") is not None or "target" in kwargs
             sys.stderr.write(f"widemargin: interrupted{'; no unfinished result was left' if writes else ''}\n")

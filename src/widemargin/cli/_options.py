@@ -42,19 +42,26 @@ __all__ = [
     "Loss",
     "LossName",
     "MaxIter",
+    "MemoryLimit",
     "Method",
     "MethodOption",
     "Model",
     "NodeScalingOption",
     "NormBound",
     "OutputsOption",
+    "Processes",
     "RepairOption",
     "RescalingOption",
+    "Restart",
+    "Scheduler",
     "Seed",
+    "ShardSize",
     "Smoothing",
     "Stop",
+    "TimeLimit",
     "Tolerance",
     "Tree",
+    "executor_of",
 ]
 
 DATA_HELP = (
@@ -328,3 +335,48 @@ MaxIter = Annotated[
         show_default="1000; of top-k, 10000",
     ),
 ]
+
+# Options of work that is split up: who does it, and within what limits.
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", help="Worker processes; -1 for one on every core. Without it, this one with its threads."
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Let the workers of a dask cluster do it, such as tcp://host:8786."
+    ),
+]
+ShardSize = Annotated[
+    int | None,
+    typer.Option(
+        "--shard-size",
+        min=1,
+        help="Labels that are solved and kept together, of one-vs-all; a kill costs at most these. No influence on the "
+        "model.",
+        show_default="about half a minute of work",
+    ),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        metavar="SECONDS",
+        min=0.0,
+        help="Stop after so long; one-vs-all goes on when it is started again, others keep the model reached.",
+    ),
+]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option("--memory-limit", metavar="MB", min=1.0, help="Megabytes that this process, or each worker, may use."),
+]
+Restart = Annotated[bool, typer.Option("--restart", help="Drop an unfinished training in the folder, and begin anew.")]
+
+
+def executor_of(processes: int | None, scheduler: str | None) -> int | str | None:
+    """Who does the work: so many processes, the workers of a scheduler, or None for this process."""
+    if processes is not None and scheduler is not None:
+        raise ValueError("--processes and --scheduler are two ways to do the work; give one of them")
+    return processes if scheduler is None else scheduler

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, TextIO
 from widemargin.cli._console import short_warnings, stdout_is_utf8
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
-from widemargin.cli._truth import load_for_model
+from widemargin.cli._truth import open_for_model
 from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
+from widemargin.estimators.predict_parts import predict_in_parts
 
 __all__ = ["run"]
-
-ROWS_PER_BLOCK = 8192
 
 
 def run(
@@ -30,6 +29,8 @@ def run(
     k: int,
     out: Path | None,
     jobs: int,
+    executor: int | str | None,
+    memory_limit_mb: float | None,
     *,
     zero_based: ZeroBased,
     as_json: bool,
@@ -46,16 +47,20 @@ def run(
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     with short_warnings():
-        rows = load_for_model(model, data, zero_based, reader, labelled=False).X
+        rows = open_for_model(model, data, zero_based, reader)
     k = min(k, len(model.classes_))  # missing places are not printed
     plain = out is not None or stdout_is_utf8()
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
+    limits: dict[str, Any] = {"executor": executor, "memory_limit_mb": memory_limit_mb, "n_threads": model._n_threads()}
     with _output(out) as stream:
-        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            block = rows[start : start + ROWS_PER_BLOCK]
-            top = model.predict_topk(block, k)
-            why = functools.partial(_explanation, model, block, top, explain)
-            stream.writelines(line_of(top, row, why(row)) for row in range(len(top.indices)))
+        if explain is not None:
+            for block in rows.blocks():
+                top = model.predict_topk(block, k)
+                why = functools.partial(_explanation, model, block, k, explain)
+                stream.writelines(line_of(top, row, why(row)) for row in range(len(top.indices)))
+            return
+        for top in predict_in_parts(model, model_folder, rows, k, **limits):
+            stream.writelines(line_of(top, row, None) for row in range(len(top.indices)))
 
 
 class Why(NamedTuple):
@@ -65,11 +70,9 @@ class Why(NamedTuple):
     values: list[dict[str, Any]]
 
 
-def _explanation(model: Any, rows: Any, top: TopK, shown: int | None, row: int) -> Why | None:
-    """Why one of the rows has its labels, with so many features for each; None if that is not asked for."""
-    if shown is None:
-        return None
-    found = model.explain(rows[[row]], k=top.indices.shape[1])
+def _explanation(model: Any, rows: Any, k: int, shown: int, row: int) -> Why:
+    """Why one of the rows has its labels, with so many features for each."""
+    found = model.explain(rows[[row]], k=k)
     return Why(found.lines(shown), found.to_dict(shown)["labels"])
 
 

@@ -6,14 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from widemargin.cli._console import gap_text, print_json, print_table, progress_bar, short_warnings, size_text
+from widemargin.cli._console import (
+    gap_text,
+    print_json,
+    print_note,
+    print_table,
+    progress_bar,
+    short_warnings,
+    size_text,
+)
 from widemargin.cli._methods import make_estimator, targets_for
 from widemargin.cli._text import check_text_options, load_training
 from widemargin.cli._text_options import TextOptions
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
-from widemargin.estimators.persistence import save
-from widemargin.estimators.text import with_text
+from widemargin.estimators.folder_training import add_names, train
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
@@ -25,6 +32,7 @@ def run(
     out: Path,
     method: str,
     parameters: dict[str, Any],
+    run_options: dict[str, Any],
     *,
     labels: Path | None,
     features: Path | None,
@@ -32,14 +40,19 @@ def run(
     as_json: bool,
     text: TextOptions | None = None,
 ) -> None:
-    """Read, train, save and report."""
+    """Read, train into the folder, and report."""
     check_writable(out)
     check_text_options(data, text, labels, features)
-    make_estimator(method, parameters)  # wrong options are told before a large file is read
+    estimator = make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
         dataset = load_training(data, text, labels=labels, features=features, zero_based=zero_based)
-        model, seconds = train_model(dataset, method, parameters)
-    save(with_text(model, dataset.text), out)
+        check_labelled(dataset, "train")
+        dataset = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
+        wall, cpu = time.perf_counter(), time.process_time()
+        with progress_bar("Training") as callback:
+            fitted = train(estimator.set_params(callback=callback), dataset, out, report=print_note, **run_options)
+        model = fitted if dataset.text is None else fitted[-1]
+        seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
         print_json(summary)
@@ -67,16 +80,6 @@ def check_labelled(dataset: Dataset, command: str) -> None:
         raise DataFormatError(
             "the data have no labels", path=str(dataset.path), remedy=f"{command} needs rows with their labels"
         )
-
-
-def add_names(model: Any, dataset: Dataset) -> None:
-    """What a model keeps of the file it was trained on: names of labels and features, number of the first feature."""
-    if dataset.label_names is not None and model.kind_ == "multilabel":
-        model.set_label_names(dataset.label_names)
-    if dataset.index_base:
-        model.index_base_ = dict(dataset.index_base)
-    if dataset.feature_names is not None:
-        model.set_feature_names(dataset.feature_names)
 
 
 def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[str, Any]:

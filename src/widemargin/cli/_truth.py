@@ -16,24 +16,38 @@ import scipy.sparse as sp
 
 from widemargin.cli._text import TextReader
 from widemargin.data.load import Dataset, load_data, recognize_format
+from widemargin.data.stream import RowStream, open_rows, rows_of_array
 from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 
-__all__ = ["classes_of_rows", "load_for_model", "only_labels", "truth_in_model_columns"]
+__all__ = ["classes_of_rows", "load_for_model", "only_labels", "open_for_model", "truth_in_model_columns"]
 
 UNKNOWN = -1
 
 
-def load_for_model(
-    model: Any, data: Path, zero_based: ZeroBased, reader: TextReader | None = None, *, labelled: bool = True
-) -> Dataset:
+def load_for_model(model: Any, data: Path, zero_based: ZeroBased, reader: TextReader | None = None) -> Dataset:
     """Rows of a file for a model: its number of features, form of labels and, unless told, its index base.
 
-    A model with a vectoriser has a reader of tables, which skips the labels unless they are wanted.
+    A model with a vectoriser has a reader of tables.
     """
     if reader is not None:
-        return reader.dataset(data, labelled=labelled)
+        return reader.dataset(data, labelled=True)
+    dataset = load_data(data, **_reading_options(model, data, zero_based))
+    _check_rows_fit(model, data, *dataset.X.shape)
+    return dataset
+
+
+def open_for_model(model: Any, data: Path, zero_based: ZeroBased, reader: TextReader | None = None) -> RowStream:
+    """The same rows without their labels, to be read block by block."""
+    if reader is not None:
+        return rows_of_array(data, reader.dataset(data, labelled=False).X)
+    rows = open_rows(data, **_reading_options(model, data, zero_based))
+    _check_rows_fit(model, data, rows.n_rows, rows.n_features)
+    return rows
+
+
+def _reading_options(model: Any, data: Path, zero_based: ZeroBased) -> dict[str, Any]:
     if is_table(data):
         raise DataFormatError("a table of text, and the model takes rows of numbers", path=str(data))
     if zero_based == "auto":
@@ -41,8 +55,10 @@ def load_for_model(
         zero_based = "auto" if base is None else base == 0
     # A model with one label a row reads any file: lists of one label each may be matched by name.
     multilabel = True if model.kind_ == "multilabel" else None
-    dataset = load_data(data, n_features=model.n_features_in_, zero_based=zero_based, multilabel=multilabel)
-    n_rows, n_features = dataset.X.shape
+    return {"n_features": model.n_features_in_, "zero_based": zero_based, "multilabel": multilabel}
+
+
+def _check_rows_fit(model: Any, data: Path, n_rows: int, n_features: int) -> None:
     if n_rows == 0:
         raise DataFormatError("the data have no rows", path=str(data), remedy="give at least one")
     if n_features != model.n_features_in_:
@@ -51,7 +67,6 @@ def load_for_model(
             path=str(data),
             remedy="give rows with the same features as in training",
         )
-    return dataset
 
 
 def classes_of_rows(model: Any, dataset: Dataset) -> Any:

@@ -38,20 +38,29 @@ from widemargin.cli._options import (
     Learn,
     Loss,
     MaxIter,
+    MemoryLimit,
     Method,
     MethodOption,
     Model,
     NodeScalingOption,
     NormBound,
     OutputsOption,
+    Processes,
     RepairOption,
     RescalingOption,
+    Restart,
+    Scheduler,
     Seed,
+    ShardSize,
     Smoothing,
     Stop,
+    TimeLimit,
     Tolerance,
     Tree,
+    executor_of,
 )
+from widemargin.cli._path_command import EPILOG as PATH_EPILOG
+from widemargin.cli._path_command import path
 from widemargin.cli._report_command import demo, report
 from widemargin.cli._serve_command import serve
 from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
@@ -174,11 +183,21 @@ def train(
     labels: Labels = None,
     features: Features = None,
     jobs: Jobs = 1,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    shard_size: ShardSize = None,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    restart: Restart = False,
     index_base: Base = IndexBase.auto,
     json: Json = False,
     text: TextOptions | None = None,
 ) -> None:
-    """Train a model and write it to a folder, with a certificate of how far from optimal it is."""
+    """Train a model and write it to a folder, with a certificate of how far from optimal it is.
+
+    A one-vs-all training that was killed or interrupted goes on when it is started again with the same data and
+    options; finished labels are kept in the folder until then, and an earlier model there stays usable.
+    """
     from widemargin.cli import _train
 
     parameters = {
@@ -220,78 +239,13 @@ def train(
         "beam_width": beam_width,
         "stop": stop,
     }
-    _train.run(
-        data,
-        out,
-        method.value,
-        parameters,
-        labels=labels,
-        features=features,
-        zero_based=index_base.zero_based,
-        as_json=json,
-        text=text,
-    )
+    limits = {"time_limit_s": time_limit, "memory_limit_mb": memory_limit}
+    how = {"executor": executor_of(processes, scheduler), "shard_size": shard_size, "restart": restart, **limits}
+    names, base = {"labels": labels, "features": features}, index_base.zero_based
+    _train.run(data, out, method.value, parameters, how, **names, zero_based=base, as_json=json, text=text)
 
 
-@app.command(epilog="Example: widemargin path train.txt.gz --test test.txt.gz --C 0.25,1,4 --prune 0.01,0.03")
-@report_failures
-def path(
-    data: Data,
-    test: Annotated[Path, typer.Option("--test", metavar="DATA", help="Held-out rows, for the scores.")],
-    method: MethodOption = Method.one_vs_all,
-    taxonomy: Tree = None,
-    C: Annotated[
-        str, typer.Option("--C", "-C", help="Weights of the loss, separated by commas.")
-    ] = "0.0625,0.125,0.25,0.5,1,2,4,8,16",
-    ks: Annotated[
-        str | None, typer.Option("--ks", help="Values of k of the top-k losses, separated by commas.", show_default="1")
-    ] = None,
-    prune: Annotated[
-        str | None,
-        typer.Option(help="Thresholds below which one-vs-all drops weights, separated by commas.", show_default="0.01"),
-    ] = None,
-    k: Annotated[str, typer.Option("--k", "-k", help="Depths of the ranking; the first decides.")] = "1,3,5",
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the best model.")] = None,
-    loss: Loss = None,
-    smoothing: Smoothing = None,
-    kernel: Kernel = None,
-    gamma: Gamma = None,
-    degree: Degree = None,
-    coef0: Coef0 = None,
-    tol: Tolerance = None,
-    max_iter: MaxIter = None,
-    seed: Seed = None,
-    normalize: Annotated[bool, typer.Option(help="Scale rows to unit length, in training and prediction.")] = True,
-    labels: Labels = None,
-    features: Features = None,
-    jobs: Jobs = 1,
-    index_base: Base = IndexBase.auto,
-    json: Json = False,
-) -> None:
-    """Train at several C and k, or C and thresholds, each from an earlier one; compare the models on held-out rows.
-
-    Precision at k for lists of labels, top-k accuracy for one label a row; with every certificate and model size.
-    """
-    from widemargin.cli import _path
-
-    parameters = {
-        "loss": loss and loss.value,
-        "smoothing": smoothing,
-        "kernel": kernel and kernel.value,
-        "gamma": gamma,
-        "degree": degree,
-        "coef0": coef0,
-        "tol": tol,
-        "max_iter": max_iter,
-        "random_state": seed,
-        "normalize": normalize,
-        "n_jobs": jobs,
-        "taxonomy": taxonomy,
-    }
-    sweep = _path.parse_sweep(method.value, C, ks, prune)
-    names = {"labels": labels, "features": features}
-    zero_based = index_base.zero_based
-    _path.run(data, test, out, method.value, parameters, sweep, k, names, zero_based=zero_based, as_json=json)
+app.command(epilog=PATH_EPILOG)(path)
 
 
 app.command(epilog="Example: widemargin compare train.txt.gz --budget 10m")(compare)
@@ -308,6 +262,9 @@ def predict(
     explain: Explain = False,
     explain_features: ExplainFeatures = 10,
     jobs: Jobs = 1,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory_limit: MemoryLimit = None,
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
     table: TableColumns | None = None,
@@ -318,8 +275,11 @@ def predict(
     """
     from widemargin.cli import _predict
 
-    shown = explain_features if explain else None
-    _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json, explain=shown, table=table)
+    shown, engine = explain_features if explain else None, executor_of(processes, scheduler)
+    base = index_base.zero_based
+    _predict.run(
+        model, data, k, out, jobs, engine, memory_limit, zero_based=base, as_json=json, explain=shown, table=table
+    )
 
 
 @app.command(epilog="Example: widemargin evaluate model test.txt.gz --k 1,3,5")

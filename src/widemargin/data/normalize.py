@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["l2_normalize_rows", "with_unit_rows"]
+__all__ = ["has_unit_rows", "l2_normalize_rows", "with_unit_rows"]
 
 UNIT_TOLERANCE = 1e-6  # on ‖x‖²: the rounding of float32 values leaves about 1e-7
 
@@ -86,10 +86,10 @@ def with_unit_rows(X: Any) -> Any:
     >>> with_unit_rows(X) is X, with_unit_rows(2 * X).round(6).tolist()
     (True, [[0.6, 0.8], [0.0, 0.0]])
     """
-    return X if _has_unit_rows(X) else l2_normalize_rows(X)
+    return X if has_unit_rows(X) else l2_normalize_rows(X)
 
 
-def _has_unit_rows(X: Any) -> bool:
+def has_unit_rows(X: Any) -> bool:
     """Whether all squared norms are 1 or 0 up to UNIT_TOLERANCE, found a block of rows at a time."""
     if sp.issparse(X) and not X.has_canonical_format:
         return False

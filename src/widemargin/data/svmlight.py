@@ -26,7 +26,7 @@ from widemargin.data.xmc import check_features, check_indicator, make_csr, write
 from widemargin.exceptions import DataFormatError
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
-__all__ = ["SvmlightData", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]
+__all__ = ["SvmlightData", "detect_base", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]
 
 BLOCK_LABELS = 1 << 16  # labels that are worked on at a time
 SPREAD_FOR_TABLE = 4  # labels in a range of at most so many times their number are looked up in a table
@@ -130,7 +130,7 @@ def read_svmlight_with_base(
 
 def _from_parsed(path: PathLike, parsed: ParsedText, options: TextOptions) -> tuple[SvmlightData, int]:
     """The arrays, around those of the parser, and the number of the first feature."""
-    base = options.base if options.base is not None else _detect_base(path, parsed, options)
+    base = options.base if options.base is not None else detect_base(path, parsed, options)
     warn_about_disorder(path, parsed)
     parsed.indices -= base
     n_columns = options.n_features if options.n_features is not None else max(0, parsed.max_feature + 1 - base)
@@ -143,7 +143,7 @@ def _from_parsed(path: PathLike, parsed: ParsedText, options: TextOptions) -> tu
     return SvmlightData(X, make_csr(ones, columns, parsed.label_indptr, (X.shape[0], len(classes))), classes), base
 
 
-def _detect_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:
+def detect_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:
     """0 if a feature 0 occurs, otherwise 1; an error if the last feature that is allowed then is one too many."""
     if parsed.min_feature != 0:
         return 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from widemargin.reference.text_reader import (
     parse_text,
 )
 
-__all__ = ["Engine", "ZeroBased", "make_options", "parse_file", "warn_about_disorder"]
+__all__ = ["Engine", "ZeroBased", "make_options", "parse_file", "parse_parts", "warn_about_disorder"]
 
 BLOCK_BYTES = (
     1 << 20
@@ -72,6 +72,26 @@ def parse_file(
         return parse(path, options, np.dtype(dtype), n_threads or _default_threads(path))
     except TextProblem as problem:
         raise _explain(problem, options, np.dtype(dtype), name) from None
+
+
+def parse_parts(path: PathLike, options: TextOptions, *, n_threads: int | None) -> Iterator[ParsedText]:
+    """Parse a file part after part, float32; raises DataFormatError where it comes to the problem.
+
+    The statistics of a part are those of all parts up to it. Memory: one part, of a few megabytes of text.
+    """
+    threads = n_threads or _default_threads(path)
+    reader = _make_reader(options, np.dtype(np.float32), threads)
+    try:
+        for block in read_blocks(path, BLOCK_BYTES * threads):
+            if not reader.feed(block):
+                break
+            yield ParsedText(**reader.take_rows())
+    except BrokenGzip as error:
+        raise _broken_gzip(error, path, reader.n_lines) from None
+    if not reader.finish():
+        problem = TextProblem(Problem(reader.problem), reader.line, reader.token, reader.counts)
+        raise _explain(problem, options, np.dtype(np.float32), os.fspath(path)) from None
+    yield ParsedText(**reader.take_rows())
 
 
 def warn_about_disorder(path: PathLike, parsed: ParsedText) -> None:

@@ -25,7 +25,15 @@ from widemargin.data.text import Engine, ZeroBased, make_options, parse_file, wa
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
-__all__ = ["check_features", "check_indicator", "read_xmc", "read_xmc_with_base", "write_rows", "write_xmc"]
+__all__ = [
+    "check_features",
+    "check_indicator",
+    "detect_base",
+    "read_xmc",
+    "read_xmc_with_base",
+    "write_rows",
+    "write_xmc",
+]
 
 ENTRIES_A_WRITE = 1 << 16  # features that are turned into text at a time: about 1 MB
 
@@ -104,7 +112,7 @@ def read_xmc_with_base(
 
 def _from_parsed(path: PathLike, parsed: ParsedText, options: TextOptions) -> tuple[Any, Any, int]:
     """The matrices, around the arrays of the parser, and the number of the first feature and label."""
-    base = options.base if options.base is not None else _detect_base(path, parsed)
+    base = options.base if options.base is not None else detect_base(path, parsed)
     warn_about_disorder(path, parsed)
     if base:
         parsed.indices -= base
@@ -124,7 +132,7 @@ def make_csr(
     return matrix
 
 
-def _detect_base(path: PathLike, parsed: ParsedText) -> int:
+def detect_base(path: PathLike, parsed: ParsedText) -> int:
     """0, or 1 on evidence; an error when there is evidence for both."""
     kinds = [
         ("feature", parsed.n_features, parsed.feature_limit_line),

@@ -42,6 +42,7 @@ def make_zipf_multilabel(
     labels_per_row: float = 5.0,
     nnz_per_row: float = 75.0,
     exponent: float = 1.0,
+    word_exponent: float | None = None,
     features_per_label: int = 10,
     signal: float = 0.5,
     random_state: int | np.random.Generator | None = None,
@@ -58,6 +59,8 @@ def make_zipf_multilabel(
         Mean number of non-zero features of a row, met within some per cent unless n_features is hardly larger.
     exponent : float
         Of Zipf's law, for labels and for background words; 0 is uniform.
+    word_exponent : float, optional
+        That of the background words, if it is another one.
     features_per_label : int
         Number of characteristic features of a label; they are shared with other labels by chance.
     signal : float
@@ -82,7 +85,9 @@ def make_zipf_multilabel(
     (True, True)
     """
     _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels, features_per_label=features_per_label)
-    _check_shape_of_rows(n_features, nnz_per_row, exponent, signal)
+    word_exponent = exponent if word_exponent is None else word_exponent
+    for given in (exponent, word_exponent):
+        _check_shape_of_rows(n_features, nnz_per_row, given, signal)
     if not 1 <= labels_per_row <= n_labels:
         raise ValueError(f"labels_per_row must lie between 1 and n_labels={n_labels}; got {labels_per_row}")
     seed = seed_of(random_state)
@@ -94,7 +99,7 @@ def make_zipf_multilabel(
         n_labels=n_labels,
         labels_per_row=labels_per_row,
         nnz_per_row=nnz_per_row,
-        exponent=exponent,
+        exponent=word_exponent,
         features_per_label=features_per_label,
         signal=signal,
     )

@@ -7,6 +7,8 @@ An example is a row and one of its labels; several examples of a row share the r
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +19,15 @@ from widemargin.estimators._class_weight import row_factors
 from widemargin.estimators._training import TrainingData
 from widemargin.estimators._tree_model import PATH_METHODS
 from widemargin.estimators._tree_targets import TreeTargets, tree_targets
+from widemargin.parallel import current_executor, run_tasks
+from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import QuadraticPenalty, tree_penalty
 from widemargin.solvers.dual_averaging import solve_dual_averaging
 from widemargin.solvers.joint_dual import JointStart, solve_joint_dual
 from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
-from widemargin.solvers.node_top_k import solve_node_top_k
+from widemargin.solvers.node_top_k import solve_node, solve_node_top_k
 from widemargin.solvers.result import SolverResult
 
 __all__ = ["TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
@@ -144,19 +148,42 @@ def solve(
         return solve_joint_dual(X, problem.losses, problem.penalty, start=start, **options, **threads)
     targets = problem.targets
     rows = X if len(targets.row) == X.shape[0] else X[targets.row]
-    result = solve_node_top_k(
-        rows,
-        targets.taxonomy.tree,
-        targets.class_node[targets.label],
-        int(estimator.k),
-        C=float(estimator.C),
-        sample_weight=problem.weights,
-        node_scaling=estimator.node_scaling,
-        **options,
-        **threads,
-    )
+    with _distributed(rows) as run:
+        result = solve_node_top_k(
+            rows,
+            targets.taxonomy.tree,
+            targets.class_node[targets.label],
+            int(estimator.k),
+            C=float(estimator.C),
+            sample_weight=problem.weights,
+            node_scaling=estimator.node_scaling,
+            run=run,
+            **options,
+            **threads,
+        )
     # The worst problem there is a parent, not a class; the history has all parents.
     return replace(result, certificate=replace(result.certificate, worst=None))
+
+
+@contextlib.contextmanager
+def _distributed(rows: Any) -> Iterator[Any]:
+    """What gives the problems of nodes to the workers of `use_executor`; None without them."""
+    engine = current_executor()
+    if engine is None:
+        yield None
+        return
+    with SharedRows.of(rows, engine) as shared:
+
+        def run(arguments: list[tuple[Any, ...]]) -> list[Any]:
+            results = dict(run_tasks(_solve_node, [(shared, *given) for given in arguments], engine))
+            return [results[number] for number in range(len(arguments))]
+
+        yield run
+
+
+def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
+    """The task of a node."""
+    return solve_node(shared.load(), *arguments)
 
 
 def pairs_of(result: Any, problem: TreeProblem, bias: float) -> tuple[Floats, Floats] | None:

@@ -21,6 +21,7 @@ from sklearn.utils.validation import validate_data
 from widemargin import _core
 from widemargin.estimators._class_weight import class_factors
 from widemargin.estimators._linear import LinearLabelModel
+from widemargin.estimators._on_workers import can_be_split, solve_on_workers
 from widemargin.estimators._parameters import (
     boolean,
     check_parameters,
@@ -40,6 +41,7 @@ from widemargin.estimators._training import (
     warn_if_unfinished,
 )
 from widemargin.labels.encoding import EncodedTargets
+from widemargin.parallel import current_executor
 from widemargin.problems.losses import get_loss
 from widemargin.solvers.dense_one_vs_all import is_dense_problem, solve_dense_one_vs_all
 from widemargin.solvers.fast_one_vs_all import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
@@ -278,7 +280,6 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
 
     def _solve(self, data: TrainingData, initial: tuple[Any, Any] | None) -> OneVsAllResult:
         X, Y = data.X, data.targets.Y
-        small = (X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES
         options = self._problem(data) | {
             "tol": self.tol,
             "gap_tol": self.gap_tol,
@@ -287,14 +288,33 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             "callback": printing_callback(self.verbose, self.callback, unit="labels"),
             "initial": initial,
         }
-        limits = (self.tol, self.gap_tol, self.max_iter, self.memory_limit_mb)
-        newton = small or self.init != "auto"
-        if not newton and is_fast_problem(X, self.loss, *limits):
+        engine = current_executor()
+        if engine is not None and can_be_split(self, data, initial):
+            factors = options["positive_weight"], options["negative_weight"]
+            result = solve_on_workers(self, data, factors, options["callback"], engine)
+            if result is not None:  # else the callback asks to stop, and is asked again below
+                return result
+        solver = self._solver_name(X, self.memory_limit_mb)
+        if solver == "fast":
             return solve_fast_one_vs_all(X, Y, **options)
-        limited = self.max_iter != DEFAULT_MAX_ITER
-        if not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, self.memory_limit_mb):
+        if solver == "dense":
             return solve_dense_one_vs_all(X, Y, **options)
-        return solve_one_vs_all(X, Y, polish=small, init=self.init, init_params=self.init_params, **options)
+        polish = self._is_polished(X)
+        return solve_one_vs_all(X, Y, polish=polish, init=self.init, init_params=self.init_params, **options)
+
+    def _solver_name(self, X: Any, memory_limit_mb: float) -> str:
+        """Which solver these rows and parameters ask for: "fast", "dense" or "newton"."""
+        newton = self._is_polished(X) or self.init != "auto"
+        if not newton and is_fast_problem(X, self.loss, self.tol, self.gap_tol, self.max_iter, memory_limit_mb):
+            return "fast"
+        limited = self.max_iter != DEFAULT_MAX_ITER
+        dense = not (newton or limited) and is_dense_problem(X, self.tol, self.gap_tol, memory_limit_mb)
+        return "dense" if dense else "newton"
+
+    @staticmethod
+    def _is_polished(X: Any) -> bool:
+        """Whether the problem is so small that it is solved to rounding error."""
+        return bool((X.nnz if sp.issparse(X) else X.size) <= SMALL_PROBLEM_VALUES)
 
     def _pruned_models(
         self, data: TrainingData, result: OneVsAllResult, thresholds: Sequence[float]

@@ -26,6 +26,8 @@ from widemargin.estimators._path_grid import check_grid, check_prune
 from widemargin.estimators._path_result import PathResult, describe_model
 from widemargin.estimators._path_scoring import Scoring
 from widemargin.labels.encoding import encode_targets
+from widemargin.parallel import Executor, as_executor, run_tasks
+from widemargin.parallel.shared_rows import SharedRows
 from widemargin.solvers.result import History
 
 __all__ = ["PathResult", "path"]
@@ -50,6 +52,7 @@ def path(
     prune: Sequence[float] | None = None,
     keep: str | None = None,
     n_jobs: int | None = None,
+    executor: Any = None,
 ) -> PathResult:
     """Fit an estimator at several values of C, of k, or of another parameter, sharing work, and score the models.
 
@@ -85,6 +88,9 @@ def path(
         Which models stay in memory; None: the best if there are scores, otherwise all.
     n_jobs : int or None, default=None
         Threads of each fit; None leaves it to the estimator.
+    executor : None, int, str or dask.distributed.Client, default=None
+        Who goes through the folds of `cv`: this process, so many processes, or a dask cluster. The path on all rows is
+        a chain of fits, each from the one before, and stays here.
 
     Returns
     -------
@@ -129,7 +135,7 @@ def path(
     keep = _check_keep(keep, scoring)
     test = None if X_test is None else (X_test, y_test)
     task = _Path(pipeline, last, grid, thresholds, scoring)
-    folds = [] if cv is None else [task.fold_scores(*fold) for fold in _folds(cv, X, y, sample_weight)]
+    folds = [] if cv is None else _scores_of_folds(task, cv, X, y, sample_weight, as_executor(executor))
     table, models = task.run(X, y, sample_weight, test, folds, keep)
     return PathResult(tuple(grid), History(table), models, tuple(scoring.names) if scoring else ())
 
@@ -266,13 +272,37 @@ def _check_keep(keep: str | None, scoring: Scoring | None) -> str:
     return keep
 
 
-def _folds(cv: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[tuple[Any, Any, Any], tuple[Any, Any]]]:
-    """Training rows, targets and weights, and held-out rows and targets, of each fold."""
+def _scores_of_folds(
+    task: _Path, cv: Any, X: Any, y: Any, sample_weight: Any, executor: Executor
+) -> list[list[dict[str, float]]]:
+    """Scores of every row of the path on each fold, by this process or by workers."""
+    folds = list(_folds(cv, X, y))
+    if executor.in_process:
+        return [task.fold_scores(*_fold_data(X, y, sample_weight, *fold)) for fold in folds]
+    with SharedRows.of(X, executor) as rows:
+        given = [(task, rows, y, sample_weight, *fold) for fold in folds]
+        scores = dict(run_tasks(_score_fold, given, executor))
+    return [scores[number] for number in range(len(folds))]
+
+
+def _score_fold(
+    task: _Path, rows: SharedRows, y: Any, sample_weight: Any, train: Any, test: Any
+) -> list[dict[str, float]]:
+    """The task of a fold; its rows come from a store."""
+    return task.fold_scores(*_fold_data(rows.load(), y, sample_weight, train, test))
+
+
+def _fold_data(X: Any, y: Any, sample_weight: Any, train: Any, test: Any) -> tuple[Any, Any]:
+    """Training rows, targets and weights, and held-out rows and targets."""
+    weights = None if sample_weight is None else np.asarray(sample_weight)[train]
+    part = (_safe_indexing(X, train), _safe_indexing(y, train), weights)
+    return part, (_safe_indexing(X, test), _safe_indexing(y, test))
+
+
+def _folds(cv: Any, X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    """Numbers of the training rows and of the held-out ones, of each fold."""
     kind = encode_targets(y).kind
     # Stratified for one label a row, as scikit-learn does it; label sets have no strata.
     splitter = check_cv(cv, None if kind == "multilabel" else y, classifier=kind != "multilabel")
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-    for train, test in splitter.split(np.zeros(n_rows), None if kind == "multilabel" else y):
-        weights = None if sample_weight is None else np.asarray(sample_weight)[train]
-        part = (_safe_indexing(X, train), _safe_indexing(y, train), weights)
-        yield part, (_safe_indexing(X, test), _safe_indexing(y, test))
+    yield from splitter.split(np.zeros(n_rows), None if kind == "multilabel" else y)

@@ -22,6 +22,7 @@ __all__ = [
     "FORMAT_NAME",
     "FORMAT_VERSION",
     "MANIFEST",
+    "WORK_FOLDER",
     "ModelState",
     "all_finite",
     "csr_problem",
@@ -32,6 +33,7 @@ __all__ = [
 FORMAT_NAME = "widemargin model"
 FORMAT_VERSION = 1
 MANIFEST = "model.json"
+WORK_FOLDER = ".widemargin-training"  # of a training that is not finished, inside the model folder
 DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"<f4", "<f8", "|b1", "|i1", "|u1"}
 """The array types of the format, as NumPy writes them: numbers only, little-endian."""
 

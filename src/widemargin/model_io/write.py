@@ -24,11 +24,13 @@ import scipy.sparse as sp
 
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
+from widemargin.model_io.joined import JoinedArray, JoinedCsr
 from widemargin.model_io.state import (
     DTYPES,
     FORMAT_NAME,
     FORMAT_VERSION,
     MANIFEST,
+    WORK_FOLDER,
     ModelState,
     all_finite,
     csr_problem,
@@ -137,6 +139,8 @@ def _plain_parts(state: ModelState) -> dict[str, Any]:
 
 def _savable(array: Any, what: str, *, finite: bool) -> Any:
     """The array as it is written: C order, little-endian, CSR if sparse; `NotSavableError` when it has no place."""
+    if isinstance(array, JoinedArray | JoinedCsr):
+        return array  # its parts are checked as they are written
     if sp.issparse(array):
         csr = array.tocsr()
         problem = csr_problem(csr.data, csr.indices, csr.indptr, csr.shape, check_indices=True)
@@ -168,7 +172,7 @@ def _name_list(values: Any, role: str) -> list[Any] | None:
 
 def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
     """Write a dense or CSR array; returns its row of the table."""
-    if not sp.issparse(matrix):
+    if not (sp.issparse(matrix) or isinstance(matrix, JoinedCsr)):
         return {"type": "dense"} | _write_array(folder, name, matrix)
     parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
     files = {part: _write_array(folder, f"{name}_{part}", array) for part, array in parts.items()}
@@ -179,7 +183,11 @@ def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
     plain = _savable(array, name, finite=False)
     file = _write_file(
         folder,
-        lambda target: np.lib.format.write_array(target, plain, version=(1, 0), allow_pickle=False),
+        lambda target: (
+            plain.write(target)
+            if isinstance(plain, JoinedArray)
+            else np.lib.format.write_array(target, plain, version=(1, 0), allow_pickle=False)
+        ),
         lambda digest: f"{name}-{digest[:HASH_DIGITS]}.npy",
     )
     return {"dtype": plain.dtype.str, "shape": list(plain.shape)} | file
@@ -266,7 +274,8 @@ def refuse_other_files(folder: Path) -> None:
             if FORMAT_NAME.encode() in file.read(len(FORMAT_NAME) + 100):
                 return
         raise FileExistsError(errno.EEXIST, "this model.json is not ours; choose another folder", str(manifest))
-    others = [e.name for e in os.scandir(folder) if not (e.name.startswith(_TEMPORARY) or FILE_NAME.fullmatch(e.name))]
+    ours = (_TEMPORARY, WORK_FOLDER)
+    others = [e.name for e in os.scandir(folder) if not (e.name.startswith(ours) or FILE_NAME.fullmatch(e.name))]
     if others:
         message = f"the folder has other files ({sorted(others)[0]!r}) and no model; choose a new or an empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))

@@ -67,6 +67,10 @@ class OneVsAllInputs:
             **options,
         )
 
+    def label_arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The labels as the core takes them: their positives and factors."""
+        return self.positive_rows, self.positive_indptr, self.positive_factor, self.negative_factor
+
     @property
     def n_positives(self) -> npt.NDArray[np.int64]:
         """Number of positive rows of each label."""

@@ -56,11 +56,15 @@ class OneVsAllResult(SolverResult):
     seconds_by_label : ndarray of shape (n_labels,) or None
         CPU seconds of each label: its share of its block's starts, and its iterations, without the certificate; None
         where labels are not solved one at a time.
+    bounds_by_label : ndarray of shape (n_labels, 5) or None
+        All bounds of each label, see `widemargin.reference.one_vs_all.BOUND_COLUMNS`.
+    records : ndarray of shape (n_records, 8) or None
+        What the history is made of, where it was asked for.
 
     Examples
     --------
     >>> from widemargin.solvers.one_vs_all import OneVsAllResult
-    >>> list(OneVsAllResult.__dataclass_fields__)[-5:]
+    >>> list(OneVsAllResult.__dataclass_fields__)[-7:-2]
     ['status_by_label', 'primal_by_label', 'dual_by_label', 'pruned_share', 'seconds_by_label']
     """
 
@@ -69,10 +73,14 @@ class OneVsAllResult(SolverResult):
     dual_by_label: npt.NDArray[np.float64]
     pruned_share: npt.NDArray[np.float64]
     seconds_by_label: npt.NDArray[np.float64] | None = None
+    bounds_by_label: npt.NDArray[np.float64] | None = None
+    records: npt.NDArray[np.float64] | None = None
 
 
 class Run:
     """One call of the solver: the blocks done so far."""
+
+    records: list[npt.NDArray[np.float64]] | None = None  # a list to keep what the history is made of
 
     def __init__(self, inputs: OneVsAllInputs, task: BlockTask, start: Start, backend: str) -> None:
         self.inputs, self.task, self.start, self.backend = inputs, task, start, backend
@@ -142,7 +150,10 @@ class Run:
         for name in ("intercept", "bounds", "n_iter", "converged"):
             getattr(self.result, name)[labels] = getattr(block, name)
         self.history.add(records, self.bins[labels])
-        np.add.at(self.seconds, labels[records[:, LABEL].astype(np.int64)], records[:, SECONDS])
+        label_of = labels[records[:, LABEL].astype(np.int64)]
+        np.add.at(self.seconds, label_of, records[:, SECONDS])
+        if self.records is not None:
+            self.records.append(np.column_stack([label_of, records[:, LABEL + 1 :]]))
         self.solved.append(labels)
         self.done += len(labels)
 
@@ -184,6 +195,8 @@ class Run:
             dual_by_label=bounds["dual"].copy(),
             pruned_share=bounds["pruned_share"].copy(),
             seconds_by_label=self.seconds,
+            bounds_by_label=self.result.bounds,
+            records=None if self.records is None else np.concatenate(self.records),
         )
 
     def _missing(self) -> Ints:

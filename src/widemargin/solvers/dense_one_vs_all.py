@@ -33,7 +33,7 @@ from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Callback
 from widemargin.solvers.starts import Start
 
-__all__ = ["is_dense_problem", "solve_dense_one_vs_all"]
+__all__ = ["DenseRun", "block_width", "is_dense_problem", "solve_dense_one_vs_all"]
 
 MAX_BLOCK = 32  # labels; 64 were 15 % faster in the products alone, but keep fewer threads busy
 MIN_TOL = 1e-6  # tighter rules are below what float32 steps can steer to; the Newton solver works in float64
@@ -142,7 +142,7 @@ def solve_dense_one_vs_all(
     intercepts = {"fit_intercept": fit_intercept, "regularize_intercept": regularize_intercept}
     task = inputs.task(gap_tol=gap_tol, **intercepts, **options)
     with threadpool_limits(limits=1, user_api="blas"):
-        run = _DenseRun(inputs, task, labels_per_block, memory_limit_mb)
+        run = DenseRun(inputs, task, labels_per_block, memory_limit_mb)
         return run.solve(callback, time_limit_s, run.width * run.task.n_threads, memory_limit_mb)
 
 
@@ -190,7 +190,7 @@ def block_width(n_labels: int, n_rows: int, n_features: int, memory_limit_mb: fl
     return -(-n_labels // n_blocks)
 
 
-class _DenseRun(Run):
+class DenseRun(Run):
     """A run of the one-vs-all solver whose blocks of labels are solved by matrix products."""
 
     def __init__(

@@ -30,9 +30,11 @@ from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 
-__all__ = ["solve_node_top_k"]
+__all__ = ["solve_node", "solve_node_top_k"]
 
 Ints = npt.NDArray[np.int64]
+Variant = Literal["beta", "alpha"]
+Distribute = Callable[[list[tuple[Any, ...]]], list[tuple[SolverResult, Any, float]]]
 
 SAFETY = 0.9  # of the relative gap that would be just enough
 LOWER = 0.1  # factor of the relative gap where nothing is known of the decrease yet
@@ -60,6 +62,7 @@ def solve_node_top_k(
     callback: Callback | None = None,
     time_limit: float | None = None,
     memory_limit_mb: float = 1024.0,
+    run: Distribute | None = None,
 ) -> SolverResult:
     """Train, and certify what is returned.
 
@@ -96,6 +99,9 @@ def solve_node_top_k(
         Seconds after which the solver stops.
     memory_limit_mb : float
         Weights are an ndarray up to this size, else a csr_array.
+    run : callable or None
+        Solves the nodes elsewhere: given a list of arguments of `solve_node` without X, it returns the results in the
+        same order. The callback is then called after each round.
 
     Returns
     -------
@@ -125,8 +131,38 @@ def solve_node_top_k(
     if not parents:
         raise ValueError("no row of positive weight passes a node with two or more children; there is nothing to train")
     options = {"bias": bias, "max_iter": max_iter, "seed": seed}
-    run = _Run(rows, losses, parents, loss, options, callback, time_limit)
-    return run.result(run.solve(tol, max(1, n_threads)), tol, memory_limit_mb)
+    work = _Run(rows, losses, parents, loss, options, callback, time_limit)
+    return work.result(work.solve(tol, max(1, n_threads), run), tol, memory_limit_mb)
+
+
+def solve_node(
+    X: Any, rows: Ints, y: Ints, n_children: int, loss: tuple[int, Variant, float], cost: Any, options: dict[str, Any]
+) -> tuple[SolverResult, Ints | None, float]:
+    """The top-k problem of one node on some rows of X.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        All rows.
+    rows, y, cost : ndarray of shape (n_rows,)
+        Those that pass the node, the child that each goes to, and their weights.
+    n_children : int
+        Children of the node.
+    loss : tuple of (k, variant, smoothing)
+        Of `TopKHinge`.
+    options : dict
+        Of `solve_top_k`.
+
+    Returns
+    -------
+    tuple of (SolverResult, features, seconds)
+        The result on the features that the rows have (None: on all).
+    """
+    began = time.monotonic()
+    part, features = _rows_on_their_features(X, rows)
+    k, variant, smoothing = loss
+    result = solve_top_k(part, y, n_children, TopKHinge(k, variant, smoothing), cost, **options)
+    return result, features, time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -193,13 +229,20 @@ class _Run:
         self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.solved: dict[int, _Solved] = {}
 
-    def solve(self, tol: float, n_threads: int) -> list[_Solved]:
+    def solve(self, tol: float, n_threads: int, run: Distribute | None) -> list[_Solved]:
         """Rounds over the parents that are not good enough, until the sum is."""
         targets = dict.fromkeys(range(len(self.parents)), max(tol, LOWEST_TOL))
         with ThreadPoolExecutor(n_threads) as pool:
             while targets:
-                for p, done in [(p, pool.submit(self._solve_parent, p, target)) for p, target in targets.items()]:
-                    self.solved[p] = done.result()
+                if run is None:
+                    waiting = {p: pool.submit(self._solve_here, p, target) for p, target in targets.items()}
+                    done = [future.result() for future in waiting.values()]
+                else:
+                    done = run([self._arguments(p, target, None) for p, target in targets.items()])
+                for p, found in zip(targets, done, strict=True):
+                    self.solved[p] = self._after(p, *found)
+                if run is not None and self.callback is not None and self._tell(None):
+                    break
                 solved = [self.solved[p] for p in range(len(self.parents))]
                 if _sum(solved).decrease_gap <= tol:
                     break
@@ -207,25 +250,32 @@ class _Run:
                 targets = {p: new for p, new in wanted.items() if 0.0 < new < targets[p]}
         return solved
 
-    def _solve_parent(self, p: int, tol: float) -> _Solved:
-        parent, before, began = self.parents[p], self.solved.get(p), time.monotonic()
-        rows, features = _rows_on_their_features(self.X, self.losses.row[parent.blocks])
-        loss = TopKHinge(min(self.loss.k, parent.n_children - 1), self.loss.variant, self.loss.smoothing)
+    def _solve_here(self, p: int, tol: float) -> tuple[SolverResult, Ints | None, float]:
+        return solve_node(self.X, *self._arguments(p, tol, self._callback()))
+
+    def _arguments(self, p: int, tol: float, callback: Callable[[Progress], bool] | None) -> tuple[Any, ...]:
+        """Those of `solve_node` but X, for a parent on its way to a relative gap."""
+        parent, before = self.parents[p], self.solved.get(p)
+        loss = min(self.loss.k, parent.n_children - 1), self.loss.variant, self.loss.smoothing
         y = self.losses.node[parent.blocks] - parent.children.start
-        options = dict(self.options, tol=tol, callback=self._callback(), time_limit=max(0.0, self.deadline - began))
-        if self.deadline == np.inf:
-            options["time_limit"] = None
+        left = None if self.deadline == np.inf else max(0.0, self.deadline - time.monotonic())
+        options = dict(self.options, tol=tol, callback=callback, time_limit=left)
         if before is not None:
             options["start"] = before.result.dual
             options["max_iter"] = max(1, options["max_iter"] - before.passes)
-        result = solve_top_k(rows, y, parent.n_children, loss, self.losses.cost[parent.blocks], **options)
+        cost = self.losses.cost[parent.blocks]
+        return self.losses.row[parent.blocks], y, parent.n_children, loss, cost, options
+
+    def _after(self, p: int, result: SolverResult, features: Ints | None, seconds: float) -> _Solved:
+        """What is known of a parent after a round."""
+        before = self.solved.get(p)
         passes = int(result.n_iter.sum()) + (before.passes if before else 0)
-        return _Solved(result, features, passes, time.monotonic() - began + (before.seconds if before else 0.0))
+        return _Solved(result, features, passes, seconds + (before.seconds if before else 0.0))
 
     def _callback(self) -> Callable[[Progress], bool] | None:
         return None if self.callback is None else self._tell
 
-    def _tell(self, _: Progress) -> bool:
+    def _tell(self, _: Progress | None) -> bool:
         """Pass the progress of the whole on, from any thread."""
         assert self.callback is not None
         with self.lock:

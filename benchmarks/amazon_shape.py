@@ -1,0 +1,150 @@
+"""Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB, and the cost a label grows as the data do.
+
+490,000 rows, 136,000 features, 75 non-zeros a row, 670,000 labels with Zipf's frequencies, in a store on disk. The
+tasks are those of `widemargin train`: what is decided on all labels together, then shards of random labels, in a fresh
+process that maps the store. From their CPU time follows the cost of all labels on 2 and on 128 cores, beside the 81
+minutes on 128 cores that the paper of DiSMEC++ reports for Amazon-670K itself (other data: sizes are compared, not
+solvers). The same with a quarter and a half of rows and labels, so that labels are as frequent as before.
+
+    python benchmarks/amazon_shape.py [--folder DIR] [--labels 2000] [--scale 1.0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from _common import describe_machine, format_table, write_result
+from widemargin import OneVsAllClassifier, datasets, open_store, write_store
+from widemargin.data.load import Dataset
+from widemargin.estimators._label_job import LabelJob
+from widemargin.parallel.shards import find_choices, peak_memory_mb, solve_shard
+
+SHAPE = {"n_samples": 490_000, "n_features": 136_000, "n_labels": 670_000}
+# Labels with an exponent of ½: as in Amazon-670K, most have a few rows and the most frequent ones below two thousand.
+ROWS = {"labels_per_row": 5.45, "nnz_per_row": 75.0, "exponent": 0.5, "word_exponent": 1.0, "random_state": 0}
+LIMIT_MB = 3000.0
+SHARD_LABELS = 100  # of a range of labels, whose frequencies are in random order
+SHARES = (0.25, 0.5, 1.0)
+PAPER_MINUTES, PAPER_CORES = 81.0, 128
+PRUNE = 0.01
+
+
+def make_store(folder: Path, scale: float, share: float) -> Path:
+    """The store with a share of rows and labels, made if it is not there."""
+    path = folder / f"amazon-{scale:g}-{share:g}.store"
+    if not path.exists():
+        sizes = {name: max(100, int(scale * size)) for name, size in SHAPE.items()}
+        sizes |= {name: int(share * sizes[name]) for name in ("n_samples", "n_labels")}
+        write_store(path, *datasets.make_zipf_multilabel(**sizes, **ROWS))
+    return path
+
+
+def work(path: Path, n_labels: int) -> dict[str, float]:
+    """In a fresh process: the tasks of a training, one after another; CPU seconds, weights and peak memory."""
+    store = open_store(path)
+    estimator = OneVsAllClassifier(prune=PRUNE, normalize=True)
+    job = LabelJob.of(estimator, Dataset(store.X, store.Y, None, None, str(path)), LIMIT_MB)
+    with tempfile.TemporaryDirectory() as folder:
+        rows, labels = job.write_rows(Path(folder) / "rows"), job.write_labels(Path(folder) / "labels")
+        params = {
+            "labels": labels,
+            "solver": job.solver,
+            "options": job.options,
+            "choices": None,
+            "n_threads": 1,
+            "instruction_set": job.identity["instruction_set"],
+            "memory_limit_mb": LIMIT_MB,
+        }
+        began = time.process_time()
+        params["choices"] = find_choices(rows, params)
+        once = time.process_time() - began
+        total, n_labels = job.n_labels, min(n_labels, job.n_labels)
+        ranges = np.random.default_rng(1).permutation(total // SHARD_LABELS)[: max(1, n_labels // SHARD_LABELS)]
+        began, n_weights = time.process_time(), 0
+        for first in (SHARD_LABELS * ranges).tolist():
+            done = solve_shard(rows, (first, first + SHARD_LABELS), params, f"{folder}/{first}.npz")
+            n_weights += done["n_weights"]
+        seconds = time.process_time() - began
+    n_solved = SHARD_LABELS * len(ranges)
+    return {
+        "solver": job.solver,
+        "rows": store.X.shape[0],
+        "nnz": int(store.X.nnz),
+        "labels": total,
+        "solved": n_solved,
+        "once_s": once,
+        "ms_per_label": 1000 * seconds / n_solved,
+        "weights_per_label": n_weights / n_solved,
+        "peak_mb": peak_memory_mb(),
+    }
+
+
+def in_fresh_process(path: Path, n_labels: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--work", str(path), "--labels", str(n_labels)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def projection(result: dict[str, float]) -> str:
+    """Time of all labels on 2 and on 128 cores, next to the paper's."""
+    hours = result["ms_per_label"] * result["labels"] / 3.6e6
+    kept = "kept" if result["peak_mb"] <= LIMIT_MB else "NOT KEPT"
+    minutes = f"{60 * hours / PAPER_CORES:.1f} minutes (the paper: {PAPER_MINUTES:.0f} minutes)"
+    on_two = f"{hours:.1f} CPU hours; on 2 cores {hours / 2:.1f} hours"
+    return "\n".join(
+        [
+            f"- all {result['labels']:,} labels: {on_two}, on {PAPER_CORES} cores {minutes}",
+            f"- what is decided on all labels together: {result['once_s']:.0f} CPU s, once",
+            f"- the model: {result['weights_per_label'] * result['labels'] * 8 / 1e9:.1f} GB",
+            f"- peak resident memory of the worker: {result['peak_mb']:,.0f} MB, limit {LIMIT_MB:,.0f} MB: {kept}",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--labels", type=int, default=2000)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--work", type=Path)
+    arguments = parser.parse_args()
+    if arguments.work is not None:
+        print(json.dumps(work(arguments.work, arguments.labels)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        results = [in_fresh_process(make_store(folder, arguments.scale, s), arguments.labels) for s in SHARES]
+    first = results[0]
+    rows = [
+        [
+            f"{r['rows']:,}",
+            f"{r['nnz'] / 1e6:.1f} M",
+            f"{r['solved']:,}",
+            f"{r['ms_per_label']:.1f}",
+            f"{1e6 * r['ms_per_label'] / r['nnz']:.2f}",
+            f"{(r['ms_per_label'] / first['ms_per_label']) / (r['nnz'] / first['nnz']):.2f}",
+            f"{r['weights_per_label']:.0f}",
+            f"{r['peak_mb']:,.0f}",
+        ]
+        for r in results
+    ]
+    head = ["rows", "non-zeros", "labels solved", "CPU ms a label", "ns a label and non-zero", "growth over linear"]
+    head += ["weights a label", "peak MB"]
+    how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, a worker's limit {LIMIT_MB:,.0f} MB."
+    machine = describe_machine()
+    sections = [how, format_table(head, rows), projection(results[-1]), machine]
+    if arguments.scale == 1.0:
+        write_result("amazon-shape", "A set shaped like Amazon-670K", sections)
+    else:
+        print("\n\n".join(sections))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A cluster of `dask.distributed` as the engine of a task list.
+
+Workers get paths and JSON values. A task whose worker dies is begun again elsewhere: the scheduler's `allowed-failures`
+are raised, since machines of long runs do die, and a task that fails with an I/O error is tried again. At most two
+tasks a thread are in the scheduler's hands, so that a list of any length costs it no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import secrets
+from collections.abc import Generator
+from typing import Any
+
+from widemargin.exceptions import WidemarginError
+from widemargin.parallel.copies import copy_where_missing, remove_copies
+from widemargin.parallel.executors import RETRIES, TASKS_PER_SLOT, Arguments, Function
+
+__all__ = ["Cluster"]
+
+POLL_S = 1.0  # how long Python is not asked for signals
+CONNECT_S = 30  # to a scheduler
+ALLOWED_FAILURES = 100  # deaths of workers that a task survives; dask's 3 are few for hours of work
+
+
+class Cluster:
+    """A dask cluster.
+
+    Parameters
+    ----------
+    client : dask.distributed.Client or str
+        A client, or the address of a scheduler such as "tcp://host:8786".
+    retries : int, default=5
+        How often a task that fails is tried again.
+
+    Examples
+    --------
+    >>> from widemargin.parallel.cluster import ALLOWED_FAILURES
+    >>> ALLOWED_FAILURES
+    100
+    """
+
+    in_process = False
+
+    def __init__(self, client: Any, retries: int = RETRIES) -> None:
+        self.client, self.retries = _connected(client), retries
+        self.stores: list[str] = []  # that workers need, by the names of `named_by_content`
+        self.n_copies = 0
+        self._served: set[str] = set()  # workers that were looked after
+        self.client.run_on_scheduler(_raise_allowed_failures, ALLOWED_FAILURES)
+
+    @property
+    def n_workers(self) -> int:
+        """Worker processes that are there now, at least one: they may come later."""
+        return max(1, len(self._workers()))
+
+    def _workers(self) -> dict[str, Any]:
+        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return workers
+
+    def run(self, function: Function, arguments: Arguments) -> Generator[tuple[int, Any], None, None]:
+        """Yield results as they come; at most so many tasks are submitted as workers can soon begin."""
+        waiting, run_name = enumerate(arguments), secrets.token_hex(4)
+        running: dict[Any, int] = {}
+        try:
+            while True:
+                workers = self._workers()
+                self._send_stores(workers)
+                places = TASKS_PER_SLOT * sum(info["nthreads"] for info in workers.values())
+                for number, given in itertools.islice(waiting, max(0, max(1, places) - len(running))):
+                    key = f"{getattr(function, '__name__', 'task')}-{run_name}-{number}"
+                    running[self.client.submit(function, *given, key=key, retries=self.retries, pure=False)] = number
+                if not running:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    _distributed().wait(list(running), timeout=POLL_S, return_when="FIRST_COMPLETED")
+                for future in [future for future in running if future.done()]:
+                    yield running.pop(future), _result(future)
+        finally:
+            self.client.cancel(list(running))
+
+    def need_stores(self, names: list[str]) -> None:
+        """Have workers on machines without the shared file system get a copy of these stores, once a host."""
+        self.stores, self._served = names, set()
+        self._send_stores(self._workers())
+
+    def remove_copies(self) -> None:
+        """Remove the copies from all hosts, when they are not needed any more."""
+        if self.n_copies:
+            self.client.run(remove_copies, self.stores)
+
+    def _send_stores(self, workers: dict[str, Any]) -> None:
+        """Look after workers that have joined since the last time. Sets: n_copies, _served."""
+        new = {address: str(info.get("host", "")) for address, info in workers.items() if address not in self._served}
+        if not (new and self.stores):
+            return
+        self.n_copies += copy_where_missing(self.client.run, new, self.stores)
+        self._served = set(workers)
+
+
+def _connected(client: Any) -> Any:
+    if not isinstance(client, str):
+        return client
+    try:
+        return _distributed().Client(client, timeout=CONNECT_S)
+    except OSError as error:
+        raise WidemarginError(f"no dask scheduler answers at {client}; start one with: dask scheduler") from error
+
+
+def _distributed() -> Any:
+    try:
+        return importlib.import_module("distributed")
+    except ModuleNotFoundError:
+        raise WidemarginError("a cluster needs dask.distributed: pip install 'widemargin[dask]'") from None
+
+
+def _raise_allowed_failures(least: int, dask_scheduler: Any = None) -> None:
+    dask_scheduler.allowed_failures = max(dask_scheduler.allowed_failures, least)
+
+
+def _result(future: Any) -> Any:
+    """The result of a task, or its error in our words where the cluster is to blame."""
+    distributed = _distributed()
+    try:
+        return future.result()
+    except distributed.KilledWorker as error:
+        raise WidemarginError(
+            f"the workers of {error.task} died again and again; they may need more memory than they have: give "
+            "workers more of it, or lower the memory limit of the training"
+        ) from error
+    except distributed.CancelledError as error:
+        raise WidemarginError("the scheduler dropped a task; see its log, and start the command again") from error

@@ -1,0 +1,247 @@
+"""The folder of an unfinished training: a manifest, the data as workers map them, and the shards that are done.
+
+    MODEL/.widemargin-training/
+        manifest.json                what is trained: data, parameters, version, instruction set
+        rows/  labels/               stores: the rows, unless they are a store already, and the rows of each label
+        choices.json                 what is decided on all labels together
+        shards-<hash>/<first>-<last>.npz     finished labels; the hash is that of the manifest
+
+Every file takes its name when it is complete, so a kill at any moment costs at most the shard in hand. A training with
+another manifest is refused. One training at a time holds the lock. When the model is complete, the folder is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from widemargin.data.files import PathLike, atomic_file
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.model_io.state import WORK_FOLDER
+
+__all__ = ["WorkFolder", "plan_shards"]
+
+MANIFEST = "manifest.json"
+FORMAT = "widemargin training"
+MAX_MANIFEST_BYTES = 2**24
+SHARD_NAME = re.compile(r"(\d{10})-(\d{10})\.npz")
+DOOMED = re.compile(re.escape(WORK_FOLDER) + r"-[0-9a-f]{12}")
+Range = tuple[int, int]
+# What a part of the manifest is called, and what to do when it is another one than before.
+_WORDS = {
+    "data": "the data",
+    "package_version": "the version of widemargin",
+    "instruction_set": "the instruction set",
+}
+
+
+class WorkFolder:
+    """An unfinished training in a model folder; use `open`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin.parallel import WorkFolder
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with WorkFolder.open(folder.name, {"data": "1a2b", "n_labels": 4}) as work:
+    ...     work.finished(4)
+    []
+    >>> folder.cleanup()
+    """
+
+    WHOLE: ClassVar[dict[str, Any]] = {"kind": "a training in one piece"}
+    """Identity of a training of which nothing can be kept; it only takes the lock."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path, self.identity = path, dict(identity)
+        self.digest = _digest(self.identity)
+        self.shards = path / f"shards-{self.digest[:12]}"
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, model_folder: PathLike, identity: Mapping[str, Any], *, restart: bool = False
+    ) -> Iterator[WorkFolder]:
+        """The work folder of a model folder, locked and made if need be; what is there must have the same identity.
+
+        Parameters
+        ----------
+        model_folder : path
+            Where the model will be.
+        identity : mapping of str to JSON values
+            All that the bytes of the model depend on.
+        restart : bool, default=False
+            Whether to drop an unfinished training of another identity instead of refusing.
+        """
+        path, is_new = Path(model_folder) / WORK_FOLDER, not os.path.exists(model_folder)
+        work = cls(path, identity)
+        with _locked(path):
+            for name in os.listdir(model_folder):  # of a kill while a work folder was being removed
+                if DOOMED.fullmatch(name):
+                    shutil.rmtree(Path(model_folder) / name, ignore_errors=True)
+            if restart or work.before() == cls.WHOLE:
+                work._empty()
+            elif work.before() is not None:
+                work._refuse_others()
+            work.shards.mkdir(exist_ok=True)
+            if work.before() is None:
+                work.write_json(MANIFEST, {"format": FORMAT, "identity": work.identity})
+            try:
+                yield work
+            except (UnfinishedTrainingError, TrainingInterrupted):
+                raise  # what was decided on all labels together is worth keeping, too
+            except BaseException:
+                work._remove_if_useless(is_new)
+                raise
+
+    def before(self) -> dict[str, Any] | None:
+        """The identity of what is there already; None when nothing is, or nothing that can be read."""
+        try:
+            with open(self.path / MANIFEST, "rb") as file:
+                manifest = json.loads(file.read(MAX_MANIFEST_BYTES))
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            return None
+        identity = manifest.get("identity")
+        return identity if isinstance(identity, dict) else None
+
+    def read_json(self, name: str) -> Any:
+        """The content of a file that `write_json` wrote; None when there is none."""
+        try:
+            return json.loads((self.path / name).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a file that appears whole or not at all."""
+        with atomic_file(self.path / name) as file:
+            file.write(json.dumps(content, allow_nan=False).encode())
+
+    def shard(self, first: int, last: int) -> Path:
+        """Name of the file of labels first … last − 1."""
+        return self.shards / f"{first:010d}-{last:010d}.npz"
+
+    def finished(self, n_labels: int) -> list[Range]:
+        """Ranges of the labels that are done, ascending and apart from each other.
+
+        Shards of a training with shards of another size may lie over each other; the first of them counts.
+        """
+        found = sorted(
+            (int(match[1]), int(match[2])) for name in os.listdir(self.shards) if (match := SHARD_NAME.fullmatch(name))
+        )
+        ranges: list[Range] = []
+        for first, last in found:
+            if (ranges[-1][1] if ranges else 0) <= first < last <= n_labels:
+                ranges.append((first, last))
+        return ranges
+
+    def remove(self) -> None:
+        """Remove everything; under another name first, so that a worker that comes late finds no folder to write to."""
+        self._remove_path(self.path)
+
+    def _remove_if_useless(self, with_model_folder: bool) -> None:
+        """After a failure before the first shard was done there is nothing to keep."""
+        if self.path.exists() and not any(SHARD_NAME.fullmatch(name) for name in os.listdir(self.shards)):
+            self.remove()
+            if with_model_folder:
+                with contextlib.suppress(OSError):  # it is not empty, or gone
+                    self.path.parent.rmdir()
+
+    def _empty(self) -> None:
+        for entry in list(self.path.iterdir()):
+            self._remove_path(entry)
+
+    def _remove_path(self, path: Path) -> None:
+        doomed = self.path.with_name(f"{WORK_FOLDER}-{secrets.token_hex(6)}")
+        os.rename(path, doomed)
+        if doomed.is_dir() and not doomed.is_symlink():
+            shutil.rmtree(doomed, ignore_errors=True)
+        else:
+            doomed.unlink()
+
+    def _refuse_others(self) -> None:
+        before = self.before() or {}
+        differing = [name for name in {**before, **self.identity} if before.get(name) != self.identity.get(name)]
+        if not differing:
+            return
+        parts = [_difference(name, before.get(name), self.identity.get(name)) for name in differing]
+        remedy = "start the command as before to go on with it, or with --restart (restart=True) to begin anew"
+        if differing == ["instruction_set"]:
+            remedy = f"set WIDEMARGIN_ISA={before.get('instruction_set')} to go on with it, or --restart to begin anew"
+        raise WidemarginError(
+            f"{self.path.parent} has an unfinished training with other settings: {'; '.join(parts)}; {remedy}"
+        )
+
+
+def plan_shards(n_labels: int, shard_size: int, finished: list[Range]) -> list[Range]:
+    """The ranges of labels that are still to be solved, each of at most `shard_size` labels.
+
+    Examples
+    --------
+    >>> from widemargin.parallel import plan_shards
+    >>> plan_shards(10, 4, [(4, 6)])
+    [(0, 4), (6, 10)]
+    """
+    starts, ends = [0, *(last for _, last in finished)], [*(first for first, _ in finished), n_labels]
+    return [
+        (first, min(first + shard_size, end))
+        for start, end in zip(starts, ends, strict=True)
+        for first in range(start, end, shard_size)
+    ]
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if name == "data":
+        return "the data are others"
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return ", ".join(f"{key} was {before.get(key)!r:.60} and is {now.get(key)!r:.60}" for key in keys)
+    return f"{_WORDS.get(name, name)} was {before!r:.60} and is {now!r:.60}"
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    text = json.dumps(identity, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Make a folder and hold its lock; where the file system has no locks, go on without."""
+    descriptor = _lock(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    """A descriptor of the folder with a lock on it."""
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            message = "another training writes to this folder; wait for it, or choose another one"
+            raise BlockingIOError(errno.EWOULDBLOCK, message, str(path.parent)) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                os.close(descriptor)
+                raise
+        # The one who held the lock may have removed the folder just before we got it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)

@@ -1,0 +1,47 @@
+"""Small problems for trainings in shards, and model folders as comparable values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin import write_store
+from widemargin.datasets import make_zipf_multilabel
+
+
+@pytest.fixture(scope="session")
+def problem():
+    """Rows with more than 200,000 values, so that the fast solver is used, and 300 labels."""
+    X, Y = make_zipf_multilabel(3500, 1500, 300, labels_per_row=3, nnz_per_row=75, random_state=1)
+    assert X.nnz > 200_000
+    return X, Y
+
+
+@pytest.fixture(scope="session")
+def store(problem, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "train.store"
+    write_store(folder, *problem)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_problem():
+    """A problem of the Newton solver, whose training takes milliseconds."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((60, 30), density=0.3, rng=rng, dtype=np.float32, format="csr")
+    Y = sp.csr_array((rng.random((60, 12)) < 0.3).astype(np.float32))
+    return X, Y
+
+
+@pytest.fixture(scope="session")
+def content():
+    """The bytes of every file under a folder, by name."""
+
+    def read(folder):
+        folder = Path(folder)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    return read

@@ -1,0 +1,147 @@
+"""Fits, output codes, trees and cross-validation on workers: the results of one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    Taxonomy,
+    load,
+    path,
+    save,
+    train,
+)
+from widemargin.parallel import as_executor, run_tasks, use_executor
+from widemargin.solvers.result import Status
+
+
+class Recording:
+    """An engine that runs tasks here but counts as another process, and keeps their names."""
+
+    n_workers = 2
+    in_process = False
+
+    def __init__(self):
+        self.names = []
+
+    def run(self, function, arguments):
+        for number, given in reversed(list(enumerate(arguments))):  # results may come in any order
+            self.names.append(function.__name__)
+            yield number, function(*given)
+
+
+@pytest.fixture
+def engine():
+    return Recording()
+
+
+def classes(n_rows=90, n_classes=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n_rows, 8)), rng.integers(0, n_classes, n_rows)
+
+
+def test_fit_of_one_vs_all_is_that_of_one_process(engine, problem):
+    expected = OneVsAllClassifier(prune=0.01).fit(*problem)
+    with use_executor(engine):
+        model = OneVsAllClassifier(prune=0.01).fit(*problem)
+    assert engine.names == ["find_choices", *["solve_shard"] * 8]
+    assert (model.coef_ != expected.coef_).nnz == 0
+    np.testing.assert_array_equal(model.intercept_, expected.intercept_)
+    assert model.certificate_ == expected.certificate_
+    assert {name: column.tolist() for name, column in model.history_.items()} == {
+        name: column.tolist() for name, column in expected.history_.items()
+    }
+
+
+def test_dense_weights_and_class_weights_come_back_whole(engine, small_problem):
+    parameters = {"class_weight": "balanced", "C": 0.3}
+    with use_executor(engine):
+        model = OneVsAllClassifier(**parameters).fit(*small_problem)
+    np.testing.assert_array_equal(model.coef_, OneVsAllClassifier(**parameters).fit(*small_problem).coef_)
+    assert "solve_shard" in engine.names
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_callback_stops_a_fit_on_workers(engine, small_problem):
+    with use_executor(engine):
+        model = OneVsAllClassifier(callback=lambda progress: True).fit(*small_problem)
+    assert engine.names == ["solve_shard"]
+    assert model.status_ in (Status.STOPPED, Status.CONVERGED)
+
+
+def test_columns_of_an_output_code_go_to_workers(engine):
+    X, y = classes()
+    model = OutputCodeClassifier(code="one-vs-rest", random_state=0)
+    with use_executor(engine):
+        found = OutputCodeClassifier(code="one-vs-rest", random_state=0).fit(X, y)
+    assert engine.names.count("solve_shard") == 6
+    np.testing.assert_array_equal(found.decision_function(X), model.fit(X, y).decision_function(X))
+
+
+def test_nodes_of_a_tree_go_to_workers(engine):
+    X, y = classes()
+    tree = Taxonomy.from_edges([("a", "root"), ("b", "root"), *((str(c), "ab"[c % 2]) for c in range(6))])
+    options = {"taxonomy": tree, "method": "per-node", "k": 2, "random_state": 0}
+    expected = HierarchicalClassifier(**options).fit(X, y.astype(str))
+    with use_executor(engine):
+        model = HierarchicalClassifier(**options).fit(X, y.astype(str))
+    assert set(engine.names) == {"_solve_node"}
+    assert len(engine.names) >= 3
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    assert model.certificate_ == expected.certificate_
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_folds_of_a_path_go_to_workers(engine, sparse):
+    X, y = classes()
+    rows = sp.csr_array(X) if sparse else X
+    options = {"Cs": [0.1, 1.0], "cv": 3}
+    expected = path(OneVsAllClassifier(), rows, y, **options)
+    found = path(OneVsAllClassifier(), rows, y, **options, executor=engine)
+    assert engine.names == ["_score_fold"] * 3
+    assert found.table["score"].tolist() == expected.table["score"].tolist()
+
+
+def test_train_gives_columns_of_other_models_to_workers(engine, tmp_path, content):
+    X, y = classes()
+    save(OutputCodeClassifier(random_state=1).fit(X, y), tmp_path / "fitted")
+    train(OutputCodeClassifier(random_state=1), (X, y), tmp_path / "trained", executor=engine)
+    assert "solve_shard" in engine.names
+    assert content(tmp_path / "trained") == content(tmp_path / "fitted")
+    assert load(tmp_path / "trained").classes_.tolist() == list(range(6))
+
+
+def test_real_processes_solve_nodes_and_folds():
+    X, y = classes()
+    expected = path(OneVsAllClassifier(), X, y, Cs=[1.0], cv=2)
+    found = path(OneVsAllClassifier(), X, y, Cs=[1.0], cv=2, executor=2)
+    assert found.table["score"].tolist() == expected.table["score"].tolist()
+    options = {"method": "per-node", "k": 2, "random_state": 0}
+    with use_executor(2):
+        model = HierarchicalClassifier(**options).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, HierarchicalClassifier(**options).fit(X, y).coef_)
+
+
+@pytest.mark.parametrize("executor", [0, True, 1.5, object()], ids=repr)
+def test_what_is_no_executor_is_refused(executor):
+    with pytest.raises(ValueError, match=r"executor must be|must not be 0"):
+        as_executor(executor)
+
+
+def test_death_of_a_process_is_told_when_it_goes_on(monkeypatch):
+    from widemargin.exceptions import WidemarginError
+    from widemargin.parallel import Processes
+
+    with pytest.raises(WidemarginError, match="worker processes died 2 times"):
+        list(run_tasks(_die, [()], Processes(2, retries=1)))
+
+
+def _die():
+    import os
+
+    os._exit(1)

@@ -1,0 +1,220 @@
+"""`train`: the same bytes whatever the shards, threads and engines; resume, refusal, limits, lock."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, TopKClassifier, load, save, train
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.model_io.state import WORK_FOLDER
+
+CLI = {"prune": 0.01, "normalize": True}
+
+
+@pytest.fixture(scope="module")
+def fitted(problem, tmp_path_factory, content):
+    """The bytes of a model that was fitted in one piece, in memory."""
+    folder = tmp_path_factory.mktemp("fitted") / "model"
+    save(OneVsAllClassifier(**CLI).fit(*problem), folder)
+    return content(folder)
+
+
+def stop_after(n_labels):
+    """A callback that stops once so many labels are done."""
+    return lambda progress: progress.done >= n_labels
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
+    ids=["one-shard", "small-shards", "threads", "processes"],
+)
+def test_bytes_are_those_of_a_fit_in_one_piece(options, problem, store, fitted, tmp_path, content):
+    estimator = OneVsAllClassifier(**CLI, n_jobs=options.pop("n_jobs", None))
+    train(estimator, store, tmp_path / "model", **options)
+    assert content(tmp_path / "model") == fitted
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"prune": 0.02, "class_weight": "balanced"},
+        {"loss": "logistic", "normalize": True},
+        {"init": "ovap"},
+        {"init": "ovap++"},
+        {"fit_intercept": False, "max_iter": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:prune")
+def test_newton_solver_gives_the_bytes_of_a_fit(parameters, small_problem, tmp_path, content):
+    estimator = OneVsAllClassifier(**parameters)
+    save(OneVsAllClassifier(**parameters).fit(*small_problem), tmp_path / "fitted")
+    train(estimator, small_problem, tmp_path / "trained", shard_size=5)
+    assert content(tmp_path / "trained") == content(tmp_path / "fitted")
+
+
+def test_dense_solver_gives_the_bytes_of_a_fit(tmp_path, content):
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((2500, 90)), rng.integers(0, 40, 2500)
+    save(OneVsAllClassifier().fit(X, y), tmp_path / "fitted")
+    train(OneVsAllClassifier(), (X, y), tmp_path / "trained", shard_size=1)
+    assert content(tmp_path / "trained") == content(tmp_path / "fitted")
+
+
+def test_batched_logistic_solver_gives_the_bytes_of_a_fit(problem, tmp_path, content):
+    X, Y = problem[0], problem[1][:, :40]
+    parameters = CLI | {"loss": "logistic", "tol": 0.1, "gap_tol": 0.01}
+    save(OneVsAllClassifier(**parameters).fit(X, Y), tmp_path / "fitted")
+    train(OneVsAllClassifier(**parameters), (X, Y), tmp_path / "trained", shard_size=17)
+    assert content(tmp_path / "trained") == content(tmp_path / "fitted")
+
+
+@pytest.mark.parametrize("y", [[0, 1, 1, 0], ["a", "b", "c", "a"]], ids=["binary", "classes"])
+def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
+    X = np.arange(8.0).reshape(4, 2)
+    save(OneVsAllClassifier().fit(X, y), tmp_path / "fitted")
+    train(OneVsAllClassifier(), (X, np.array(y)), tmp_path / "trained", shard_size=1)
+    assert content(tmp_path / "trained") == content(tmp_path / "fitted")
+
+
+def test_stopped_training_goes_on_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
+    out, told = tmp_path / "model", []
+    with pytest.raises(UnfinishedTrainingError, match="start it again"):
+        train(OneVsAllClassifier(**CLI, callback=stop_after(90)), store, out, shard_size=40)
+    assert not (out / "model.json").exists()
+    shards = list((out / WORK_FOLDER).glob("shards-*/*.npz"))
+    assert 1 <= len(shards) <= 3
+    before = {path: path.stat().st_mtime_ns for path in shards}
+    with pytest.raises(UnfinishedTrainingError):
+        train(OneVsAllClassifier(**CLI, callback=stop_after(200)), store, out, shard_size=33)
+    assert {path: path.stat().st_mtime_ns for path in shards} == before  # finished shards are not solved again
+    train(OneVsAllClassifier(**CLI), store, out, report=told.append)
+    assert content(out) == fitted
+    assert "of 300 labels are done" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"C": 2.0}, "C was 1.0 and is 2.0"),
+        ({"data": "other"}, "the data are others"),
+        ({"version": "9.9"}, "version of widemargin was '9.9'"),
+        ({"isa": "another"}, "WIDEMARGIN_ISA=another"),
+    ],
+    ids=["parameters", "data", "version", "instruction set"],
+)
+def test_unfinished_training_of_another_kind_is_refused(change, message, small_problem, tmp_path, content):
+    X, Y = small_problem
+    out = tmp_path / "model"
+    with pytest.raises(UnfinishedTrainingError):
+        train(OneVsAllClassifier(callback=stop_after(6)), (X, Y), out, shard_size=2)
+    manifest = out / WORK_FOLDER / "manifest.json"
+    text = json.loads(manifest.read_text())
+    if "version" in change:
+        text["identity"]["package_version"] = change["version"]
+    if "isa" in change:
+        text["identity"]["instruction_set"] = change["isa"]
+    manifest.write_text(json.dumps(text))
+    data = (2 * X, Y) if "data" in change else (X, Y)
+    estimator = OneVsAllClassifier(C=change.get("C", 1.0))
+    with pytest.raises(WidemarginError, match=message) as caught:
+        train(estimator, data, out)
+    assert "--restart" in str(caught.value)
+    train(estimator, data, out, restart=True)
+    save(OneVsAllClassifier(C=change.get("C", 1.0)).fit(*data), tmp_path / "fitted")
+    assert content(out) == content(tmp_path / "fitted")
+
+
+def test_previous_model_stays_usable_until_the_new_one_is_complete(small_problem, tmp_path, content):
+    X, Y = small_problem
+    train(OneVsAllClassifier(), (X, Y), tmp_path / "model")
+    before = content(tmp_path / "model")
+    with pytest.raises(UnfinishedTrainingError):
+        train(OneVsAllClassifier(C=4.0, callback=stop_after(6)), (X, Y), tmp_path / "model", shard_size=2)
+    after = content(tmp_path / "model")
+    assert {name: after[name] for name in before} == before
+    assert load(tmp_path / "model").C == 1.0
+
+
+def test_two_trainings_do_not_share_a_folder(small_problem, tmp_path):
+    out = tmp_path / "model"
+    with pytest.raises(UnfinishedTrainingError):
+        train(OneVsAllClassifier(callback=stop_after(6)), small_problem, out, shard_size=2)
+    descriptor = os.open(out / WORK_FOLDER, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        for estimator in (OneVsAllClassifier(), HierarchicalClassifier()):
+            with pytest.raises(BlockingIOError, match="another training writes to this folder"):
+                train(estimator, small_problem, out)
+    finally:
+        os.close(descriptor)
+    train(OneVsAllClassifier(), small_problem, out)
+
+
+def test_time_limit_keeps_what_is_done(problem, store, tmp_path):
+    with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; .* of 300 labels"):
+        train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.3)
+
+
+def test_time_limit_of_a_training_in_one_piece_keeps_the_model_reached(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 20)), rng.integers(0, 5, 300)
+    with pytest.warns(UserWarning, match="before its tolerance"):
+        train(TopKClassifier(tol=1e-12, random_state=0), (X, y), tmp_path / "model", time_limit_s=0.0)
+    assert load(tmp_path / "model").certificate_.relative_gap > 0
+    assert not (tmp_path / "model" / WORK_FOLDER).exists()
+
+
+def test_interrupt_says_how_to_go_on(problem, store, tmp_path):
+    def interrupt():
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def train_again_and_again():
+        while True:  # should training be faster than the signal
+            train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=16, restart=True)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(TrainingInterrupted, match="start it again with the same data and options"):
+        train_again_and_again()
+
+
+def test_memory_limit_that_is_too_low_is_told_before_the_start(problem, store, tmp_path):
+    with pytest.raises(MemoryError, match="above the memory limit of 100 MB"):
+        train(OneVsAllClassifier(**CLI), store, tmp_path / "model", memory_limit_mb=100)
+    assert not (tmp_path / "model").exists()
+
+
+def test_estimate_is_told_before_the_start(small_problem, tmp_path):
+    told = []
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append)
+    assert "MB of memory a worker" in told[0]
+    assert "of disk" in told[0]
+
+
+def test_damaged_shard_is_named(small_problem, tmp_path):
+    out = tmp_path / "model"
+    with pytest.raises(UnfinishedTrainingError):
+        train(OneVsAllClassifier(callback=stop_after(6)), small_problem, out, shard_size=2)
+    shard = sorted((out / WORK_FOLDER).glob("shards-*/*.npz"))[0]
+    shard.write_bytes(shard.read_bytes()[:-40])
+    with pytest.raises(WidemarginError, match=f"{shard.name}.*remove it and start the training again"):
+        train(OneVsAllClassifier(), small_problem, out)
+    shard.unlink()
+    train(OneVsAllClassifier(), small_problem, out)
+
+
+def test_rows_without_labels_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no labels"):
+        train(OneVsAllClassifier(), (sp.eye_array(3, format="csr"), None), tmp_path / "model")
