@@ -14,8 +14,8 @@ from widemargin.datasets import make_zipf_multilabel
 
 @pytest.fixture(scope="session")
 def problem():
-    """Rows with more than 200,000 values, so that the fast solver is used, and 300 labels."""
-    X, Y = make_zipf_multilabel(3500, 1500, 300, labels_per_row=3, nnz_per_row=75, random_state=1)
+    """More than 200,000 values, so that the fast solver is used, and so many rows that it has pilot labels."""
+    X, Y = make_zipf_multilabel(12000, 1500, 300, labels_per_row=1, nnz_per_row=19, random_state=1)
     assert X.nnz > 200_000
     return X, Y
 

@@ -38,7 +38,7 @@ def client(cluster):
 
 @pytest.fixture(scope="module")
 def large_store(tmp_path_factory):
-    X, Y = make_zipf_multilabel(3500, 2500, N_LABELS, labels_per_row=2, nnz_per_row=75, random_state=3)
+    X, Y = make_zipf_multilabel(12000, 2500, N_LABELS, labels_per_row=1.5, nnz_per_row=19, random_state=3)
     assert X.nnz > 200_000
     folder = tmp_path_factory.mktemp("data") / "train.store"
     write_store(folder, X, Y)

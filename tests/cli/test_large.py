@@ -1,0 +1,58 @@
+"""The command line of trainings that are split up: exit codes, messages, options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from widemargin import write_xmc
+from widemargin.cli.app import app
+from widemargin.model_io.state import WORK_FOLDER
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((60, 30), density=0.3, rng=rng, dtype=np.float32, format="csr")
+    write_xmc(tmp_path / "train.txt", X, sp.csr_array((rng.random((60, 12)) < 0.3).astype(np.float32)))
+    return tmp_path / "train.txt"
+
+
+def invoke(*arguments, exit_code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def test_training_that_runs_out_of_time_goes_on(data, tmp_path):
+    out = tmp_path / "model"
+    said = invoke("train", data, "--out", out, "--shard-size", 3, "--time-limit", 0, exit_code=3)
+    assert "the time limit came first" in said
+    assert "start it again with the same data and options" in said
+    assert (out / WORK_FOLDER).is_dir()
+    refusal = invoke("train", data, "--out", out, "-C", 2, exit_code=1)
+    assert "C was None and is 2.0" in refusal or "C was 1.0 and is 2.0" in refusal
+    assert "MB of memory a worker" in invoke("train", data, "--out", out)
+    assert not (out / WORK_FOLDER).exists()
+
+
+def test_restart_drops_an_unfinished_training(data, tmp_path):
+    out = tmp_path / "model"
+    invoke("train", data, "--out", out, "--shard-size", 3, "--time-limit", 0, exit_code=3)
+    invoke("train", data, "--out", out, "-C", 2, "--restart")
+    assert (out / "model.json").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "predict"])
+def test_two_engines_at_once_are_refused(command, data, tmp_path):
+    invoke("train", data, "--out", tmp_path / "model")
+    first = ("train", data, "--out", tmp_path / "m") if command == "train" else ("predict", tmp_path / "model", data)
+    assert "give one of them" in invoke(*first, "--processes", 2, "--scheduler", "tcp://x:1", exit_code=1)
+
+
+def test_memory_limit_is_told(data, tmp_path):
+    assert "above the memory limit" in invoke(
+        "train", data, "--out", tmp_path / "model", "--memory-limit", 20, exit_code=1
+    )

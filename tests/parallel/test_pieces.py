@@ -1,0 +1,150 @@
+"""The small pieces of a training in shards: plan, work folder, shard files, limits, copies."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin import OneVsAllClassifier, save, write_store
+from widemargin.estimators._label_store import part_options, write_label_store
+from widemargin.exceptions import DataFormatError, WidemarginError
+from widemargin.model_io.joined import JoinedArray
+from widemargin.parallel import WorkFolder, copies, plan_shards, solve_shard
+from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
+from widemargin.parallel.shard_files import pack_shard, read_shard
+from widemargin.parallel.shards import pin_instruction_set, release_solver
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "size", "finished", "expected"),
+    [
+        (10, 4, [], [(0, 4), (4, 8), (8, 10)]),
+        (10, 4, [(0, 4), (8, 10)], [(4, 8)]),
+        (10, 3, [(2, 5)], [(0, 2), (5, 8), (8, 10)]),
+        (10, 100, [(0, 10)], []),
+    ],
+)
+def test_plan_covers_what_is_not_finished(n_labels, size, finished, expected):
+    assert plan_shards(n_labels, size, finished) == expected
+
+
+def test_shards_that_lie_over_each_other_count_once(tmp_path):
+    with WorkFolder.open(tmp_path / "model", {"data": "x"}) as work:
+        for first, last in [(0, 4), (2, 6), (4, 8), (9, 30)]:
+            work.shard(first, last).touch()
+        assert work.finished(10) == [(0, 4), (4, 8)]
+
+
+@pytest.fixture
+def task(small_problem, tmp_path):
+    """The arguments of `solve_shard` for the labels 2, 3 and 4."""
+    X, Y = small_problem
+    write_store(tmp_path / "rows", X)
+    write_label_store(tmp_path / "labels", Y, (None, None))
+    solver, options = part_options(OneVsAllClassifier(), X, 12, 100.0)
+    from widemargin import _core
+
+    params = {"labels": str(tmp_path / "labels"), "solver": solver, "options": options, "choices": None}
+    params |= {"n_threads": 1, "memory_limit_mb": None, "instruction_set": _core.choose_instruction_set()}
+    yield str(tmp_path / "rows"), (2, 5), params, str(tmp_path / "out" / "shard.npz")
+    release_solver()
+
+
+def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_path):
+    X, Y = small_problem
+    away = solve_shard(*task)  # the folder is not there, as on a machine of its own
+    assert away["finished"]
+    (tmp_path / "out").mkdir()
+    for _ in range(2):
+        assert solve_shard(*task)["content"] is None
+        assert (tmp_path / "out" / "shard.npz").read_bytes() == away["content"]
+    expected = OneVsAllClassifier().fit(X, Y)
+    np.testing.assert_array_equal(read_shard(tmp_path / "out" / "shard.npz", 3, 30)["coef"], expected.coef_[2:5])
+    assert os.listdir(tmp_path / "out") == ["shard.npz"]
+
+
+def test_task_above_its_memory_limit_fails(task):
+    with pytest.raises(MemoryError, match="above the memory limit of 1 MB"):
+        solve_shard(*task[:2], task[2] | {"memory_limit_mb": 1.0}, task[3])
+
+
+def test_instruction_set_that_is_missing_is_named(monkeypatch):
+    monkeypatch.delenv("WIDEMARGIN_ISA", raising=False)
+    with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not have"):
+        pin_instruction_set("altivec")
+    assert "WIDEMARGIN_ISA" not in os.environ
+    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test, whatever is pinned
+    pin_instruction_set("baseline")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": np.array([1, 5])}, "shape"),
+        ({"indices": np.array([0, 9, 1])}, "out of range"),
+        ({"ending": np.array([0, 7], dtype=np.uint8)}, "ending is unknown"),
+        ({"records": np.zeros((2, 3))}, "records"),
+        ({"bounds": None}, "bounds"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_damaged_shards_are_refused(change, message, tmp_path):
+    arrays = {
+        "data": np.ones(3, dtype=np.float32),
+        "indices": np.arange(3, dtype=np.int32),
+        "lengths": np.array([1, 2]),
+        "intercept": np.zeros(2),
+        "bounds": np.zeros((2, 5)),
+        "n_iter": np.zeros(2, dtype=np.int64),
+        "ending": np.zeros(2, dtype=np.uint8),
+    }
+    path = tmp_path / "shard.npz"
+    path.write_bytes(pack_shard(arrays))
+    assert set(read_shard(path, 2, 4)) == set(arrays)
+    path.write_bytes(pack_shard({name: value for name, value in (arrays | change).items() if value is not None}))
+    with pytest.raises(DataFormatError, match=message):
+        read_shard(path, 2, 4)
+
+
+def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):
+    for parts in ([np.ones(2)], [np.ones((3, 1))]):
+        with open(tmp_path / "x.npy", "wb") as file, pytest.raises(ValueError, match="part"):
+            JoinedArray(np.dtype("<f4"), (3,), lambda parts=parts: iter(parts)).write(file)
+
+
+def test_estimate_grows_with_data_and_threads():
+    X = sp.random_array((1000, 500), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    one = estimate_memory_mb(X, "fast", 1, 0.0)
+    assert estimate_memory_mb(X, "fast", 4, 0.0) > one > estimate_memory_mb(X, "newton", 1, 0.0)
+    assert estimate_memory_mb(X, "fast", 1, 2.0**20) == pytest.approx(one + 3)
+    assert largest_shard(1.0, 1000.0) > largest_shard(100.0, 1000.0) >= 1
+    assert "s on 1 thread" in Estimate(100.0, 5e3, 0.4).text()
+    assert "30 minutes" in Estimate(100.0, 5e9, 1800.0, 3, 1).text()
+
+
+def test_copies_are_verified_and_removed(small_problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(copies.tempfile, "gettempdir", lambda: str(tmp_path / "host"))
+    write_store(tmp_path / "rows", small_problem[0])
+    save(OneVsAllClassifier().fit(*small_problem), tmp_path / "model")
+    names = [copies.named_by_content(tmp_path / name) for name in ("rows", "model")]
+
+    def run_on(function, *given, workers):
+        return {address: function(*given) for address in workers}
+
+    assert copies.copy_where_missing(run_on, {"a": "host", "b": "host"}, names) == 0  # both see the folders
+    for name in ("rows", "model"):
+        (tmp_path / name).rename(tmp_path / f"hidden-{name}")
+    for name in names:
+        (tmp_path / name.rpartition("#")[0].rpartition("/")[2]).symlink_to(tmp_path / "nowhere")
+    assert not any(map(copies.is_here, names))
+    for hidden, name in zip(("hidden-rows", "hidden-model"), names, strict=True):
+        copies._send(lambda *call, workers: run_on(*call, workers=workers), "a", f"{tmp_path / hidden}#{name[-64:]}")
+    assert all(map(copies.is_here, names))
+    assert copies.find_folder(names[0]).startswith(str(tmp_path / "host"))
+    copies.remove_copies(names)
+    assert not any(map(copies.is_here, names))
+    with pytest.raises(ValueError, match="not the name of a file"):
+        copies.receive_block("0" * 64, "../x", 0, b"")
