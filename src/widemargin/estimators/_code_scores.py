@@ -16,8 +16,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from widemargin.problems.kernels import Kernel
+from widemargin.problems.linear_scores import LinearScorer
 
-__all__ = ["CodeScorer", "kernel_scores"]
+__all__ = ["CodeScorer", "InnerDecoder", "kernel_scores"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -31,6 +32,26 @@ def kernel_scores(kernel: Kernel, rows: FloatArray, dual_coef: FloatArray, h: Fl
     """s_r = Σ_i a_ri K(h, h_i), of shape (n_samples, n_classes)."""
     scores: FloatArray = np.asarray(kernel.block(h, rows), dtype=np.float64) @ dual_coef.T
     return scores
+
+
+class InnerDecoder:
+    """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same to the last bit in any batch.
+
+    Parameters
+    ----------
+    code : ndarray of shape (n_classes, n_columns)
+        The code M.
+    """
+
+    def __init__(self, code: FloatArray) -> None:
+        self._scorer = LinearScorer(np.ascontiguousarray(code, dtype=np.float64))
+
+    def __call__(self, h: FloatArray) -> FloatArray:
+        """Scores of shape (n_samples, n_classes)."""
+        outputs = np.ascontiguousarray(h, dtype=np.float64)
+        if not np.isfinite(outputs).all():
+            raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+        return self._scorer.scores(outputs)
 
 
 class CodeScorer:

@@ -14,6 +14,7 @@ from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState
 from widemargin.model_io.state import encode_value
 from widemargin.problems.certificate import Certificate
+from widemargin.problems.probabilities import Calibration
 from widemargin.solvers.result import History, Status
 
 __all__ = ["StoredLinearModel", "encode_parameter"]
@@ -21,6 +22,8 @@ __all__ = ["StoredLinearModel", "encode_parameter"]
 # How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
 PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
 HISTORY_NOT_STORED = {"seconds", "seconds_std"}
+CALIBRATION = "calibration_"
+"""What the names of a calibration's arrays begin with."""
 
 
 class StoredLinearModel(BaseEstimator):
@@ -43,7 +46,15 @@ class StoredLinearModel(BaseEstimator):
         if hasattr(self, "index_base_"):
             attributes["index_base"] = dict(self.index_base_)
         attributes |= self._stored_attributes()
-        arrays = {**self._stored_arrays(), "n_iter": np.atleast_1d(self.n_iter_), "label_counts": self.label_counts_}
+        calibration = getattr(self, "calibration_", None)
+        if calibration is not None:
+            attributes["calibration"] = calibration.method
+        arrays = {
+            **self._stored_arrays(),
+            **_calibration_arrays(calibration),
+            "n_iter": np.atleast_1d(self.n_iter_),
+            "label_counts": self.label_counts_,
+        }
         numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))
         return ModelState(
             kind=type(self).__name__,
@@ -119,6 +130,15 @@ class StoredLinearModel(BaseEstimator):
         if "index_base" in attributes:
             self.index_base_ = _index_base(attributes["index_base"])
         self._restore_arrays(state)
+        if "calibration" in attributes:
+            arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
+            n_maps = 1 if self.kind_ == "binary" else len(self.classes_)
+            self.calibration_ = Calibration.from_arrays(attributes["calibration"], arrays, n_maps, self._n_groups())
+
+
+def _calibration_arrays(calibration: Calibration | None) -> dict[str, Any]:
+    """The arrays of a calibration, under names that no others have."""
+    return {} if calibration is None else {CALIBRATION + name: part for name, part in calibration.to_arrays().items()}
 
 
 def _check_shapes(model: Any) -> None:

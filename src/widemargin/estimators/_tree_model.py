@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_consistent_length
 
+from widemargin.estimators._calibrated import BYTES_PER_MB
 from widemargin.estimators._factored_scores import FactoredScorer, sibling_scores
-from widemargin.estimators._linear import _SCORERS, BYTES_PER_MB, LinearLabelModel, TopK
+from widemargin.estimators._linear import _SCORERS, LinearLabelModel, TopK
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators._tree_decisions import DecisionTree
+from widemargin.estimators._tree_probabilities import TreeProbabilities
 from widemargin.estimators._tree_targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
@@ -36,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class TreeLabelModel(LinearLabelModel):
+class TreeLabelModel(TreeProbabilities, LinearLabelModel):
     """Scores and predictions of a fitted model on a tree; a mix-in for the estimator."""
 
     taxonomy_: Taxonomy
