@@ -38,24 +38,30 @@ def run(
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
     with _output(out) as stream:
         for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            top = model.predict_topk(rows[start : start + ROWS_PER_BLOCK], k)
-            stream.writelines(line_of(top, row) for row in range(len(top.indices)))
+            block = rows[start : start + ROWS_PER_BLOCK]
+            top = model.predict_topk(block, k)
+            probabilities = model.label_proba(block, top.indices) if hasattr(model, "label_proba") else None
+            stream.writelines(line_of(top, row, probabilities) for row in range(len(top.indices)))
 
 
-def _places(top: TopK, row: int) -> Iterator[tuple[Any, float]]:
-    """Label and score of the places of one row that are not missing."""
-    for label, score, index in zip(top.labels[row].tolist(), top.scores[row].tolist(), top.indices[row], strict=True):
+def _places(top: TopK, row: int, values: Any) -> Iterator[tuple[Any, float]]:
+    """Label and value of the places of one row that are not missing."""
+    for label, value, index in zip(top.labels[row].tolist(), values[row].tolist(), top.indices[row], strict=True):
         if index >= 0:
-            yield label, score
+            yield label, value
 
 
-def _text_line(top: TopK, row: int) -> str:
-    return "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row)) + "\n"
+def _text_line(top: TopK, row: int, probabilities: Any) -> str:
+    """Labels with their probabilities where there are some, else with their scores."""
+    places = _places(top, row, top.scores if probabilities is None else probabilities)
+    return "\t".join(f"{label}\t{value:.6g}" for label, value in places) + "\n"
 
 
-def _json_line(top: TopK, row: int, *, ascii_only: bool) -> str:
-    places = list(_places(top, row))
+def _json_line(top: TopK, row: int, probabilities: Any, *, ascii_only: bool) -> str:
+    places = list(_places(top, row, top.scores))
     values = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
+    if probabilities is not None:
+        values["probabilities"] = [value for _, value in _places(top, row, probabilities)]
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 

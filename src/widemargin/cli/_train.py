@@ -16,6 +16,8 @@ from widemargin.model_io import check_writable, folder_size
 
 __all__ = ["add_names", "check_labelled", "run", "train_model"]
 
+CALIBRATION_FOLDS = 3
+
 
 def run(
     data: Path,
@@ -25,6 +27,7 @@ def run(
     *,
     labels: Path | None,
     features: Path | None,
+    calibrate: str | None = None,
     zero_based: ZeroBased,
     as_json: bool,
 ) -> None:
@@ -33,7 +36,7 @@ def run(
     make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
         dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
-        model, seconds = train_model(dataset, method, parameters)
+        model, seconds = train_model(dataset, method, parameters, calibrate)
     save(model, out)
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
@@ -42,7 +45,9 @@ def run(
         print_table(f"Model in {out}", table_rows(summary))
 
 
-def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
+def train_model(
+    dataset: Dataset, method: str, parameters: dict[str, Any], calibrate: str | None = None
+) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
     check_labelled(dataset, "train")
     estimator = make_estimator(method, parameters)
@@ -51,6 +56,8 @@ def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tu
     with progress_bar("Training") as callback:
         model = estimator.set_params(callback=callback).fit(dataset.X, dataset.Y)
     model.callback = None
+    if calibrate is not None:
+        model.calibrate(dataset.X, dataset.Y, method=calibrate, cv=CALIBRATION_FOLDS)
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     add_names(model, dataset)
     return model, seconds
@@ -85,6 +92,7 @@ def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[s
         "labels": len(model.classes_),
         **seconds,
         "status": model.status_.value,
+        "calibration": model.calibration_.method if hasattr(model, "calibration_") else None,
         "certificate": certificate.to_dict(),
         # What `tol` is about for models on a tree.
         **({"decrease_gap": certificate.decrease_gap} if hasattr(model, "taxonomy_") else {}),
@@ -100,6 +108,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{summary['features']:,}"),
         ("labels", f"{summary['labels']:,}"),
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
+        *([("probabilities", f"by {summary['calibration']}")] if summary["calibration"] else []),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
         ("certified gap", gap_text(certificate)),
         *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),

@@ -14,6 +14,7 @@ from widemargin.cli._options import (
     Base,
     BeamWidth,
     BinaryC,
+    Calibrate,
     ClassWeight,
     CodeOption,
     CodeSize,
@@ -163,6 +164,7 @@ def train(
         typer.Option(help="Give positive and negative rows of a label, or all classes, the same total weight."),
     ] = ClassWeight.none,
     max_iter: MaxIter = None,
+    calibrate: Calibrate = None,
     seed: Seed = None,
     labels: Labels = None,
     features: Features = None,
@@ -219,6 +221,7 @@ def train(
         parameters,
         labels=labels,
         features=features,
+        calibrate=calibrate and calibrate.value,
         zero_based=index_base.zero_based,
         as_json=json,
     )
@@ -296,7 +299,10 @@ def predict(
     index_base: Base = IndexBase.auto,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a row instead of tab-separated text.")] = False,
 ) -> None:
-    """Print the best labels of each row with their scores, one row a line, best first."""
+    """Print the best labels of each row with their scores, one row a line, best first.
+
+    A model that was trained with --calibrate gives probabilities in place of scores; with --json, both.
+    """
     from widemargin.cli import _predict
 
     _predict.run(model, data, k, out, jobs, zero_based=index_base.zero_based, as_json=json)
@@ -323,7 +329,7 @@ def evaluate(
 
     Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label a
     row: the curve of top-k accuracy. Labels in a tree: 0/1 error, tree loss, micro-F1, hierarchical F1 and the error of
-    each level; with --k also top-k accuracy.
+    each level; with --k also top-k accuracy. Calibrated models: the expected calibration error, too, over the best k.
     """
     from widemargin.cli import _evaluate
 
