@@ -239,14 +239,15 @@ class CalibratedModel(BaseEstimator):
     def _steady_blocks(self, X: Any) -> Iterator[tuple[slice, Floats]]:
         """Scores of successive rows within the memory limit, whose last bits do not depend on the rows beside them."""
         n_rows = _num_samples(X)
+        scorer, step = self._scorer(), self._block_rows()
         # Products with kernel values, and what other classifiers do inside, may be rounded as the size of the batch has
         # it: such rows are done one by one.
-        steady = "dual_coef_" not in vars(self) and getattr(vars(self).get("_columns"), "steady", True)
-        step = self._block_rows() if steady else 1
+        if "dual_coef_" in vars(self) or not getattr(vars(self).get("_columns"), "steady", True):
+            scorer.rows_per_block = 1
         for start in range(0, n_rows, step):
             rows = slice(start, min(start + step, n_rows))
             part = X if step >= n_rows else _safe_indexing(X, rows)
-            yield rows, self._scorer().scores(part, n_threads=self._n_threads())
+            yield rows, scorer.scores(part, n_threads=self._n_threads())
 
 
 def _sampled(share: float, X: Any, y: Any, weights: Floats) -> tuple[Any, Any, Floats]:
