@@ -67,6 +67,17 @@ def test_texts_are_taken_by_a_model_of_texts():
         assert client.get("/model").json()["takes_text"]
 
 
+def test_a_calibrated_model_gives_probabilities(model):
+    y = np.array(["red", "green", "blue"])[np.arange(60) % 3]
+    X = np.eye(3)[np.arange(60) % 3] + 0.3 * np.random.default_rng(2).normal(size=(60, 3))
+    calibrated = TopKClassifier(random_state=0).fit(X, y).calibrate(X, y, cv=3)
+    with TestClient(make_app(calibrated)) as client:
+        found = client.post("/predict", json={"rows": X[:5].tolist(), "k": 3}).json()["predictions"]
+    np.testing.assert_allclose([sum(row["probabilities"]) for row in found], 1.0, rtol=1e-6)
+    expected = calibrated.label_proba(X[:5], calibrated.predict_topk(X[:5], 3).indices)
+    np.testing.assert_allclose([row["probabilities"] for row in found], expected, rtol=1e-6)
+
+
 def test_facts_health_and_meters(client, model):
     assert client.get("/health").json() == {"status": "ok"}
     facts = client.get("/model").json()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from widemargin import metrics
 from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
-from widemargin.cli._tree import evaluate_on_tree
+from widemargin.cli._tree import covered_by_label, evaluate_on_tree
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
@@ -52,6 +54,7 @@ def run(
             )
         if isinstance(model, HierarchicalClassifier):
             values = evaluate_on_tree(model, dataset, None if given is None else ks)
+            values |= _error_of_best(model, dataset.X, functools.partial(covered_by_label, model, dataset))
         else:
             values = evaluate_model(model, dataset, ks, **propensity)
     if as_json:
@@ -88,7 +91,9 @@ def evaluate_model(
     """Metrics by name; those at several depths, none above the number of labels, as `{"1": …, "3": …}`."""
     X = dataset.X
     if model.kind_ != "multilabel":
-        return {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes_of_rows(model, dataset), ks))}
+        classes = classes_of_rows(model, dataset)
+        accuracies = {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes, ks))}
+        return accuracies | _error_of_best(model, X, lambda best: best == classes)
     truth = truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
     counts = np.zeros(truth.shape[1])
@@ -102,9 +107,21 @@ def evaluate_model(
             truth, top, ks, propensities=propensities
         ),
     }
+    if hasattr(model, "label_proba"):
+        probabilities = model.label_proba(X, top.indices)
+        at_depth["calibration_error"] = metrics.calibration_error_at_k(truth, top, probabilities, ks)
     predicted = _with_columns(sp.csr_array(model.predict(X)), truth.shape[1])
     f1 = {"micro_f1": metrics.micro_f1(truth, predicted), "macro_f1": metrics.macro_f1(truth, predicted)}
     return {name: _by_depth(ks, values) for name, values in at_depth.items()} | f1
+
+
+def _error_of_best(model: Any, X: Any, is_right: Callable[[Any], Any]) -> dict[str, float]:
+    """The calibration error of the best class of each row, where the model has probabilities."""
+    if not hasattr(model, "label_proba"):
+        return {}
+    best = model.predict_topk(X, 1).indices
+    probabilities = model.label_proba(X, best)[:, 0]
+    return {"calibration_error": metrics.expected_calibration_error(is_right(best[:, 0]), probabilities)}
 
 
 def _with_columns(Y: Any, n_columns: int) -> Any:

@@ -14,6 +14,8 @@ __all__ = [
     "Base",
     "BeamWidth",
     "BinaryC",
+    "Calibrate",
+    "CalibrationName",
     "ClassWeight",
     "CodeName",
     "CodeOption",
@@ -122,6 +124,22 @@ class Method(StrEnum):
     similarity = "similarity"
     tree_loss = "tree-loss"
     flat = "flat"
+
+
+class CalibrationName(StrEnum):
+    """Values of `--calibrate`."""
+
+    sigmoid = "sigmoid"
+    isotonic = "isotonic"
+
+
+Calibrate = Annotated[
+    CalibrationName | None,
+    typer.Option(
+        help="Learn probabilities as well, by a sigmoid of the scores or a curve, from three more fits on parts of the "
+        "rows; predict then gives them."
+    ),
+]
 
 
 class CodeName(StrEnum):

@@ -53,14 +53,15 @@ def run(
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
     limits: dict[str, Any] = {"executor": executor, "memory_limit_mb": memory_limit_mb, "n_threads": model._n_threads()}
     with _output(out) as stream:
-        if explain is not None:
+        if explain is not None or hasattr(model, "label_proba"):
             for block in rows.blocks():
                 top = model.predict_topk(block, k)
+                probabilities = model.label_proba(block, top.indices) if hasattr(model, "label_proba") else None
                 why = functools.partial(_explanation, model, block, k, explain)
-                stream.writelines(line_of(top, row, why(row)) for row in range(len(top.indices)))
+                stream.writelines(line_of(top, row, probabilities, why(row)) for row in range(len(top.indices)))
             return
         for top in predict_in_parts(model, model_folder, rows, k, **limits):
-            stream.writelines(line_of(top, row, None) for row in range(len(top.indices)))
+            stream.writelines(line_of(top, row, None, None) for row in range(len(top.indices)))
 
 
 class Why(NamedTuple):
@@ -70,27 +71,33 @@ class Why(NamedTuple):
     values: list[dict[str, Any]]
 
 
-def _explanation(model: Any, rows: Any, k: int, shown: int, row: int) -> Why:
-    """Why one of the rows has its labels, with so many features for each."""
+def _explanation(model: Any, rows: Any, k: int, shown: int | None, row: int) -> Why | None:
+    """Why one of the rows has its labels, with so many features for each; None if that is not asked for."""
+    if shown is None:
+        return None
     found = model.explain(rows[[row]], k=k)
     return Why(found.lines(shown), found.to_dict(shown)["labels"])
 
 
-def _places(top: TopK, row: int) -> Iterator[tuple[Any, float]]:
-    """Label and score of the places of one row that are not missing."""
-    for label, score, index in zip(top.labels[row].tolist(), top.scores[row].tolist(), top.indices[row], strict=True):
+def _places(top: TopK, row: int, values: Any) -> Iterator[tuple[Any, float]]:
+    """Label and value of the places of one row that are not missing."""
+    for label, value, index in zip(top.labels[row].tolist(), values[row].tolist(), top.indices[row], strict=True):
         if index >= 0:
-            yield label, score
+            yield label, value
 
 
-def _text_line(top: TopK, row: int, why: Why | None) -> str:
-    places = "\t".join(f"{label}\t{score:.6g}" for label, score in _places(top, row))
-    return "\n  ".join([places, *(why.lines if why else ())]) + "\n"
+def _text_line(top: TopK, row: int, probabilities: Any, why: Why | None) -> str:
+    """Labels with their probabilities where there are some, else with their scores."""
+    places = _places(top, row, top.scores if probabilities is None else probabilities)
+    line = "\t".join(f"{label}\t{value:.6g}" for label, value in places)
+    return "\n  ".join([line, *(why.lines if why else ())]) + "\n"
 
 
-def _json_line(top: TopK, row: int, why: Why | None, *, ascii_only: bool) -> str:
-    places = list(_places(top, row))
+def _json_line(top: TopK, row: int, probabilities: Any, why: Why | None, *, ascii_only: bool) -> str:
+    places = list(_places(top, row, top.scores))
     values: dict[str, Any] = {"labels": [label for label, _ in places], "scores": [score for _, score in places]}
+    if probabilities is not None:
+        values["probabilities"] = [value for _, value in _places(top, row, probabilities)]
     if why is not None:
         values["explanations"] = why.values
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"

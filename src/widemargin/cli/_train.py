@@ -21,10 +21,14 @@ from widemargin.cli._text_options import TextOptions
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.folder_training import add_names, train
+from widemargin.estimators.persistence import save
+from widemargin.estimators.text import with_text
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
 __all__ = ["add_names", "check_labelled", "run", "train_model"]
+
+CALIBRATION_FOLDS = 3
 
 
 def run(
@@ -36,6 +40,7 @@ def run(
     *,
     labels: Path | None,
     features: Path | None,
+    calibrate: str | None = None,
     zero_based: ZeroBased,
     as_json: bool,
     text: TextOptions | None = None,
@@ -52,6 +57,9 @@ def run(
         with progress_bar("Training") as callback:
             fitted = train(estimator.set_params(callback=callback), dataset, out, report=print_note, **run_options)
         model = fitted if dataset.text is None else fitted[-1]
+        if calibrate is not None:
+            model.calibrate(dataset.X, dataset.Y, method=calibrate, cv=CALIBRATION_FOLDS)
+            save(with_text(model, dataset.text), out)
         seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
@@ -93,6 +101,7 @@ def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[s
         "labels": len(model.classes_),
         **seconds,
         "status": model.status_.value,
+        "calibration": model.calibration_.method if hasattr(model, "calibration_") else None,
         "certificate": certificate.to_dict(),
         # What `tol` is about for models on a tree.
         **({"decrease_gap": certificate.decrease_gap} if hasattr(model, "taxonomy_") else {}),
@@ -108,6 +117,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{summary['features']:,}"),
         ("labels", f"{summary['labels']:,}"),
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
+        *([("probabilities", f"by {summary['calibration']}")] if summary["calibration"] else []),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
         ("certified gap", gap_text(certificate)),
         *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),

@@ -16,7 +16,7 @@ from widemargin.data.load import Dataset
 from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["evaluate_on_tree", "named_targets"]
+__all__ = ["covered_by_label", "evaluate_on_tree", "named_targets"]
 
 
 def named_targets(dataset: Dataset, taxonomy: Taxonomy | None) -> Dataset:
@@ -82,3 +82,12 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
         np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
         values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
     return values
+
+
+def covered_by_label(model: Any, dataset: Dataset, classes: Any) -> Any:
+    """Whether the class of each row is a label of it or below one."""
+    row, node = nodes_of_labels(model, named_targets(dataset, model.taxonomy_).Y)
+    predicted = model.taxonomy_.indices(model.classes_)[classes]
+    right = np.zeros(len(predicted), dtype=bool)
+    np.logical_or.at(right, row, model.taxonomy_.tree.covers(node, predicted[row]))
+    return right

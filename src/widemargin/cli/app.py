@@ -15,6 +15,7 @@ from widemargin.cli._options import (
     Base,
     BeamWidth,
     BinaryC,
+    Calibrate,
     ClassWeight,
     CodeOption,
     CodeSize,
@@ -179,6 +180,7 @@ def train(
         typer.Option(help="Give positive and negative rows of a label, or all classes, the same total weight."),
     ] = ClassWeight.none,
     max_iter: MaxIter = None,
+    calibrate: Calibrate = None,
     seed: Seed = None,
     labels: Labels = None,
     features: Features = None,
@@ -242,7 +244,10 @@ def train(
     limits = {"time_limit_s": time_limit, "memory_limit_mb": memory_limit}
     how = {"executor": executor_of(processes, scheduler), "shard_size": shard_size, "restart": restart, **limits}
     names, base = {"labels": labels, "features": features}, index_base.zero_based
-    _train.run(data, out, method.value, parameters, how, **names, zero_based=base, as_json=json, text=text)
+    chosen = calibrate and calibrate.value
+    _train.run(
+        data, out, method.value, parameters, how, **names, calibrate=chosen, zero_based=base, as_json=json, text=text
+    )
 
 
 app.command(epilog=PATH_EPILOG)(path)
@@ -271,7 +276,8 @@ def predict(
 ) -> None:
     """Print the best labels of each row with their scores, one row a line, best first.
 
-    With --explain indented lines follow: what each feature adds to a score, and to its lead over the best other label.
+    A model that was trained with --calibrate gives probabilities in place of scores; with --json, both. With --explain
+    indented lines follow: what each feature adds to a score, and to its lead over the best other label.
     """
     from widemargin.cli import _predict
 
@@ -305,7 +311,7 @@ def evaluate(
 
     Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label a
     row: the curve of top-k accuracy. Labels in a tree: 0/1 error, tree loss, micro-F1, hierarchical F1 and the error of
-    each level; with --k also top-k accuracy.
+    each level; with --k also top-k accuracy. Calibrated models: the expected calibration error, too, over the best k.
     """
     from widemargin.cli import _evaluate
 

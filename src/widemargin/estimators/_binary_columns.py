@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,8 @@ class LinearColumns:
 @dataclass(frozen=True)
 class FittedColumns:
     """Columns of any other classifier: the fitted estimators."""
+
+    steady: ClassVar[bool] = False  # whether the last bits of outputs are the same in any batch
 
     estimators: tuple[Any, ...]
 

@@ -16,8 +16,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from widemargin.problems.kernels import Kernel
+from widemargin.problems.linear_scores import LinearScorer
 
-__all__ = ["CodeScorer", "kernel_scores"]
+__all__ = ["CodeScorer", "InnerDecoder", "kernel_scores"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -33,6 +34,26 @@ def kernel_scores(kernel: Kernel, rows: FloatArray, dual_coef: FloatArray, h: Fl
     return scores
 
 
+class InnerDecoder:
+    """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same to the last bit in any batch.
+
+    Parameters
+    ----------
+    code : ndarray of shape (n_classes, n_columns)
+        The code M.
+    """
+
+    def __init__(self, code: FloatArray) -> None:
+        self._scorer = LinearScorer(np.ascontiguousarray(code, dtype=np.float64))
+
+    def __call__(self, h: FloatArray) -> FloatArray:
+        """Scores of shape (n_samples, n_classes)."""
+        outputs = np.ascontiguousarray(h, dtype=np.float64)
+        if not np.isfinite(outputs).all():
+            raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+        return self._scorer.scores(outputs)
+
+
 class CodeScorer:
     """A fitted output code made ready for prediction.
 
@@ -46,13 +67,18 @@ class CodeScorer:
         Numbers that a row needs on the way: columns and classes.
     memory_limit_mb : float
         Bound on what the rows of a block need; at least one row is done at a time.
+
+    Attributes
+    ----------
+    rows_per_block : int
+        Rows that are done at once; with 1 the last bits of a row's scores do not depend on the batch.
     """
 
     def __init__(
         self, columns: Any, decode: Callable[[FloatArray], FloatArray], n_values: int, memory_limit_mb: float
     ) -> None:
         self.outputs, self.decode = columns.output_function(), decode
-        self._rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
+        self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
 
     def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
         """All scores, of shape (n_samples, n_classes), or (n_samples, 1) for two classes."""
@@ -82,8 +108,8 @@ class CodeScorer:
     def _blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows and their scores; an empty range if there are no rows."""
         n_samples = _num_samples(X)
-        for first in range(0, max(n_samples, 1), self._rows_per_block):
-            rows = slice(first, first + self._rows_per_block)
-            part = X if self._rows_per_block >= n_samples else _safe_indexing(X, rows)
+        for first in range(0, max(n_samples, 1), self.rows_per_block):
+            rows = slice(first, first + self.rows_per_block)
+            part = X if self.rows_per_block >= n_samples else _safe_indexing(X, rows)
             scores = self.decode(self.outputs(part, n_threads))
             yield rows, np.diff(scores, axis=1) if scores.shape[1] == 2 else scores

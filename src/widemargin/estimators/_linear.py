@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators._calibrated import BYTES_PER_MB, CalibratedModel
 from widemargin.estimators._explain import explain_labels, weights_of_rows
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators.explanations import Explanation
@@ -30,8 +31,6 @@ from widemargin.labels.encoding import LabelEncoding
 from widemargin.problems.linear_scores import LinearScorer
 
 __all__ = ["LinearLabelModel", "TopK"]
-
-BYTES_PER_MB = 2**20
 
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
@@ -63,7 +62,7 @@ class TopK(NamedTuple):
     indices: npt.NDArray[np.int64]
 
 
-class LinearLabelModel(ClassifierMixin, BaseEstimator):
+class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
     """Scores and predictions of a fitted linear model; a mix-in for the estimators."""
 
     classes_: npt.NDArray[Any]
@@ -85,15 +84,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
             Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
         """
         X = self._check_rows(X)
-        n_labels = self._n_scores()
-        needed_mb = X.shape[0] * n_labels * 8 / BYTES_PER_MB
-        if needed_mb > self.memory_limit_mb:
-            size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
-            raise MemoryError(
-                f"decision_function would make a dense array of {size} MB ({X.shape[0]:,} rows × "
-                f"{n_labels:,} labels), above memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the "
-                "best labels or label_scores for those of known labels, or raise memory_limit_mb"
-            )
+        self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
         scores: npt.NDArray[np.float64] = self._scorer().scores(X, n_threads=self._n_threads())
         return scores[:, 0] if self.kind_ == "binary" else scores
 
@@ -108,13 +99,13 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
-            The best class; for multi-label problems the labels with a score above 0, as a CSR array, or as a
-            dense array if the model was fitted on one.
+            The best class; for multi-label problems the labels with a score above 0, or with a probability above ½
+            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one.
         """
         if self.kind_of_fitted() != "multilabel":
             return self.predict_topk(X, k=1).labels[:, 0]
         X = self._check_rows(X)
-        blocks = [sp.csr_array(scores > 0, dtype=np.int64) for scores in self._score_blocks(X)]
+        blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
             blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
         indicator = sp.vstack(blocks, format="csr")
@@ -277,6 +268,23 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
         return l2_normalize_rows(X) if self.normalize else X
 
+    def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which labels of a multi-label model are predicted, for a block of scores."""
+        if hasattr(self, "calibration_"):
+            return self.calibration_.of_labels(scores) > 0.5
+        return scores > 0
+
+    def _refuse_dense(self, n_rows: int, n_labels: int, method: str) -> None:
+        """A MemoryError if an array of that shape is above the limit."""
+        needed_mb = n_rows * n_labels * 8 / BYTES_PER_MB
+        if needed_mb > self.memory_limit_mb:
+            size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
+            raise MemoryError(
+                f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
+                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the best labels or label_scores for "
+                "those of known labels, or raise memory_limit_mb"
+            )
+
     def _n_scores(self) -> int:
         """Numbers that `decision_function` gives for a row."""
         return len(self.intercept_)
@@ -337,7 +345,7 @@ class LinearLabelModel(ClassifierMixin, BaseEstimator):
 
     def _forget_old_data(self) -> None:
         """Drop what was said about the data of an earlier fit and need not hold for these."""
-        for name in ("index_base_", "text_source_"):
+        for name in ("index_base_", "text_source_", "calibration_"):
             if hasattr(self, name):
                 delattr(self, name)
         if hasattr(self, "feature_names_") and len(self.feature_names_) != self.n_features_in_:

@@ -23,6 +23,7 @@ from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState
 from widemargin.model_io.state import encode_value
 from widemargin.problems.certificate import Certificate
+from widemargin.problems.probabilities import Calibration
 from widemargin.solvers.result import History, Status
 
 __all__ = ["StoredLinearModel", "encode_parameter"]
@@ -32,6 +33,8 @@ PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
 HISTORY_NOT_STORED = {"seconds", "seconds_std"}
 # What a description that means nothing can raise on the way to a model, besides the checks that name it.
 MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+CALIBRATION = "calibration_"
+"""What the names of a calibration's arrays begin with."""
 
 
 class StoredLinearModel(BaseEstimator):
@@ -54,7 +57,15 @@ class StoredLinearModel(BaseEstimator):
         if hasattr(self, "index_base_"):
             attributes["index_base"] = dict(self.index_base_)
         attributes |= self._stored_attributes()
-        arrays = {**self._stored_arrays(), "n_iter": np.atleast_1d(self.n_iter_), "label_counts": self.label_counts_}
+        calibration = getattr(self, "calibration_", None)
+        if calibration is not None:
+            attributes["calibration"] = calibration.method
+        arrays = {
+            **self._stored_arrays(),
+            **_calibration_arrays(calibration),
+            "n_iter": np.atleast_1d(self.n_iter_),
+            "label_counts": self.label_counts_,
+        }
         numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))
         return ModelState(
             kind=type(self).__name__,
@@ -136,6 +147,10 @@ class StoredLinearModel(BaseEstimator):
         if "index_base" in attributes:
             self.index_base_ = _index_base(attributes["index_base"])
         self._restore_arrays(state)
+        if "calibration" in attributes:
+            arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
+            n_maps = 1 if self.kind_ == "binary" else len(self.classes_)
+            self.calibration_ = Calibration.from_arrays(attributes["calibration"], arrays, n_maps, self._n_groups())
         worst = self.certificate_.worst if hasattr(self, "certificate_") else None
         if worst is not None:
             self._problem_name(worst.index)  # an IndexError for one that does not exist
@@ -145,6 +160,11 @@ class StoredLinearModel(BaseEstimator):
             raise ValueError(f"{len(names)} feature names for {self.n_features_in_} features")
         attribute = "feature_names_in_" if checked_in_data else "feature_names_"
         setattr(self, attribute, np.array(names, dtype=object))
+
+
+def _calibration_arrays(calibration: Calibration | None) -> dict[str, Any]:
+    """The arrays of a calibration, under names that no others have."""
+    return {} if calibration is None else {CALIBRATION + name: part for name, part in calibration.to_arrays().items()}
 
 
 def _index_base(value: Any) -> dict[str, int]:

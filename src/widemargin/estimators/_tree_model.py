@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_consistent_length
 
+from widemargin.estimators._calibrated import BYTES_PER_MB
 from widemargin.estimators._factored_scores import FactoredScorer, sibling_scores, weights_at
-from widemargin.estimators._linear import _SCORERS, BYTES_PER_MB, LinearLabelModel, TopK
+from widemargin.estimators._linear import _SCORERS, LinearLabelModel, TopK
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_explain import explain_paths
+from widemargin.estimators._tree_probabilities import TreeProbabilities
 from widemargin.estimators._tree_targets import label_nodes
 from widemargin.estimators.explanations import Explanation
 from widemargin.labels.encoding import encode_targets
@@ -38,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class TreeLabelModel(LinearLabelModel):
+class TreeLabelModel(TreeProbabilities, LinearLabelModel):
     """Scores and predictions of a fitted model on a tree; a mix-in for the estimator."""
 
     taxonomy_: Taxonomy

@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import _core
 from widemargin.estimators._binary_columns import n_weights_of, steps_of
-from widemargin.estimators._code_scores import CodeScorer, kernel_scores
+from widemargin.estimators._code_scores import CodeScorer, InnerDecoder, kernel_scores
 from widemargin.estimators._code_weights import CodeWeights
 from widemargin.estimators._kernel_parameters import kernel_description
 from widemargin.estimators._output_code_fit import FittedCode, check_rows_and_targets, fit_code
@@ -391,6 +391,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
             kernel = make_kernel(*kernel_description(self, self.gamma_))
             decoder = functools.partial(kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
+        elif self._decoding() == "inner":
+            decoder = InnerDecoder(self.code_matrix_)
         else:
             decoder = functools.partial(decode, code=self.code_matrix_, decoding=self._decoding())
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)

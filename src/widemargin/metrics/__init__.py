@@ -1,5 +1,11 @@
-"""Quality of rankings, label sets, top-k predictions and places in a tree."""
+"""Quality of rankings, label sets, top-k predictions, places in a tree and probabilities."""
 
+from widemargin.metrics.calibration import (
+    ReliabilityCurve,
+    calibration_error_at_k,
+    expected_calibration_error,
+    reliability_curve,
+)
 from widemargin.metrics.hierarchical import (
     ErrorByDepth,
     error_by_depth,
@@ -22,7 +28,10 @@ from widemargin.metrics.top_k import (
 __all__ = [
     "ErrorByDepth",
     "PrecisionRecallF1",
+    "ReliabilityCurve",
+    "calibration_error_at_k",
     "error_by_depth",
+    "expected_calibration_error",
     "hierarchical_f1",
     "hierarchical_precision",
     "hierarchical_recall",
@@ -35,6 +44,7 @@ __all__ = [
     "precision_recall_f1",
     "propensity_scored_precision_at_k",
     "recall_at_k",
+    "reliability_curve",
     "top_k_accuracy",
     "top_k_accuracy_from_scores",
     "top_k_error",

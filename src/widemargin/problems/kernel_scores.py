@@ -45,6 +45,11 @@ class KernelScorer:
     memory_limit_mb : float, default=256
         Bound on the kernel values and scores of a block; at least one row is done at a time.
 
+    Attributes
+    ----------
+    rows_per_block : int
+        Rows that are done at once; with 1 the last bits of a row's scores do not depend on the batch.
+
     Examples
     --------
     >>> import numpy as np
@@ -68,7 +73,7 @@ class KernelScorer:
         _check_columns("support", support)
         self._intercept = np.asarray(intercept, dtype=np.float64)
         row_bytes = BYTES_PER_KERNEL_VALUE * n_support + BYTES_PER_SCORE * self.n_labels
-        self._rows_per_block = max(1, int(memory_limit_mb * _MEGABYTE / row_bytes))
+        self.rows_per_block = max(1, int(memory_limit_mb * _MEGABYTE / row_bytes))
 
     def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
         """All scores, a dense array of shape (n_samples, n_labels)."""
@@ -97,9 +102,9 @@ class KernelScorer:
 
     def _blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows and their scores."""
-        for first in range(0, X.shape[0], self._rows_per_block):
-            rows = slice(first, first + self._rows_per_block)
-            with threadpool_limits(limits=n_threads, user_api="blas"):
+        with threadpool_limits(limits=n_threads, user_api="blas"):  # once: it looks through all loaded libraries
+            for first in range(0, X.shape[0], self.rows_per_block):
+                rows = slice(first, first + self.rows_per_block)
                 values = self._kernel_values(X[rows])
                 yield rows, np.ascontiguousarray((self._coef @ values.T).T) + self._intercept
 

@@ -218,9 +218,11 @@ class _Service:
         """The places of every row; runs in the batches' thread."""
         X = sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
         top = self.classifier.predict_topk(X, k)
-        columns = (top.labels.tolist(), top.scores.tolist(), top.indices.tolist())
+        calibrated = hasattr(self.classifier, "label_proba")
+        known = self.classifier.label_proba(X, top.indices).tolist() if calibrated else [[None] * k] * X.shape[0]
+        columns = (top.labels.tolist(), top.scores.tolist(), known, top.indices.tolist())
         return [
-            [Place(label, score, None) for label, score, index in zip(*row, strict=True) if index >= 0]
+            [Place(*place) for *place, index in zip(*row, strict=True) if index >= 0]
             for row in zip(*columns, strict=True)
         ]
 

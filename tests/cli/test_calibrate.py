@@ -1,0 +1,99 @@
+"""Probabilities on the command line: `train --calibrate`, and what `predict` and `evaluate` make of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from widemargin import OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
+from widemargin.cli.app import app
+
+NAMES = ["ash", "beech", "cedar", "fir"]
+TREE = Taxonomy.from_parents(
+    {"ash": "leafy", "beech": "leafy", "cedar": "needly", "fir": "needly"} | dict.fromkeys(["leafy", "needly"], "tree")
+)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(96) % 4
+    X = np.maximum(np.eye(4)[y] @ rng.random((4, 5)) + 0.3 * rng.normal(size=(96, 5)), 0.0).astype(np.float32)
+    Y = np.eye(4, dtype=np.int8)[y]
+    Y[::3, 0] = 1
+    return sp.csr_array(X), y, sp.csr_array(Y)
+
+
+@pytest.fixture
+def files(data, tmp_path):
+    X, y, Y = data
+    for part, rows in (("train", slice(0, 72)), ("test", slice(72, 96))):
+        write_svmlight(tmp_path / f"{part}.svm", X[rows], y[rows])
+        write_xmc(tmp_path / f"{part}.txt", X[rows], Y[rows])
+        write_xmc(tmp_path / f"{part}-one.txt", X[rows], sp.csr_array(np.eye(4, dtype=np.int8)[y[rows]]))
+    (tmp_path / "labels.txt").write_text("\n".join(NAMES) + "\n")
+    TREE.to_tsv(tmp_path / "tree.tsv")
+    return tmp_path
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_lists_of_labels(data, files):
+    X, _, Y = data
+    told = invoke("train", files / "train.txt", "-o", files / "m", "--calibrate", "isotonic", "--json")
+    assert json.loads(told)["calibration"] == "isotonic"
+    expected = OneVsAllClassifier(normalize=True, prune=0.01).fit(X[:72], Y[:72])
+    expected.calibrate(X[:72], Y[:72], method="isotonic", cv=3)
+    model = load(files / "m")
+    np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), atol=1e-6)
+    lines = [json.loads(line) for line in invoke("predict", files / "m", files / "test.txt", "--json").splitlines()]
+    top = model.predict_topk(X[72:], 4)
+    probabilities = model.label_proba(X[72:], top.indices)
+    assert [line["labels"] for line in lines] == top.labels.tolist()
+    np.testing.assert_allclose([line["probabilities"] for line in lines], probabilities, atol=1e-6)
+    first = invoke("predict", files / "m", files / "test.txt", "-k", "1").splitlines()[0].split("\t")
+    assert first[0] == top.labels[0, 0]
+    assert float(first[1]) == pytest.approx(probabilities[0, 0], abs=1e-5)
+    found = json.loads(invoke("evaluate", files / "m", files / "test.txt", "--k", "1,3", "--json"))["calibration_error"]
+    wanted = metrics.calibration_error_at_k(Y[72:], top, probabilities, [1, 3])
+    np.testing.assert_allclose([found["1"], found["3"]], wanted, atol=1e-6)
+    assert "calibration error @1/3" in invoke("evaluate", files / "m", files / "test.txt", "--k", "1,3")
+
+
+@pytest.mark.parametrize("method", ["top-k", "output-code"])
+def test_one_label_a_row(data, files, method):
+    X, y, _ = data
+    options = ["--method", method, "--calibrate", "sigmoid"]
+    assert "by sigmoid" in invoke("train", files / "train.svm", "-o", files / "m", *options)
+    model = load(files / "m")
+    best = model.predict_proba(X[72:]).max(axis=1)
+    wanted = metrics.expected_calibration_error(model.predict(X[72:]) == y[72:], best)
+    found = json.loads(invoke("evaluate", files / "m", files / "test.svm", "--json"))
+    assert found["calibration_error"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_labels_in_a_tree(data, files):
+    X, y, _ = data
+    options = ["--method", "per-node", "--taxonomy", files / "tree.tsv", "--labels", files / "labels.txt"]
+    invoke("train", files / "train-one.txt", "-o", files / "m", *options, "--calibrate", "sigmoid")
+    model = load(files / "m")
+    top = model.predict_topk(X[72:], 1)
+    truth = np.array(NAMES)[y[72:]][:, None]
+    wanted = metrics.expected_calibration_error(top.labels == truth, model.label_proba(X[72:], top.indices))
+    found = json.loads(invoke("evaluate", files / "m", files / "test-one.txt", "--json"))
+    assert found["calibration_error"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_model_that_is_not_calibrated_has_scores_only(files):
+    invoke("train", files / "train.txt", "-o", files / "m")
+    line = json.loads(invoke("predict", files / "m", files / "test.txt", "--json").splitlines()[0])
+    assert set(line) == {"labels", "scores"}
+    assert "calibration" not in invoke("evaluate", files / "m", files / "test.txt")
