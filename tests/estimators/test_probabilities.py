@@ -52,6 +52,7 @@ MODELS = {
     "top-k": TopKClassifier(k=2, random_state=0),
     "top-k, kernel": TopKClassifier(kernel="rbf", random_state=0),
     "output code": OutputCodeClassifier(random_state=0),
+    "code of unit rows": OutputCodeClassifier(OneVsAllClassifier(normalize=True), random_state=0),
     "learned code": OutputCodeClassifier(learn="l1", random_state=0),
     "kernel code": OutputCodeClassifier(learn="l2", kernel="rbf", random_state=0),
     "logistic decoding": OutputCodeClassifier(decoding="logistic", random_state=0),
@@ -71,7 +72,8 @@ def in_batches(function, X, size):
 def calibrated(request):
     name, method = request.param
     X, y = one_label()
-    return clone(MODELS[name]).fit(X, y).calibrate(*one_label(seed=1), method=method), X[:30]
+    new = X[:15] / np.where(np.arange(15) % 2, np.linalg.norm(X[:15], axis=1), 1.0)[:, None]  # every other of length 1
+    return clone(MODELS[name]).fit(X, y).calibrate(*one_label(seed=1), method=method), new
 
 
 def test_probabilities_of_classes_add_up_to_one(calibrated):

@@ -22,7 +22,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, _num_samples, has_fit_parameter
 
-from widemargin.data.normalize import with_unit_rows
+from widemargin.data.normalize import l2_normalize_rows, with_unit_rows
 from widemargin.estimators._training import TrainingData
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.labels.code_checks import Code
@@ -85,7 +85,7 @@ class LinearColumns:
     def output_function(self) -> Callable[[Any, int], Floats]:
         """Decision values of shape (n_samples, n_columns) as a function of checked rows and a number of threads."""
         scorer, normalize = LinearScorer(self.coef, self.intercept), self.template.normalize
-        return lambda X, n_threads: scorer.scores(with_unit_rows(X) if normalize else X, n_threads=n_threads)
+        return lambda X, n_threads: scorer.scores(l2_normalize_rows(X) if normalize else X, n_threads=n_threads)
 
     def select(self, columns: Indices) -> LinearColumns:
         """Some of the columns; the certificate stays that of all that were trained."""
