@@ -51,10 +51,10 @@ column. Models are those of the training rows alone; they are not trained again 
 
 SVM one-vs-all has the squared hinge. TopPush and Recall@k are in the reduction to one binary problem, as in the paper
 for this data; the grid of Recall@k begins at 1e-7. For k > 1 its loss falls when all scores do, and pixels of 0 and 1
-share a direction that gives just that, without any ranking (see the [guide](../guide/rivals.md)); so it is also run
-on features less their means. W++, Q/256 is our `Wsabie` with an embedding of size 256 and Q remembered violators; its
-learning rate is chosen after 3 epochs from 0.01, 0.1, 1 and beyond, then the number of epochs is doubled, up to 24,
-while top-1 accuracy on the validation rows grows; one seed. The tolerance is a certified relative gap of 1e-3. In the
+share a direction that gives just that, without any ranking (see the [guide](../guide/rivals.md)): hence its low
+accuracy for k > 1. W++, Q/256 is our `Wsabie` with an embedding of size 256 and Q remembered violators; its learning
+rate is chosen after 3 epochs from 0.01, 0.1, 1 and beyond, then the number of epochs is doubled, up to 24, while
+top-1 accuracy on the validation rows grows; one seed. The tolerance is a certified relative gap of 1e-3. In the
 search a fit may take 30 s of CPU time (Recall@k 40, TopPush 60), but for large C less: 4 s for C ≥ 0.1 (one-vs-all C
 ≥ 10), TopPush 30 s for C ≥ 1, Recall@k 2 s for C ≥ 1e-4. Where a fit is stopped and is not the best in top-1, top-5
 or top-10 accuracy on the validation rows, larger C, which are harder still, are not tried: the last section lists

@@ -95,7 +95,7 @@ def column_table(results: Results) -> str:
 
 def paper_difference(name: str) -> list[float] | None:
     """A method minus k = 1 in the paper's table; None where it is not there."""
-    theirs = TABLE_1.get(name.removesuffix("-centred"))
+    theirs = TABLE_1.get(name)
     return None if theirs is None else [a - b for a, b in zip(theirs, TABLE_1[BASE], strict=True)]
 
 
