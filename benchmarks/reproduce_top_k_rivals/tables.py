@@ -93,6 +93,12 @@ def column_table(results: Results) -> str:
     )
 
 
+def paper_difference(name: str) -> list[float] | None:
+    """A method minus k = 1 in the paper's table; None where it is not there."""
+    theirs = TABLE_1.get(name)
+    return None if theirs is None else [a - b for a, b in zip(theirs, TABLE_1[BASE], strict=True)]
+
+
 def difference_table(results: Results, rule: str) -> str:
     """Differences to k = 1, ours and the paper's."""
     rows = []
@@ -101,8 +107,8 @@ def difference_table(results: Results, rule: str) -> str:
             continue
         ours = np.subtract(results.row(method.name, rule), results.row(BASE, rule))
         cells = [signed(value) for value in ours]
-        if results.problem.name == SILHOUETTES:
-            theirs = np.subtract(TABLE_1[method.name.removesuffix("-centred")], TABLE_1[BASE])
+        theirs = paper_difference(method.name)
+        if results.problem.name == SILHOUETTES and theirs is not None:
             cells = [f"{cell} ({signed(value)})" for cell, value in zip(cells, theirs, strict=True)]
         rows.append([method.label, *cells])
     return format_table(["method", *HEAD], rows)
