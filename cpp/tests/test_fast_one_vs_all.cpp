@@ -82,6 +82,36 @@ void check_labels(const Data &d, double prune, int n_threads) {
     }
 }
 
+// Labels in two parts, the second first, with what was decided on all of them: the same weights.
+void check_parts(const Data &d, int64_t cut) {
+    const int64_t n_labels = static_cast<int64_t>(d.positive_indptr.size()) - 1;
+    const std::vector<double> weight(d.n_rows, 1.0), ones(n_labels, 1.0);
+    const CsrView<float, int32_t> X = d.view();
+    FastOneVsAll<CsrView<float, int32_t>> solver(X, weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, 0.01, 100, 2});
+    const auto block = [&](int64_t first, int64_t last) {
+        return LabelBlock{
+            last - first, d.positive_rows.data(), d.positive_indptr.data() + first, weight.data(), ones.data(),
+            ones.data()};
+    };
+    solver.begin(block(0, n_labels));
+    solver.solve(0, n_labels);
+    const std::vector<StoredLabel> whole = solver.take(0, n_labels, false, int64_t{1} << 40);
+    const SharedChoices all = solver.shared_choices();
+    for (const auto &[first, last] : {std::pair{cut, n_labels}, std::pair{int64_t{0}, cut}}) {
+        SharedChoices choices{{}, all.whole, BiasPrior(all.prior.sums(), all.prior.counts())};
+        for (int64_t j : all.pilot) {
+            if (j >= first && j < last) choices.pilot.push_back(j - first);
+        }
+        solver.begin_part(block(first, last), choices);
+        solver.solve(0, last - first);
+        const std::vector<StoredLabel> part = solver.take(0, last - first, false, int64_t{1} << 40);
+        for (int64_t j = first; j < last; ++j) {
+            CHECK(part[j - first].cols == whole[j].cols && part[j - first].vals == whole[j].vals);
+            CHECK(part[j - first].intercept == whole[j].intercept && part[j - first].n_iter == whole[j].n_iter);
+        }
+    }
+}
+
 // Every row of a pass can be read, whether its copy had room or not.
 void check_copies(int64_t n_rows) {
     const Data d = make_data(n_rows, 50, {});
@@ -117,6 +147,9 @@ int main() {
     const Data rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
     const Data frequent = make_data(700, 90, {0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.05, 0.02});
     const Data lone = make_data(2500, 200, {0.3, 0.001, 0.002});
+    check_parts(rare, 3);
+    check_parts(frequent, 5);
+    check_parts(lone, 1);
     for (double prune : {0.0, 0.01, 0.5}) {
         check_labels(rare, prune, 1);
         check_labels(frequent, prune, 2);

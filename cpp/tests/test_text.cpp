@@ -53,6 +53,34 @@ void check_rows() {
     }
 }
 
+// Rows given away part after part are those of the whole, and the header still counts all of them.
+void check_parts() {
+    const std::string text = "3 4 3\n0,2 0:1 3:0.5\n1 1:2\n0 2:4\n";
+    for (const std::size_t block : {1, 7, 1000}) {
+        Xmc reader(TextOptions{});
+        std::vector<float> values;
+        std::int64_t n_rows = 0;
+        const auto take = [&] {
+            values.insert(values.end(), reader.data.data(), reader.data.data() + reader.data.size());
+            const auto n_new = static_cast<std::int64_t>(reader.indptr.size()) - 1;
+            n_rows += n_new;
+            for (void *part :
+                 {static_cast<void *>(reader.data.release()), static_cast<void *>(reader.indices.release()),
+                  static_cast<void *>(reader.indptr.release()), static_cast<void *>(reader.labels.release()),
+                  static_cast<void *>(reader.label_indptr.release())})
+                std::free(part);
+            reader.begin_new_arrays(n_new);
+        };
+        for (std::size_t begin = 0; begin < text.size(); begin += block) {
+            reader.feed(text.data() + begin, std::min(block, text.size() - begin));
+            take();
+        }
+        CHECK(reader.finish());
+        take();
+        CHECK(n_rows == 3 && values == std::vector<float>({1.0f, 0.5f, 2.0f, 4.0f}));
+    }
+}
+
 void check_problems() {
     const TextOptions options;
     CHECK(problem_of("", options, 0) == Problem::empty);
@@ -127,6 +155,7 @@ void check_numbers() {
 
 int main() {
     check_rows();
+    check_parts();
     check_problems();
     check_targets();
     check_pieces();
