@@ -14,7 +14,7 @@ from widemargin.estimators.persistence import save
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable, folder_size
 
-__all__ = ["add_names", "check_labelled", "run", "train_model"]
+__all__ = ["add_names", "calibrate_model", "check_labelled", "run", "train_model"]
 
 CALIBRATION_FOLDS = 3
 
@@ -36,7 +36,9 @@ def run(
     make_estimator(method, parameters)  # wrong options are told before a large file is read
     with short_warnings():
         dataset = load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
-        model, seconds = train_model(dataset, method, parameters, calibrate)
+        model, seconds = train_model(dataset, method, parameters)
+        if calibrate is not None:
+            calibrate_model(model, dataset, method, calibrate)
     save(model, out)
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
     if as_json:
@@ -45,9 +47,7 @@ def run(
         print_table(f"Model in {out}", table_rows(summary))
 
 
-def train_model(
-    dataset: Dataset, method: str, parameters: dict[str, Any], calibrate: str | None = None
-) -> tuple[Any, dict[str, float]]:
+def train_model(dataset: Dataset, method: str, parameters: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A fitted model with label and feature names, and the wall-clock and CPU seconds that it took."""
     check_labelled(dataset, "train")
     estimator = make_estimator(method, parameters)
@@ -56,11 +56,15 @@ def train_model(
     with progress_bar("Training") as callback:
         model = estimator.set_params(callback=callback).fit(dataset.X, dataset.Y)
     model.callback = None
-    if calibrate is not None:
-        model.calibrate(dataset.X, dataset.Y, method=calibrate, cv=CALIBRATION_FOLDS)
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     add_names(model, dataset)
     return model, seconds
+
+
+def calibrate_model(model: Any, dataset: Dataset, method: str, shape: str) -> None:
+    """Learn probabilities of a trained model by folds of its training rows."""
+    dataset = targets_for(method, dataset, getattr(model, "taxonomy", None))
+    model.calibrate(dataset.X, dataset.Y, method=shape, cv=CALIBRATION_FOLDS)
 
 
 def check_labelled(dataset: Dataset, command: str) -> None:
