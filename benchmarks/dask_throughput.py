@@ -76,7 +76,7 @@ def measure(store: Path, n_labels: int, repetitions: int) -> dict[str, list[floa
     """Interleaved rounds: one worker, two workers, and the copies."""
     times: dict[str, list[float]] = {"one": [], "two": [], "copies in one": [], "copies in two": []}
     hashes = set()
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "memory_limit": 0}
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
     with (
         LocalCluster(n_workers=1, **options) as first,
         LocalCluster(n_workers=2, **options) as second,

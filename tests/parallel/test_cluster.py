@@ -25,7 +25,7 @@ N_LABELS = 2000
 def cluster():
     """Three worker processes with a thread each."""
     with LocalCluster(
-        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     ) as running:
         yield running
 
