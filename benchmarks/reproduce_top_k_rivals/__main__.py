@@ -19,7 +19,7 @@ from pathlib import Path
 from _common import DATA_VARIABLE, RESULTS, ROOT, describe_machine
 from reproduce_top_k_rivals.methods import NEAR, Method, one_vs_all, rivals, top_k_svms
 from reproduce_top_k_rivals.page import write_page
-from reproduce_top_k_rivals.problems import SILHOUETTES, Problem, letter, newsgroups, silhouettes, small_problem
+from reproduce_top_k_rivals.problems import SILHOUETTES, Problem, newsgroups, silhouettes, small_problem
 from reproduce_top_k_rivals.runs import Fit, Missing, Runs
 from reproduce_top_k_rivals.tables import Results
 
@@ -66,7 +66,7 @@ def main() -> None:
             ROOT / "docs" / "reproductions",
             Runs(RESULTS / f"{PAGE}.json", not args.finished),
         )
-        others = [other for other in (letter(), newsgroups()) if other is not None]
+        others = [other for other in (newsgroups(),) if other is not None]
         table, studied = [*rivals(), *top_k_svms(TOP_KS)], top_k_svms(TOP_KS, NEAR)
     if problem is None:
         sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds {SILHOUETTES}, or use --quick")

@@ -75,18 +75,6 @@ def silhouettes() -> Problem | None:
         return Problem(SILHOUETTES, data["X"].astype(np.float32), y, given)
 
 
-def letter() -> Problem | None:
-    """Letters by 16 numbers, scaled to [−1, 1], and a constant feature."""
-    path = find_data("letter/letter.npz")
-    if path is None:
-        return None
-    with np.load(path, allow_pickle=False) as data:
-        X, y, n_train = data["X"].astype(np.float64), data["y"], int(data["n_train"])
-    low, high = X[:n_train].min(axis=0), X[:n_train].max(axis=0)
-    X = np.hstack([2.0 * (X - low) / (high - low) - 1.0, np.ones((len(X), 1))])
-    return Problem("letter", X, y, _with_validation(y, n_train))
-
-
 def newsgroups() -> Problem | None:
     """tf-idf of messages, sparse."""
     paths = [find_data(f"20newsgroups/{part}.txt.gz") for part in ("train", "test")]
