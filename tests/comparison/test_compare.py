@@ -114,9 +114,9 @@ def test_the_interval_is_that_of_a_mean():
     assert found.mean - found.low == pytest.approx(half, rel=1e-4)
 
 
-def _comparison(outcomes, cpu):
+def _comparison(outcomes, cpu, stopped=()):
     methods = [
-        MethodResult(name, None, {}, {"m": interval_of(rows)}, Cost(cpu[name], 0.0, 1, 0.0), 0.0, False)
+        MethodResult(name, None, {}, {"m": interval_of(rows)}, Cost(cpu[name], 0.0, 1, 0.0), 0.0, name in stopped)
         for name, rows in outcomes.items()
     ]
     methods.sort(key=lambda method: -method.quality["m"].mean)
@@ -139,6 +139,16 @@ def test_the_recommendation_is_the_cheapest_of_those_as_good_as_the_best():
     alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
     assert alone.recommended.name == "good"
     assert "20.0 points" in alone.recommendation
+
+
+def test_a_method_that_was_stopped_is_not_recommended():
+    good, bad = np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [50, 50])
+    result = _comparison({"good": good, "bad": bad}, {"good": 1.0, "bad": 9.0}, stopped=["good"])
+    assert result.methods[0].name == "good"
+    assert result.recommended.name == "bad"
+    assert "the only method that was finished" in result.recommendation
+    both = _comparison({"good": good, "bad": bad}, {"good": 1.0, "bad": 9.0}, stopped=["good", "bad"])
+    assert both.recommended.name == "good"
 
 
 def test_a_short_budget_thins_the_grid_then_the_folds_then_the_rows():

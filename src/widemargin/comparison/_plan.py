@@ -1,7 +1,7 @@
 """How much is done within a budget of time, and how long the rest will take.
 
-Every method is fitted once on a small part of the rows. From that, in proportion to the rows, follows the cost of a
-full comparison: for each fold, a search along the grid on four fifths of the training rows and a fit on all of them.
+Every method is fitted once on a small part of the rows. From that follows the cost of a full comparison: for each fold,
+a search along the grid on four fifths of the training rows and a fit on all of them.
 If it does not fit the budget, the grids are thinned, the most expensive method's first, then the folds become fewer,
 then rows are left out. While it runs, estimates are corrected by what the finished parts really took; time that is left
 goes into further folds.

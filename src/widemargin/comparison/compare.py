@@ -38,6 +38,8 @@ __all__ = ["compare"]
 
 TRIAL_ROWS = 1000
 """Rows of the fit that tells what a method costs."""
+GROWTH = 1.3
+"""Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
 SEARCH_FOLDS = 5
 """One of so many parts of the training rows scores the search."""
 
@@ -279,7 +281,7 @@ def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int, kind: str,
         fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), *_take(X, y, part))
     except ValueError as error:
         return str(error)
-    return (time.monotonic() - began) * n_rows / len(part)
+    return float((time.monotonic() - began) * (n_rows / len(part)) ** GROWTH)
 
 
 def _those_that_worked(

@@ -1,7 +1,8 @@
 """The table of a comparison, and what it recommends.
 
 Recommended is, of the methods that are not worse than the best beyond chance (95 %, on the same rows), the one that
-trains in the least CPU time. Where none is as good as the best, that is the best itself.
+trains in the least CPU time. Where none is as good as the best, that is the best itself. A method of which the budget
+stopped a fit is neither, unless all are: it was not measured, and one-vs-all lacks whole labels then.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class Comparison:
 
     @property
     def best(self) -> MethodResult:
-        """The method with the highest mean."""
-        return self.methods[0]
+        """The method with the highest mean, of those whose fits were finished."""
+        return next((method for method in self.methods if not method.stopped), self.methods[0])
 
     def difference(self, name: str, other: str) -> Interval:
         """Mean difference of two methods on the same rows, with its 95 % interval."""
@@ -109,8 +110,9 @@ class Comparison:
     @property
     def as_good_as_the_best(self) -> list[MethodResult]:
         """The best, and those that are not worse beyond chance."""
-        rest = [m for m in self.methods[1:] if self.difference(self.best.name, m.name).low <= 0.0]
-        return [self.best, *rest]
+        best = self.best
+        others = [m for m in self.methods if m is not best and m.stopped == best.stopped]
+        return [best, *(m for m in others if self.difference(best.name, m.name).low <= 0.0)]
 
     @property
     def recommended(self) -> MethodResult:
@@ -133,9 +135,10 @@ class Comparison:
 
     def _lead(self, value: str) -> str:
         """Why the best one is recommended."""
-        if len(self.methods) == 1:
-            return f"{value}, the only method tried"
-        second = self.methods[1]
+        others = [m for m in self.methods if m is not self.best and m.stopped == self.best.stopped]
+        if not others:
+            return f"{value}, the only method that was finished"
+        second = others[0]
         gap = self.difference(self.best.name, second.name)
         interval = f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
         if len(self.as_good_as_the_best) > 1:
