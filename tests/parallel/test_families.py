@@ -127,7 +127,7 @@ def test_real_processes_solve_nodes_and_folds():
     np.testing.assert_array_equal(model.coef_, HierarchicalClassifier(**options).fit(X, y).coef_)
 
 
-@pytest.mark.parametrize("executor", [0, True, 1.5, object()], ids=repr)
+@pytest.mark.parametrize("executor", [0, True, 1.5, {"workers": 2}], ids=repr)
 def test_what_is_no_executor_is_refused(executor):
     with pytest.raises(ValueError, match=r"executor must be|must not be 0"):
         as_executor(executor)
