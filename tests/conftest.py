@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ FUZZ = Path(__file__).parents[1] / "fuzz"
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_configure():
+    """Take Ctrl-C as a terminal gives it: a shell that runs the tests in the background has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
