@@ -17,7 +17,7 @@ def script(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import reproduce_output_codes as script
 
-    monkeypatch.setattr(script, "SETS", {"digits": (script.digits, 60, 100, {0.5: ("l2",)})})
+    monkeypatch.setattr(script, "SETS", {"digits": (script.digits, 60, 100, ("l2",))})
     monkeypatch.setattr(script, "SIZES", (0.5,))
     monkeypatch.setattr(script, "N_SPLITS", 2)
     monkeypatch.setattr(script, "RUNS", tmp_path / "runs.json")

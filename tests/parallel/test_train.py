@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, TopKClassifier, load, save, train
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
+from widemargin.parallel import solve_shard
 
 CLI = {"prune": 0.01, "normalize": True}
 
@@ -102,6 +104,26 @@ def test_stopped_training_goes_on_with_shards_of_another_size(problem, store, fi
     train(OneVsAllClassifier(**CLI), store, out, report=told.append)
     assert content(out) == fitted
     assert "of 300 labels are done" in told[0]
+
+
+class LateWorker:
+    """An engine beside which a worker of an earlier run, with smaller shards, finishes the first of its own."""
+
+    n_workers, in_process = 1, False
+
+    def run(self, function, arguments):
+        for number, given in enumerate(arguments):
+            if number == 0 and function is solve_shard:
+                rows, (first, last), params, out = given
+                other = Path(out).with_name(Path(out).name.replace(f"-{last:010d}", f"-{first + 2:010d}"))
+                function(rows, (first, first + 2), params, str(other))
+            yield number, function(*given)
+
+
+def test_shard_of_a_worker_that_comes_late_is_not_counted_twice(small_problem, tmp_path, content):
+    train(OneVsAllClassifier(), small_problem, tmp_path / "plain")
+    train(OneVsAllClassifier(), small_problem, tmp_path / "late", executor=LateWorker(), shard_size=5)
+    assert content(tmp_path / "late") == content(tmp_path / "plain")
 
 
 @pytest.mark.parametrize(

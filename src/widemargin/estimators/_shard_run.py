@@ -27,6 +27,8 @@ from widemargin.solvers.result import Callback, Progress
 
 __all__ = ["ShardRun"]
 
+Range = tuple[int, int]
+
 CHOICES = "choices.json"
 SAMPLED_LABELS = 48  # evenly spaced; their time and size stand for all
 FEWEST_TO_SAMPLE = 1000  # labels of which a sample would cost more than it tells
@@ -59,7 +61,7 @@ class ShardRun:
             self.deadline = self.started + time_limit_s
         try:
             self._prepare()
-            ranges = self._plan(shard_size)
+            done, ranges = self._plan(shard_size)
             if ranges:
                 self._solve_shards(ranges)
         except KeyboardInterrupt:
@@ -68,11 +70,12 @@ class ShardRun:
             release_solver()
         if isinstance(self.executor, Cluster):
             self.executor.remove_copies()
-        files = [(first, last, self.work.shard(first, last)) for first, last in self._finished()]
+        # Not what is in the folder now: a worker of a driver that was killed may have added a shard that lies across.
+        files = [(first, last, self.work.shard(first, last)) for first, last in sorted([*done, *ranges])]
         n_positives = np.bincount(self.job.data.targets.Y.indices, minlength=self.job.n_labels)
         return merge_shards(files, self.job.data.X.shape[1], n_positives)
 
-    def _finished(self) -> list[tuple[int, int]]:
+    def _finished(self) -> list[Range]:
         return self.work.finished(self.job.n_labels)
 
     def _prepare(self) -> None:
@@ -125,8 +128,8 @@ class ShardRun:
             driver = (DRIVER_BYTES_PER_LABEL * Y.shape[1] + DRIVER_BYTES_PER_POSITIVE * Y.nnz) / MEGABYTE
         return driver + estimate_memory_mb(X, self.job.solver, n_threads, shard_bytes)
 
-    def _plan(self, shard_size: int | None) -> list[tuple[int, int]]:
-        """The shards that are left, after telling what they will need."""
+    def _plan(self, shard_size: int | None) -> tuple[list[Range], list[Range]]:
+        """The shards that are there and those that are left, all labels together, after telling what they will need."""
         job = self.job
         done = self._finished()
         self.n_done = sum(last - first for first, last in done)
@@ -134,13 +137,13 @@ class ShardRun:
         if self.n_done:
             self.report(f"{self._so_far()}; going on with the others")
         if left == 0:
-            return []
+            return done, []
         sample = self._sample(left)
         size = shard_size or self._shard_size(left, sample)
         width = job.options["width"] or 1  # shards of the dense solver are made of whole blocks
         size = -(-size // width) * width
         self._tell(left, min(size, left), sample)
-        return plan_shards(job.n_labels, size, done)
+        return done, plan_shards(job.n_labels, size, done)
 
     def _sample(self, left: int) -> dict[str, float] | None:
         """Time and weights of some labels; None where they are few."""
