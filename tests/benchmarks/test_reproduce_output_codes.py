@@ -38,7 +38,7 @@ def test_a_stopped_comparison_goes_on(script, monkeypatch):
     script.write_page(done)
     text = script.PAGE.read_text()
     assert "| learned, l2 | 0." in text
-    assert "- l2 against random" in text
+    assert "- learned, l2 against random: no significant difference on digits 0.5" in text
 
 
 def test_interleaving_reports_every_round(script):
