@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -161,14 +159,11 @@ def test_a_short_budget_thins_the_grid_then_the_folds_then_the_rows():
     assert all(plan.total <= budget for plan, budget in zip(plans[1:], (20.0, 6.0, 1.0), strict=True))
 
 
-def test_the_budget_ends_a_comparison_and_the_result_says_what_was_cut(four_classes):
+def test_a_short_budget_cuts_the_comparison_and_the_result_says_so():
     rng = np.random.default_rng(3)
     y = rng.integers(0, 30, 4000)
     X = rng.normal(size=(4000, 40))
-    began = time.monotonic()
     result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0)
-    # Far from a limit of speed: all fits without a budget take minutes.
-    assert time.monotonic() - began < 60.0
     assert result.about["share_of_rows"] < 1.0 or result.about["folds"] < 5
     assert len(result.methods) + len(result.not_tried) == 3
 

@@ -43,7 +43,7 @@ def run(
     with short_warnings():
         dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
         check_labelled(dataset, "compare")
-        dataset = _one_label_if_all_have_one(dataset, tree)
+        dataset = _with_names_of_nodes(dataset, tree)
         held_out = {} if test is None else _held_out(dataset, test, tree, zero_based)
         with _bar() as report:
             result = compare(dataset.X, dataset.Y, taxonomy=tree, **held_out, **options, report=report)
@@ -63,7 +63,7 @@ def parse_seconds(text: str | None) -> float | None:
     return float(match[1]) * UNITS[match[2] or "s"]
 
 
-def _one_label_if_all_have_one(dataset: Dataset, tree: Taxonomy | None) -> Dataset:
+def _with_names_of_nodes(dataset: Dataset, tree: Taxonomy | None) -> Dataset:
     """With a tree, labels as names of its nodes; lists of labels stay lists."""
     return dataset if tree is None else targets_for("orthogonal", dataset, tree)
 
