@@ -37,7 +37,7 @@ class Method:
     limits: tuple[float, float] = C_LIMITS
     limit_s: float = 30.0  # of CPU time of a fit in the search,
     large: float = 0.1  # but from this value on
-    large_limit_s: float = 4.0  # only so much
+    large_limit_s: float = 10.0  # only so much
     half_step_rules: tuple[int, ...] = (1, 5)
     has_epochs: bool = False
 
@@ -81,7 +81,7 @@ def top_k_svms(ks: Sequence[int], grid: tuple[float, ...] = DECADES) -> list[Met
 
 def recall(k: int) -> Method:
     """The structural SVM of recall@k in the reduction to one binary problem."""
-    rest = {"grid": RECALL_GRID, "limit_s": 40.0, "large": 1e-4, "large_limit_s": 2.0, "half_step_rules": ()}
+    rest = {"grid": RECALL_GRID, "limit_s": 40.0, "large": 1e-4, "large_limit_s": 5.0, "half_step_rules": ()}
     return Method(f"recall@{k}", f"Recall@{k}", lambda C: RecallAtK(k, C, max_iter=MANY), **rest)
 
 

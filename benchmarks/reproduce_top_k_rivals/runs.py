@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from reproduce_top_k_rivals.methods import EPOCHS, MOST_EPOCHS, Method
 from reproduce_top_k_rivals.problems import Part, Problem, Split
-from reproduce_top_k_rivals.search import EDGE_RULES, best, next_value
+from reproduce_top_k_rivals.search import best, next_value
 from widemargin.metrics import top_k_accuracy_from_scores
 
 KS = (1, 2, 3, 4, 5, 10)
@@ -60,7 +60,7 @@ class Runs:
         epochs = EPOCHS if method.has_epochs else None
         while True:
             tried = {value: fit.valid for (value, e), fit in fits.items() if e == epochs}
-            value = next_value(tried, method.grid, _limits(method, fits), method.half_step_rules)
+            value = next_value(tried, method.grid, method.limits, method.half_step_rules)
             if value is None:
                 break
             fits[value, epochs] = self._fit(group, split, method, value, epochs)
@@ -106,15 +106,6 @@ class Runs:
     def cpu_s(self) -> float:
         """CPU seconds of all fits that were asked for."""
         return float(sum(self.kept[key]["cpu_s"] for key in self.used))
-
-
-def _limits(method: Method, fits: dict[tuple[float, int | None], Fit]) -> tuple[float, float]:
-    """Of the search; not beyond a value that was too hard to finish and is not the best by any rule."""
-    low, high = method.limits
-    most = {k: max((fit.valid[k] for fit in fits.values()), default=0.0) for k in EDGE_RULES}
-    stopped = [fit for fit in fits.values() if fit.gap is not None and not fit.converged]
-    hopeless = [fit.value for fit in stopped if all(fit.valid[k] < most[k] for k in EDGE_RULES)]
-    return low, min([high, *hopeless])
 
 
 def measure(split: Split, estimator: Any) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Which value of a parameter to try next, by the accuracy on the validation rows.
 
 All values of a grid are tried. While a value at an edge of what was tried is better than all others by some rule, the
-value a step beyond is tried, too; then, where asked for, the values half a step beside the best. A rule is a k: the
-best value is that of the largest top-k accuracy. Ties go to the smaller value, and do not make an edge the best, so
-that a search ends where accuracies no longer change. All values are powers of ten or half way between them.
+value a step beyond is tried, too, within limits; then, where asked for, the values half a step beside the best. A
+rule is a k: the best value is that of the largest top-k accuracy. Ties go to the smaller value, and do not make an
+edge the best, so that a search ends where accuracies no longer change. All values are powers of
+ten or half way between them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def next_value(
     """The next value to try, or None where the search is over."""
     step = _step(grid)
     for value in grid:
-        if value not in tried and limits[0] <= value <= limits[1]:
+        if value not in tried:
             return value
     for k in EDGE_RULES:
         edge, beyond = best(tried, k), None
