@@ -6,16 +6,28 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, WorkerPlugin
 
-from widemargin import OneVsAllClassifier, train, write_store
+from sklearn.base import clone
+
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    compare,
+    path,
+    train,
+    write_store,
+)
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
-from widemargin.parallel import run_tasks
+from widemargin.parallel import run_tasks, use_executor
 from widemargin.parallel.copies import copy_path
 
 N_LABELS = 2000
@@ -73,20 +85,75 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
     assert content(out) == content(tmp_path / "undisturbed")
 
 
+class Blind(WorkerPlugin):
+    """Makes workers, also those that join later, blind for a folder, as a machine without it is."""
+
+    name = "blind"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def setup(self, worker):
+        from widemargin.parallel import copies
+
+        self.eyes = has, is_visible = copies._has, copies.is_visible
+        copies._has = lambda path, digest: not path.startswith(self.folder) and has(path, digest)
+        copies.is_visible = lambda path: not path.startswith(self.folder) and is_visible(path)
+
+    def teardown(self, worker):
+        from widemargin.parallel import copies
+
+        copies._has, copies.is_visible = self.eyes
+
+
 def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem, tmp_path, content):
-    """The paths of the driver are hidden from the workers; the store is copied once for the one host."""
+    """The store is copied once for the one host; at the end the copy is removed."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    client.run(_hide, str(tmp_path))
     told = []
+    client.register_plugin(Blind(str(tmp_path)))
     try:
         train(
             OneVsAllClassifier(), small_problem, tmp_path / "model", executor=client, shard_size=3, report=told.append
         )
     finally:
-        client.run(_hide, None)
+        client.unregister_worker_plugin("blind")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[0]
-    assert not [name for name in os.listdir(os.path.dirname(copy_path(""))) if name.endswith(".part")]
+    assert "2 stores were copied" in told[-1]
+    assert os.listdir(os.path.dirname(copy_path(""))) == []
+
+
+def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):
+    """There is no worker at first; the one that comes sees no file of the driver."""
+    train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
+    told = []
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
+    with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
+        late.register_plugin(Blind(str(tmp_path)))
+        timer = threading.Timer(0.5, empty.scale, (1,))
+        timer.start()
+        train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=told.append)
+        timer.join()
+    assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
+    assert "2 stores were copied" in told[-1]
+
+
+def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 5)), rng.integers(0, 4, 60)
+    models = [
+        OutputCodeClassifier(code="all-pairs", random_state=0),
+        OutputCodeClassifier(code="one-vs-rest", random_state=0),
+        HierarchicalClassifier(method="per-node", k=2, random_state=0),
+    ]
+    for model in models:
+        expected = clone(model).fit(X, y).decision_function(X)
+        with use_executor(client):
+            np.testing.assert_array_equal(clone(model).fit(X, y).decision_function(X), expected)
+    options = {"Cs": [0.1, 1.0], "cv": 2}
+    found = path(OneVsAllClassifier(), X, y, **options, executor=client).table["score"].tolist()
+    assert found == path(OneVsAllClassifier(), X, y, **options).table["score"].tolist()
+    tried = {"methods": ["one-vs-all"], "cv": 2}
+    assert compare(X, y, **tried, executor=client).best.quality == compare(X, y, **tried).best.quality
 
 
 def test_task_errors_reach_the_caller(client):
@@ -102,15 +169,3 @@ def test_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("widemargin.parallel.cluster.CONNECT_S", 0.5)
     with pytest.raises(WidemarginError, match="no dask scheduler answers at tcp://127"):
         list(run_tasks(int, [("1",)], "tcp://127.0.0.1:1"))
-
-
-def _hide(folder):
-    """Make a worker blind for a folder, as a machine without it is; None gives it its eyes back."""
-    from widemargin.parallel import copies
-
-    if folder is None:
-        copies._has, copies.is_visible = copies._kept
-        return
-    copies._kept = has, is_visible = copies._has, copies.is_visible
-    copies._has = lambda path, digest: not path.startswith(folder) and has(path, digest)
-    copies.is_visible = lambda path: not path.startswith(folder) and is_visible(path)
