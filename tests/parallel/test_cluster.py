@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -11,9 +12,10 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from distributed import Client, LocalCluster, WorkerPlugin
-
 from sklearn.base import clone
+from typer.testing import CliRunner
 
 from widemargin import (
     HierarchicalClassifier,
@@ -21,14 +23,18 @@ from widemargin import (
     OutputCodeClassifier,
     compare,
     path,
+    save,
     train,
     write_store,
 )
+from widemargin.cli.app import app
+from widemargin.comparison._measure import _peak
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
 from widemargin.parallel.copies import copy_path
+from widemargin.parallel.estimate import PROCESS_MB
 
 N_LABELS = 2000
 
@@ -154,6 +160,50 @@ def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):
     assert found == path(OneVsAllClassifier(), X, y, **options).table["score"].tolist()
     tried = {"methods": ["one-vs-all"], "cv": 2}
     assert compare(X, y, **tried, executor=client).best.quality == compare(X, y, **tried).best.quality
+
+
+@pytest.fixture(scope="module")
+def large_model(tmp_path_factory):
+    """Two million weights, which take some 50 MB while they are indexed, and rows to predict."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("predict")
+    n_labels, n_features = 2000, 2000
+    X = sp.random_array((9000, n_features), density=0.005, rng=rng, dtype=np.float32, format="csr")
+    model = OneVsAllClassifier(prune=0.01).fit(X[:2], sp.csr_array((2, n_labels), dtype=np.float32))
+    drawn = rng.random((n_labels, n_features), dtype=np.float32)
+    model.coef_ = sp.csr_array(np.where(drawn < 0.5, drawn - 0.25, np.float32(0)))
+    save(model, folder / "model")
+    write_store(folder / "rows.store", X)
+    return folder
+
+
+def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_model, tmp_path):
+    """The limit counts 170 MB for a process without work; beyond that, a worker must not grow above it."""
+
+    def predicted(out, *options):
+        command = ["predict", str(large_model / "model"), str(large_model / "rows.store"), "--out", str(out), *options]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        return out.read_bytes()
+
+    def growth(*options):
+        before = client.run(_peak, reset=True)
+        found = predicted(tmp_path / "cluster.tsv", "--scheduler", cluster.scheduler_address, *options)
+        after = client.run(_peak)
+        return found, max(after[worker] - before[worker] for worker in after) / 2**20
+
+    client.run(_import_prediction)
+    limit = PROCESS_MB + 30
+    in_memory = predicted(tmp_path / "memory.tsv")
+    limited, growth_mb = growth("--memory-limit", str(limit))
+    assert limited == in_memory
+    assert growth_mb <= limit - PROCESS_MB
+    unlimited, growth_without_limit = growth()
+    assert unlimited == in_memory
+    assert growth_without_limit > limit - PROCESS_MB, "the model is too small to show anything"
+
+
+def _import_prediction():
+    importlib.import_module("widemargin.estimators.predict_parts")
 
 
 def test_task_errors_reach_the_caller(client):
