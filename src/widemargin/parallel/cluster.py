@@ -12,6 +12,7 @@ import importlib
 import itertools
 import os
 import secrets
+import weakref
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class Cluster:
 
     def __init__(self, client: Any, retries: int = RETRIES) -> None:
         self.client, self.retries = _connected(client), retries
+        if self.client is not client:  # one of our own lives as long as this object
+            weakref.finalize(self, self.client.close).atexit = False
         self.n_copies = 0
         self._senders: list[Any] = []  # of stores, while workers need them
         self.client.run_on_scheduler(_raise_allowed_failures, ALLOWED_FAILURES)
