@@ -33,7 +33,6 @@ from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
-from widemargin.parallel.copies import copy_path
 from widemargin.parallel.estimate import PROCESS_MB
 
 N_LABELS = 2000
@@ -92,7 +91,7 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
 
 
 class Blind(WorkerPlugin):
-    """Makes workers, also those that join later, blind for a folder, as a machine without it is."""
+    """Makes workers, also those that join later, blind for a folder; they keep copies in one of its own."""
 
     name = "blind"
 
@@ -103,13 +102,18 @@ class Blind(WorkerPlugin):
         from widemargin.parallel import copies
 
         self.eyes = has, is_visible = copies._has, copies.is_visible
-        copies._has = lambda path, digest: not path.startswith(self.folder) and has(path, digest)
-        copies.is_visible = lambda path: not path.startswith(self.folder) and is_visible(path)
+        copies._has = lambda path, digest: not path.startswith(f"{self.folder}/") and has(path, digest)
+        copies.is_visible = lambda path: not path.startswith(f"{self.folder}/") and is_visible(path)
+        copies.copy_path, self.place = self.copy_path, copies.copy_path
+
+    def copy_path(self, digest):
+        return f"{self.folder}-of-the-host/store-{digest[:16]}"
 
     def teardown(self, worker):
         from widemargin.parallel import copies
 
         copies._has, copies.is_visible = self.eyes
+        copies.copy_path = self.place
 
 
 def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem, tmp_path, content):
@@ -125,7 +129,7 @@ def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem
         client.unregister_worker_plugin("blind")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
     assert "2 stores were copied" in told[-1]
-    assert os.listdir(os.path.dirname(copy_path(""))) == []
+    assert os.listdir(f"{tmp_path}-of-the-host") == []
 
 
 def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):

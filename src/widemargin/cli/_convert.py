@@ -25,13 +25,13 @@ def run(
 ) -> None:
     """Read one format, write another, and report what went through."""
     refuse_table(source, "convert")
-    names = {"label_names": labels, "feature_names": features}
+    options = {"label_names": labels, "feature_names": features, **options}
     written = format_of_name(target)
     with short_warnings():
         if written == "store" and recognize_format(source) in ("xmc", "svmlight"):
-            dataset = write_text_store(target, source, **names, **options)  # of any size
+            dataset = write_text_store(target, source, **options)  # of any size
         else:
-            dataset = load_data(source, **names, **options)
+            dataset = load_data(source, **options)
             save_data(target, dataset)
     summary = {
         "from": str(source),

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -134,7 +135,7 @@ def check_replaceable(folder: PathLike) -> None:
 
 
 def write_description(
-    folder: Path, entries: dict[str, Any], matrices: dict[str, Any], names: dict[str, NamesLike | None]
+    folder: Path, entries: dict[str, Any], matrices: dict[str, Any], names: Mapping[str, NamesLike | None]
 ) -> None:
     """Write the names, and the file that describes a store whose arrays are written."""
     manifest: dict[str, Any] = {"format": STORE_FORMAT, "version": STORE_VERSION, **entries}
