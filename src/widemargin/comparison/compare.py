@@ -33,7 +33,7 @@ from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.estimators.path import path
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.parallel import as_executor
+from widemargin.parallel import Executor, as_executor
 from widemargin.solvers.result import Status
 
 __all__ = ["compare"]
@@ -149,9 +149,7 @@ def compare(
     targets = encode_targets(y)
     n_classes = len(targets.classes)
     _check_arguments(X, y, X_test, y_test, cv, budget)
-    engine = as_executor(executor)
-    if budget is not None and not engine.in_process:
-        raise ValueError("budget plans the time of one process; leave it out, or leave executor out")
+    engine = _engine(executor, budget)
     metrics = metrics_for(targets.kind, n_classes, metric)
     inner = taxonomy is not None and targets.kind != "multilabel" and _has_inner(taxonomy, targets.classes.tolist())
     options: dict[str, Any] = {
@@ -179,6 +177,14 @@ def compare(
         run.add(fold)
     about = {"rows": int(X.shape[0]), "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
     return run.result(about, refused)
+
+
+def _engine(executor: Any, budget: float | None) -> Executor:
+    """Who fits the methods."""
+    engine = as_executor(executor)
+    if budget is not None and not engine.in_process:
+        raise ValueError("budget plans the time of one process; leave it out, or leave executor out")
+    return engine
 
 
 class _Run:
