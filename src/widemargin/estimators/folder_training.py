@@ -109,7 +109,7 @@ def train(
     if dataset.Y is None:
         raise DataFormatError("the data have no labels", path=dataset.path, remedy="train on rows with their labels")
     if not isinstance(estimator, OneVsAllClassifier) or estimator.init in STARTS_OF_MANY_LABELS:
-        if shard_size is not None:
+        if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
             raise ValueError("shard_size is for one-vs-all, whose labels are trained in shards; leave it out")
         with use_executor(executor):
             return _train_whole(estimator, dataset, out, time_limit_s, memory_limit_mb, restart)
