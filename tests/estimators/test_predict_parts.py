@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import typer
 
 from widemargin import OneVsAllClassifier, TopKClassifier, load, save, write_store, write_xmc
 from widemargin.cli.app import app
@@ -80,3 +84,27 @@ def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     assert len(whole.splitlines()) == 120
     assert run(tmp_path / "limited.tsv", "--memory-limit", "2000") == whole
     assert run(tmp_path / "processes.tsv", "--processes", "2") == whole
+
+
+def test_probabilities_are_the_same_in_parts(folder, small_parts, tmp_path):
+    rows = open_rows(folder / "rows.store").X
+    truth = (np.random.default_rng(1).random((120, 40)) < 0.1).astype(np.float32)
+    model = OneVsAllClassifier(prune=0.05, normalize=True).fit(rows, sp.csr_array(truth))
+    save(model.calibrate(rows, truth, cv=2), tmp_path / "model")
+
+    def run(*options):
+        arguments = ["predict", str(tmp_path / "model"), str(folder / "rows.txt"), "--json", "--out"]
+        app([*arguments, str(tmp_path / "out.json"), *options], standalone_mode=False)
+        return [json.loads(line) for line in (tmp_path / "out.json").read_text().splitlines()]
+
+    whole = run()
+    assert run("--memory-limit", "2000") == whole
+    places = model.predict_topk(rows, len(whole[0]["labels"])).indices
+    np.testing.assert_array_equal([row["probabilities"] for row in whole], model.label_proba(rows, places))
+
+
+def test_what_needs_all_scores_is_not_split(folder, capsys):
+    arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--explain", "--memory-limit", "2000"]
+    with contextlib.suppress(SystemExit, typer.Exit):
+        app(arguments, standalone_mode=False)
+    assert "explanations are made in this process" in capsys.readouterr().err

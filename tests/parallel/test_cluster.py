@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+import scipy.sparse as sp
+from distributed import Client, LocalCluster, WorkerPlugin
+from sklearn.base import clone
+from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, train, write_store
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    compare,
+    path,
+    save,
+    train,
+    write_store,
+)
+from widemargin.cli.app import app
+from widemargin.comparison._measure import _peak
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
-from widemargin.parallel import run_tasks
-from widemargin.parallel.copies import copy_path
+from widemargin.parallel import run_tasks, use_executor
+from widemargin.parallel.estimate import PROCESS_MB
 
 N_LABELS = 2000
 
@@ -73,20 +90,124 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
     assert content(out) == content(tmp_path / "undisturbed")
 
 
+class Blind(WorkerPlugin):
+    """Makes workers, also those that join later, blind for a folder; they keep copies in one of its own."""
+
+    name = "blind"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def setup(self, worker):
+        from widemargin.parallel import copies
+
+        self.eyes = has, is_visible = copies._has, copies.is_visible
+        copies._has = lambda path, digest: not path.startswith(f"{self.folder}/") and has(path, digest)
+        copies.is_visible = lambda path: not path.startswith(f"{self.folder}/") and is_visible(path)
+        copies.copy_path, self.place = self.copy_path, copies.copy_path
+
+    def copy_path(self, digest):
+        return f"{self.folder}-of-the-host/store-{digest[:16]}"
+
+    def teardown(self, worker):
+        from widemargin.parallel import copies
+
+        copies._has, copies.is_visible = self.eyes
+        copies.copy_path = self.place
+
+
 def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem, tmp_path, content):
-    """The paths of the driver are hidden from the workers; the store is copied once for the one host."""
+    """The store is copied once for the one host; at the end the copy is removed."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    client.run(_hide, str(tmp_path))
     told = []
+    client.register_plugin(Blind(str(tmp_path)))
     try:
         train(
             OneVsAllClassifier(), small_problem, tmp_path / "model", executor=client, shard_size=3, report=told.append
         )
     finally:
-        client.run(_hide, None)
+        client.unregister_worker_plugin("blind")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[0]
-    assert not [name for name in os.listdir(os.path.dirname(copy_path(""))) if name.endswith(".part")]
+    assert "2 stores were copied" in told[-1]
+    assert os.listdir(f"{tmp_path}-of-the-host") == []
+
+
+def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):
+    """There is no worker at first; the one that comes sees no file of the driver."""
+    train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
+    told = []
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
+    with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
+        late.register_plugin(Blind(str(tmp_path)))
+        timer = threading.Timer(0.5, empty.scale, (1,))
+        timer.start()
+        train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=told.append)
+        timer.join()
+    assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
+    assert "2 stores were copied" in told[-1]
+
+
+def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 5)), rng.integers(0, 4, 60)
+    models = [
+        OutputCodeClassifier(code="all-pairs", random_state=0),
+        OutputCodeClassifier(code="one-vs-rest", random_state=0),
+        HierarchicalClassifier(method="per-node", k=2, random_state=0),
+    ]
+    for model in models:
+        expected = clone(model).fit(X, y).decision_function(X)
+        with use_executor(client):
+            np.testing.assert_array_equal(clone(model).fit(X, y).decision_function(X), expected)
+    options = {"Cs": [0.1, 1.0], "cv": 2}
+    found = path(OneVsAllClassifier(), X, y, **options, executor=client).table["score"].tolist()
+    assert found == path(OneVsAllClassifier(), X, y, **options).table["score"].tolist()
+    tried = {"methods": ["one-vs-all"], "cv": 2}
+    assert compare(X, y, **tried, executor=client).best.quality == compare(X, y, **tried).best.quality
+
+
+@pytest.fixture(scope="module")
+def large_model(tmp_path_factory):
+    """Two million weights, which take some 50 MB while they are indexed, and rows to predict."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("predict")
+    n_labels, n_features = 2000, 2000
+    X = sp.random_array((9000, n_features), density=0.005, rng=rng, dtype=np.float32, format="csr")
+    model = OneVsAllClassifier(prune=0.01).fit(X[:2], sp.csr_array((2, n_labels), dtype=np.float32))
+    drawn = rng.random((n_labels, n_features), dtype=np.float32)
+    model.coef_ = sp.csr_array(np.where(drawn < 0.5, drawn - 0.25, np.float32(0)))
+    save(model, folder / "model")
+    write_store(folder / "rows.store", X)
+    return folder
+
+
+def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_model, tmp_path):
+    """The limit counts 170 MB for a process without work; beyond that, a worker must not grow above it."""
+
+    def predicted(out, *options):
+        command = ["predict", str(large_model / "model"), str(large_model / "rows.store"), "--out", str(out), *options]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        return out.read_bytes()
+
+    def growth(*options):
+        before = client.run(_peak, reset=True)
+        found = predicted(tmp_path / "cluster.tsv", "--scheduler", cluster.scheduler_address, *options)
+        after = client.run(_peak)
+        return found, max(after[worker] - before[worker] for worker in after) / 2**20
+
+    client.run(_import_prediction)
+    limit = PROCESS_MB + 30
+    in_memory = predicted(tmp_path / "memory.tsv")
+    limited, growth_mb = growth("--memory-limit", str(limit))
+    assert limited == in_memory
+    assert growth_mb <= limit - PROCESS_MB
+    unlimited, growth_without_limit = growth()
+    assert unlimited == in_memory
+    assert growth_without_limit > limit - PROCESS_MB, "the model is too small to show anything"
+
+
+def _import_prediction():
+    importlib.import_module("widemargin.estimators.predict_parts")
 
 
 def test_task_errors_reach_the_caller(client):
@@ -102,15 +223,3 @@ def test_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("widemargin.parallel.cluster.CONNECT_S", 0.5)
     with pytest.raises(WidemarginError, match="no dask scheduler answers at tcp://127"):
         list(run_tasks(int, [("1",)], "tcp://127.0.0.1:1"))
-
-
-def _hide(folder):
-    """Make a worker blind for a folder, as a machine without it is; None gives it its eyes back."""
-    from widemargin.parallel import copies
-
-    if folder is None:
-        copies._has, copies.is_visible = copies._kept
-        return
-    copies._kept = has, is_visible = copies._has, copies.is_visible
-    copies._has = lambda path, digest: not path.startswith(folder) and has(path, digest)
-    copies.is_visible = lambda path: not path.startswith(folder) and is_visible(path)

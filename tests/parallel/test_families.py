@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.svm import LinearSVC
 
 from widemargin import (
     HierarchicalClassifier,
     OneVsAllClassifier,
     OutputCodeClassifier,
     Taxonomy,
+    compare,
     load,
     path,
     save,
@@ -83,6 +85,46 @@ def test_columns_of_an_output_code_go_to_workers(engine):
     np.testing.assert_array_equal(found.decision_function(X), model.fit(X, y).decision_function(X))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"code": "all-pairs"},
+        {"code": "random", "learn": "l2", "interleave": 1},
+        {"code": "one-vs-rest", "estimator": LinearSVC(random_state=0)},
+    ],
+    ids=["columns with zeros", "columns that are trained again", "another classifier"],
+)
+def test_columns_with_rows_of_their_own_go_to_workers(options, engine):
+    X, y = classes()
+    expected = OutputCodeClassifier(**options, random_state=0).fit(X, y)
+    with use_executor(engine):
+        found = OutputCodeClassifier(**options, random_state=0).fit(X, y)
+    assert set(engine.names) <= {"_solve_call", "solve_shard"}
+    assert engine.names.count("_solve_call") >= 6
+    np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_callback_stops_columns_on_workers(engine):
+    X, y = classes()
+    with use_executor(engine):
+        OutputCodeClassifier(code="all-pairs", callback=lambda progress: True, random_state=0).fit(X, y)
+    assert engine.names == ["_solve_call"]
+
+
+def test_methods_of_a_comparison_go_to_workers(engine):
+    X, y = classes()
+    options = {"methods": ["one-vs-all", "top-k"], "cv": 2}
+    expected, found = compare(X, y, **options), compare(X, y, **options, executor=engine)
+    assert engine.names == ["_fit_and_measure"] * 2 * len(expected.methods)
+    assert [method.name for method in found.methods] == [method.name for method in expected.methods]
+    for one, other in zip(found.methods, expected.methods, strict=True):
+        assert (one.quality, one.parameters) == (other.quality, other.parameters)
+        assert one.relative_gap == other.relative_gap
+    with pytest.raises(ValueError, match="budget plans the time of one process"):
+        compare(X, y, budget=5.0, executor=engine)
+
+
 def test_nodes_of_a_tree_go_to_workers(engine):
     X, y = classes()
     tree = Taxonomy.from_edges([("a", "root"), ("b", "root"), *((str(c), "ab"[c % 2]) for c in range(6))])
@@ -116,8 +158,14 @@ def test_train_gives_columns_of_other_models_to_workers(engine, tmp_path, conten
     assert load(tmp_path / "trained").classes_.tolist() == list(range(6))
 
 
-def test_real_processes_solve_nodes_and_folds():
+def test_real_processes_solve_columns_nodes_and_folds():
     X, y = classes()
+    with use_executor(2):
+        code = OutputCodeClassifier(code="all-pairs", random_state=0).fit(X, y)
+    expected = OutputCodeClassifier(code="all-pairs", random_state=0).fit(X, y)
+    np.testing.assert_array_equal(code.decision_function(X), expected.decision_function(X))
+    tried = {"methods": ["one-vs-all"], "cv": 2}
+    assert compare(X, y, **tried, executor=2).best.quality == compare(X, y, **tried).best.quality
     expected = path(OneVsAllClassifier(), X, y, Cs=[1.0], cv=2)
     found = path(OneVsAllClassifier(), X, y, Cs=[1.0], cv=2, executor=2)
     assert found.table["score"].tolist() == expected.table["score"].tolist()

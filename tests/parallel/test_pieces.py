@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from widemargin.parallel import WorkFolder, copies, plan_shards, solve_shard
 from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
 from widemargin.parallel.shard_files import pack_shard, read_shard
 from widemargin.parallel.shards import pin_instruction_set, release_solver
+from widemargin.parallel.store_plugin import StorePlugin
 
 
 @pytest.mark.parametrize(
@@ -125,26 +127,93 @@ def test_estimate_grows_with_data_and_threads():
     assert "30 minutes" in Estimate(100.0, 5e9, 1800.0, 3, 1).text()
 
 
-def test_copies_are_verified_and_removed(small_problem, tmp_path, monkeypatch):
+@pytest.fixture
+def away(small_problem, tmp_path, monkeypatch):
+    """A store and a model of the driver, by name, on a host that sees neither; and where the driver has them."""
     monkeypatch.setattr(copies.tempfile, "gettempdir", lambda: str(tmp_path / "host"))
     write_store(tmp_path / "rows", small_problem[0])
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "model")
     names = [copies.named_by_content(tmp_path / name) for name in ("rows", "model")]
-
-    def run_on(function, *given, workers):
-        return {address: function(*given) for address in workers}
-
-    assert copies.copy_where_missing(run_on, {"a": "host", "b": "host"}, names) == 0  # both see the folders
-    for name in ("rows", "model"):
-        (tmp_path / name).rename(tmp_path / f"hidden-{name}")
-    for name in names:
-        (tmp_path / name.rpartition("#")[0].rpartition("/")[2]).symlink_to(tmp_path / "nowhere")
+    folders = [(tmp_path / name).rename(tmp_path / f"of-the-driver-{name}") for name in ("rows", "model")]
     assert not any(map(copies.is_here, names))
-    for hidden, name in zip(("hidden-rows", "hidden-model"), names, strict=True):
-        copies._send(lambda *call, workers: run_on(*call, workers=workers), "a", f"{tmp_path / hidden}#{name[-64:]}")
-    assert all(map(copies.is_here, names))
-    assert copies.find_folder(names[0]).startswith(str(tmp_path / "host"))
-    copies.remove_copies(names)
-    assert not any(map(copies.is_here, names))
+    return dict(zip(names, folders, strict=True))
+
+
+class AskingWorker:
+    """A worker as the plugin sees it, that notes what it is asked to say."""
+
+    def __init__(self, address):
+        self.address, self.asked, self.loop = address, [], self
+
+    def add_callback(self, function, *given):
+        function(*given)
+
+    def log_event(self, topic, message):
+        self.asked.append((topic, message["worker"], message["store"]))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def send(name, folder):
+    for block in copies.blocks_of(folder):
+        copies.receive_block(name[-64:], *block)
+    copies.all_sent(name[-64:])
+
+
+def test_one_worker_of_a_host_asks_and_the_last_one_removes_the_copies(away, tmp_path):
+    workers = [AskingWorker(address) for address in "abc"]
+    plugins = [StorePlugin(list(away), "topic") for _ in workers]
+    plugins[0].setup(workers[0])
+    wait_until(lambda: workers[0].asked)
+    plugins[1].setup(workers[1])
+    time.sleep(0.5)
+    assert not workers[1].asked, "the first one has the lock"
+    first = next(iter(away))
+    copies.receive_block(first[-64:], "store.json", 0, b"half of a copy")
+    plugins[0].teardown(workers[0])  # it dies while the copy comes
+    for name, folder in away.items():
+        wait_until(lambda name=name: ("topic", "b", name) in workers[1].asked)
+        send(name, folder)
+        wait_until(lambda name=name: copies.is_here(name))
+        assert copies.find_folder(name).startswith(str(tmp_path / "host"))
+    plugins[2].setup(workers[2])
+    plugins[2].thread.join()
+    assert not workers[2].asked, "the copies are there already"
+    plugins[1].teardown(workers[1])
+    assert all(map(copies.is_here, away)), "another worker uses them"
+    plugins[2].teardown(workers[2])
+    assert list((tmp_path / "host").glob("widemargin-*/*")) == []
+
+
+def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
+    name, folder = next(iter(away.items()))
+    (tmp_path / "host" / f"widemargin-{os.getuid()}").mkdir(parents=True)
+    copies.begin_copy(name[-64:])
     with pytest.raises(ValueError, match="not the name of a file"):
-        copies.receive_block("0" * 64, "../x", 0, b"")
+        copies.receive_block(name[-64:], "../x", 0, b"")
+    send(name, folder)
+    data = folder / "X.data.npy"
+    copies.receive_block(name[-64:], "X.data.npy", data.stat().st_size - 1, b"\xff")
+    with pytest.raises(DataFormatError):
+        copies.complete_copy(name[-64:])
+    assert not copies.is_here(name)
+
+
+def test_copy_that_does_not_come_is_told(away, monkeypatch):
+    monkeypatch.setattr(copies, "WAIT_S", 0.0)
+    monkeypatch.setattr(copies, "POLL_S", 0.01)
+    with pytest.raises(WidemarginError, match="no copy of it came"):
+        copies.find_folder(next(iter(away)))
+
+
+def test_folder_of_copies_that_is_not_ours_is_not_used(away, tmp_path):
+    (tmp_path / "host").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "host" / f"widemargin-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        copies.hold("0" * 64, "used", 0)

@@ -198,6 +198,16 @@ def test_time_limit_of_a_training_in_one_piece_keeps_the_model_reached(tmp_path)
     assert not (tmp_path / "model" / WORK_FOLDER).exists()
 
 
+def test_limits_of_a_training_in_one_piece_are_kept_or_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 20)), rng.integers(0, 5, 300)
+    with pytest.raises(MemoryError, match="above the memory limit of 20 MB"):
+        train(TopKClassifier(random_state=0), (X, y), tmp_path / "model", memory_limit_mb=20)
+    with pytest.raises(ValueError, match="shard_size is for one-vs-all"):
+        train(TopKClassifier(random_state=0), (X, y), tmp_path / "model", shard_size=3)
+    assert not (tmp_path / "model").exists()
+
+
 def test_interrupt_says_how_to_go_on(problem, store, tmp_path):
     def interrupt():
         time.sleep(0.5)

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from widemargin.cli._failure import report_failures
-from widemargin.cli._options import Base, Data, Features, IndexBase, Jobs, Json, Labels, Seed, Tree
+from widemargin.cli._options import (
+    Base,
+    Data,
+    Features,
+    IndexBase,
+    Jobs,
+    Json,
+    Labels,
+    Processes,
+    Scheduler,
+    Seed,
+    Tree,
+    executor_of,
+)
 
 __all__ = ["compare"]
 
@@ -41,6 +54,8 @@ def compare(
     labels: Labels = None,
     features: Features = None,
     jobs: Jobs = 1,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
     index_base: Base = IndexBase.auto,
     json: Json = False,
 ) -> None:
@@ -59,6 +74,7 @@ def compare(
         "normalize": normalize,
         "random_state": 0 if seed is None else seed,
         "n_jobs": jobs,
+        "executor": executor_of(processes, scheduler),
     }
     names = {"labels": labels, "features": features}
     _compare.run(data, test, taxonomy, options, names, zero_based=index_base.zero_based, as_json=json)

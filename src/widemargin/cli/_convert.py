@@ -7,8 +7,9 @@ from typing import Any
 
 from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._text import refuse_table
-from widemargin.data.load import load_data
-from widemargin.data.save import save_data
+from widemargin.data.load import load_data, recognize_format
+from widemargin.data.save import format_of_name, save_data
+from widemargin.data.text_store import write_text_store
 
 __all__ = ["run"]
 
@@ -24,9 +25,14 @@ def run(
 ) -> None:
     """Read one format, write another, and report what went through."""
     refuse_table(source, "convert")
+    options = {"label_names": labels, "feature_names": features, **options}
+    written = format_of_name(target)
     with short_warnings():
-        dataset = load_data(source, label_names=labels, feature_names=features, **options)
-    written = save_data(target, dataset)
+        if written == "store" and recognize_format(source) in ("xmc", "svmlight"):
+            dataset = write_text_store(target, source, **options)  # of any size
+        else:
+            dataset = load_data(source, **options)
+            save_data(target, dataset)
     summary = {
         "from": str(source),
         "to": str(target),

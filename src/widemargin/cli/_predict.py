@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+import numpy as np
+
 from widemargin.cli._console import short_warnings, stdout_is_utf8
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
@@ -46,6 +48,10 @@ def run(
         check_file_target(out)
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
+    here = explain is not None or _needs_all_scores(model)
+    if here and not (executor is None and memory_limit_mb is None):
+        what = "explanations" if explain is not None else "probabilities of labels that depend on each other"
+        raise ValueError(f"{what} are made in this process; leave --processes, --scheduler and --memory-limit out")
     with short_warnings():
         rows = open_for_model(model, data, zero_based, reader)
     k = min(k, len(model.classes_))  # missing places are not printed
@@ -53,7 +59,7 @@ def run(
     line_of = functools.partial(_json_line, ascii_only=not plain) if as_json else _text_line
     limits: dict[str, Any] = {"executor": executor, "memory_limit_mb": memory_limit_mb, "n_threads": model._n_threads()}
     with _output(out) as stream:
-        if explain is not None or hasattr(model, "label_proba"):
+        if here:
             for block in rows.blocks():
                 top = model.predict_topk(block, k)
                 probabilities = model.label_proba(block, top.indices) if hasattr(model, "label_proba") else None
@@ -61,7 +67,20 @@ def run(
                 stream.writelines(line_of(top, row, probabilities, why(row)) for row in range(len(top.indices)))
             return
         for top in predict_in_parts(model, model_folder, rows, k, **limits):
-            stream.writelines(line_of(top, row, None, None) for row in range(len(top.indices)))
+            probabilities = _of_scores(model, top) if hasattr(model, "label_proba") else None
+            stream.writelines(line_of(top, row, probabilities, None) for row in range(len(top.indices)))
+
+
+def _needs_all_scores(model: Any) -> bool:
+    """Whether the probability of a label depends on the scores of others."""
+    return hasattr(model, "label_proba") and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
+
+
+def _of_scores(model: Any, top: TopK) -> Any:
+    """What `label_proba` gives for the best labels, where a probability depends on the label's score alone."""
+    found, asked = np.zeros(top.scores.shape), top.indices >= 0
+    found[asked] = model.calibration_.of_labels(top.scores[asked], top.indices[asked])
+    return found
 
 
 class Why(NamedTuple):

@@ -25,6 +25,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing
 
 from widemargin.comparison._measure import Cost, fit_quietly, measured_fit, stop_at
+from widemargin.comparison._on_workers import folds_on_workers
 from widemargin.comparison._outcomes import Metric, interval_of, metrics_for, row_outcomes
 from widemargin.comparison._plan import SEARCH_TIME, Clock, Plan, make_plan
 from widemargin.comparison.candidates import Candidate, candidates_for
@@ -32,6 +33,7 @@ from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.estimators.path import path
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.parallel import Executor, as_executor
 from widemargin.solvers.result import Status
 
 __all__ = ["compare"]
@@ -89,6 +91,7 @@ def compare(
     normalize: bool = False,
     random_state: int = 0,
     n_jobs: int | None = None,
+    executor: Any = None,
     report: Report | None = None,
 ) -> Comparison:
     """Try every method that fits the labels, and say which to use.
@@ -118,6 +121,9 @@ def compare(
         Seed of the folds, and of the methods that draw.
     n_jobs : int or None, default=None
         Threads of each fit.
+    executor : None, int, str or dask.distributed.Client, default=None
+        Who fits the methods in the folds: this process, so many processes, or a dask cluster. The quality does not
+        depend on it. Not together with `budget`, which plans the time of one process.
     report : callable or None, default=None
         Called with what is being done, seconds gone and seconds expected in all.
 
@@ -143,6 +149,7 @@ def compare(
     targets = encode_targets(y)
     n_classes = len(targets.classes)
     _check_arguments(X, y, X_test, y_test, cv, budget)
+    engine = _engine(executor, budget)
     metrics = metrics_for(targets.kind, n_classes, metric)
     inner = taxonomy is not None and targets.kind != "multilabel" and _has_inner(taxonomy, targets.classes.tolist())
     options: dict[str, Any] = {
@@ -161,12 +168,23 @@ def compare(
     folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
     task = Task(metrics, targets.kind, taxonomy, random_state)
     run = _Run(plan, task, Clock(plan, left), began, report)
+    if not engine.in_process:
+        run.folds = folds_on_workers(run, list(folds), engine)
+        folds = iter(())
     for number, fold in enumerate(folds):
         if number >= plan.n_folds and not run.clock.has_time_for_another_fold:
             break
         run.add(fold)
     about = {"rows": int(X.shape[0]), "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
     return run.result(about, refused)
+
+
+def _engine(executor: Any, budget: float | None) -> Executor:
+    """Who fits the methods."""
+    engine = as_executor(executor)
+    if budget is not None and not engine.in_process:
+        raise ValueError("budget plans the time of one process; leave it out, or leave executor out")
+    return engine
 
 
 class _Run:

@@ -35,6 +35,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "check_file_target",
+    "hashed_file",
     "is_gzip",
     "is_special",
     "open_input",
@@ -234,17 +235,23 @@ def _replace_folder(temporary: Path, target: Path) -> None:
     shutil.rmtree(old)
 
 
-def write_hashed(path: Path, write: Callable[[Writable], object]) -> str:
-    """Write a new file, synced to the disk, and return its SHA-256."""
+@contextlib.contextmanager
+def hashed_file(path: Path) -> Iterator[HashingFile]:
+    """A new file that knows the SHA-256 of what was written, synced to the disk at the end."""
     with open(path, "xb") as file:
-        hashing = _HashingFile(file)
-        write(hashing)
+        yield HashingFile(file)
         file.flush()
         os.fsync(file.fileno())
-    return hashing.sha256.hexdigest()
 
 
-class _HashingFile:
+def write_hashed(path: Path, write: Callable[[Writable], object]) -> str:
+    """Write a new file, synced to the disk, and return its SHA-256."""
+    with hashed_file(path) as file:
+        write(file)
+    return file.sha256.hexdigest()
+
+
+class HashingFile:
     """Passes bytes on and keeps their SHA-256."""
 
     def __init__(self, file: io.BufferedWriter) -> None:

@@ -28,7 +28,7 @@ from widemargin.data.text import ZeroBased
 from widemargin.data.xmc import read_xmc_with_base
 from widemargin.exceptions import DataFormatError
 
-__all__ = ["Dataset", "Format", "load_data", "recognize_format"]
+__all__ = ["Dataset", "Format", "Found", "load_data", "names_of", "recognize_format"]
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
 FORMATS: tuple[Format, ...] = ("store", "npz", "npy", "xmc", "svmlight")
@@ -183,19 +183,18 @@ def load_data(
     if chosen == "store":
         # Verified, since what comes out of here goes straight to kernels that trust their indices.
         store = open_store(path, verify=True)
-        found = _Found(store.X, store.Y, label_names=store.label_names, feature_names=store.feature_names)
+        found = Found(store.X, store.Y, label_names=store.label_names, feature_names=store.feature_names)
     elif chosen in ("npy", "npz"):
-        found = _Found(*_load_arrays(path, chosen, y_path))
+        found = Found(*_load_arrays(path, chosen, y_path))
     else:
         options = {"zero_based": zero_based, "indices": indices, "n_threads": n_threads}
         found = _load_xmc(path, options) if chosen == "xmc" else _load_svmlight(path, multilabel, n_features, options)
-    labels = _label_names(label_names, found, path)
-    features = _names(feature_names, found.X.shape[1], os.fspath(path)) or found.feature_names
+    names = names_of(found, path, label_names, feature_names)
     X = l2_normalize_rows(found.X, copy=chosen == "store") if normalize else found.X
-    return Dataset(X, found.Y, labels, features, os.fspath(path), dict(found.index_base))
+    return Dataset(X, found.Y, path=os.fspath(path), index_base=dict(found.index_base), **names)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """What a format's own reader gives; `classes` are the numbers that stand for the columns of Y in svmlight."""
 
     X: Any
@@ -228,13 +227,13 @@ def _neighbouring_labels(path: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _load_xmc(path: PathLike, options: dict[str, Any]) -> _Found:
+def _load_xmc(path: PathLike, options: dict[str, Any]) -> Found:
     X, Y, base = read_xmc_with_base(path, **options)
     # Only a file that is known to count from 1 says something about the next one: 0 is the rule of the format.
-    return _Found(X, Y, index_base={"xmc": base} if base else {})
+    return Found(X, Y, index_base={"xmc": base} if base else {})
 
 
-def _load_svmlight(path: PathLike, multilabel: bool | None, n_features: int | None, options: dict[str, Any]) -> _Found:
+def _load_svmlight(path: PathLike, multilabel: bool | None, n_features: int | None, options: dict[str, Any]) -> Found:
     options = {"n_features": n_features, **options}
     try:
         data, base = read_svmlight_with_base(path, multilabel=bool(multilabel), **options)
@@ -243,7 +242,16 @@ def _load_svmlight(path: PathLike, multilabel: bool | None, n_features: int | No
         if multilabel is not None or error.remedy is None or "multilabel=True" not in error.remedy:
             raise
         data, base = read_svmlight_with_base(path, multilabel=True, **options)
-    return _Found(data.X, data.y, None if data.y.ndim == 1 else data.classes, index_base={"svmlight": base})
+    return Found(data.X, data.y, None if data.y.ndim == 1 else data.classes, index_base={"svmlight": base})
+
+
+def names_of(
+    found: Found, path: PathLike, label_names: PathLike | NamesLike | None, feature_names: PathLike | NamesLike | None
+) -> dict[str, list[str] | None]:
+    """Label and feature names of what was found: those given, or those of the data."""
+    labels = _label_names(label_names, found, path)
+    features = _names(feature_names, found.X.shape[1], os.fspath(path)) or found.feature_names
+    return {"label_names": labels, "feature_names": features}
 
 
 def _names(given: PathLike | NamesLike | None, expected: int, path: str) -> list[str] | None:
@@ -254,7 +262,7 @@ def _names(given: PathLike | NamesLike | None, expected: int, path: str) -> list
     return check_names(given, expected, path)
 
 
-def _label_names(given: PathLike | NamesLike | None, found: _Found, path: PathLike) -> list[str] | None:
+def _label_names(given: PathLike | NamesLike | None, found: Found, path: PathLike) -> list[str] | None:
     """A name for each column of Y: those given, those in the data, those next to the data, or svmlight's numbers."""
     n_labels = found.Y.shape[1] if found.Y is not None and found.Y.ndim == 2 else None
     if given is not None:
@@ -270,7 +278,7 @@ def _label_names(given: PathLike | NamesLike | None, found: _Found, path: PathLi
     return None if found.classes is None else [str(number) for number in found.classes.tolist()]
 
 
-def _given_label_names(given: PathLike | NamesLike, found: _Found, n_labels: int | None, path: PathLike) -> list[str]:
+def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int | None, path: PathLike) -> list[str]:
     if n_labels is None:
         raise DataFormatError(
             "label names were given, but the rows have one label each, or none, and no numbered labels",

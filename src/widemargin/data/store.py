@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from widemargin.data.files import PathLike, atomic_folder, write_hashed
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
 
-__all__ = ["STORE_FILE", "Store", "is_store", "open_store", "write_store"]
+__all__ = ["STORE_FILE", "Store", "check_replaceable", "is_store", "open_store", "write_description", "write_store"]
 
 STORE_FILE = "store.json"
 STORE_FORMAT = "widemargin-store"
@@ -114,19 +115,34 @@ def write_store(
     ('memmap', [0, 1, 0], ['no', 'yes'])
     >>> folder.cleanup()
     """
-    if overwrite and os.path.exists(folder) and not is_store(folder):
-        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; it is not overwritten")
+    if overwrite:
+        check_replaceable(folder)
     matrices = {"X": _prepare(X), "Y": None if Y is None else _prepare(Y)}
     _check_together(matrices["X"], matrices["Y"], os.fspath(folder))
     names = {"label_names": label_names, "feature_names": feature_names}
     with atomic_folder(folder, overwrite=overwrite) as temporary:
-        manifest: dict[str, Any] = {"format": STORE_FORMAT, "version": STORE_VERSION}
-        for name, matrix in matrices.items():
-            manifest[name] = None if matrix is None else _write_matrix(temporary, name, matrix)
-        for kind, given in names.items():
-            manifest[kind] = None if given is None else _write_names(temporary, kind, given, matrices)
-        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-        write_hashed(temporary / STORE_FILE, lambda file: file.write(text.encode()))
+        entries = {
+            name: None if matrix is None else _write_matrix(temporary, name, matrix)
+            for name, matrix in matrices.items()
+        }
+        write_description(temporary, entries, matrices, names)
+
+
+def check_replaceable(folder: PathLike) -> None:
+    """An error unless there is nothing under a name, or a store."""
+    if os.path.exists(folder) and not is_store(folder):
+        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; it is not overwritten")
+
+
+def write_description(
+    folder: Path, entries: dict[str, Any], matrices: dict[str, Any], names: Mapping[str, NamesLike | None]
+) -> None:
+    """Write the names, and the file that describes a store whose arrays are written."""
+    manifest: dict[str, Any] = {"format": STORE_FORMAT, "version": STORE_VERSION, **entries}
+    for kind, given in names.items():
+        manifest[kind] = None if given is None else _write_names(folder, kind, given, matrices)
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    write_hashed(folder / STORE_FILE, lambda file: file.write(text.encode()))
 
 
 def open_store(folder: PathLike, *, verify: bool = False) -> Store:

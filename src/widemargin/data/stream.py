@@ -8,7 +8,7 @@ read whole. Memory: a few megabytes of text and their rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from widemargin.data.text import ZeroBased, make_options, parse_parts, warn_abou
 from widemargin.exceptions import DataFormatError
 from widemargin.reference.text_reader import ParsedText, TextFormat, TextOptions
 
-__all__ = ["RowStream", "open_rows", "rows_of_array"]
+__all__ = ["RowStream", "open_rows", "rows_of_array", "scan_text"]
+
+Look = Callable[[ParsedText, TextFormat], None]
 
 ROWS_PER_BLOCK = 8192  # of arrays; text comes in blocks of bytes
 
@@ -106,7 +108,7 @@ def open_rows(
     """
     text_format = recognize_format(path)
     if text_format in ("xmc", "svmlight"):
-        return _open_text(path, text_format == "xmc", n_features, zero_based, multilabel)
+        return scan_text(path, text_format == "xmc", n_features, zero_based, multilabel)
     X = load_data(path, n_features=n_features, zero_based=zero_based, multilabel=multilabel).X
     return rows_of_array(path, X)
 
@@ -117,28 +119,38 @@ def rows_of_array(path: PathLike, X: Any) -> RowStream:
     return RowStream(os.fspath(path), X.shape[0], X.shape[1], int(n_values), X=X)
 
 
-def _open_text(
-    path: PathLike, is_xmc: bool, n_features: int | None, zero_based: ZeroBased, multilabel: bool | None
+def scan_text(
+    path: PathLike,
+    is_xmc: bool,
+    n_features: int | None,
+    zero_based: ZeroBased,
+    multilabel: bool | None,
+    look: Look | None = None,
 ) -> RowStream:
+    """Check a text file and find its size; `look` is shown every part, again should the format change."""
     if is_xmc:
-        return _scan(path, TextFormat.XMC, None, zero_based)
+        return _scan(path, TextFormat.XMC, None, zero_based, look)
     lists = TextFormat.SVMLIGHT_MULTILABEL
     try:
-        return _scan(path, lists if multilabel else TextFormat.SVMLIGHT, n_features, zero_based)
+        return _scan(path, lists if multilabel else TextFormat.SVMLIGHT, n_features, zero_based, look)
     except DataFormatError as error:
         # The remedy of a row with a list of labels, or with none.
         if multilabel is not None or error.remedy is None or "multilabel=True" not in error.remedy:
             raise
-        return _scan(path, lists, n_features, zero_based)
+        return _scan(path, lists, n_features, zero_based, look)
 
 
-def _scan(path: PathLike, text_format: TextFormat, n_features: int | None, zero_based: ZeroBased) -> RowStream:
+def _scan(
+    path: PathLike, text_format: TextFormat, n_features: int | None, zero_based: ZeroBased, look: Look | None
+) -> RowStream:
     """Parse all of a file and keep nothing but its size, and where it counts from."""
     options = make_options(text_format, zero_based=zero_based, indices="fix", n_features=n_features)
     n_rows = n_values = 0
     last: ParsedText | None = None
     for part in parse_parts(path, options, n_threads=None):
         n_rows, n_values, last = n_rows + len(part.indptr) - 1, n_values + len(part.data), part
+        if look is not None:
+            look(part, text_format)
     if last is None:
         raise DataFormatError("the file is empty", path=os.fspath(path))
     base = options.base

@@ -26,7 +26,7 @@ from widemargin.data.xmc import check_features, check_indicator, make_csr, write
 from widemargin.exceptions import DataFormatError
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
-__all__ = ["SvmlightData", "detect_base", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]
+__all__ = ["SvmlightData", "are_integers", "detect_base", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]
 
 BLOCK_LABELS = 1 << 16  # labels that are worked on at a time
 SPREAD_FOR_TABLE = 4  # labels in a range of at most so many times their number are looked up in a table
@@ -165,7 +165,8 @@ def _blocks(values: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArra
         yield piece, values[piece]
 
 
-def _are_integers(values: npt.NDArray[np.float64]) -> bool:
+def are_integers(values: npt.NDArray[np.float64]) -> bool:
+    """Whether all values are integers that float64 holds exactly."""
     return all(
         bool(((block == np.floor(block)) & (np.abs(block) <= MAX_EXACT_INTEGER)).all()) for _, block in _blocks(values)
     )
@@ -173,13 +174,13 @@ def _are_integers(values: npt.NDArray[np.float64]) -> bool:
 
 def _as_integers(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     """As int64 when nothing is lost."""
-    return values.astype(np.int64) if _are_integers(values) else values
+    return values.astype(np.int64) if are_integers(values) else values
 
 
 def _classes_and_columns(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """The sorted values that occur, and for each entry its place among them."""
     columns = np.empty(len(values), dtype=np.int32)
-    integers = _are_integers(values)
+    integers = are_integers(values)
     low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
     if integers and high - low <= SPREAD_FOR_TABLE * len(values):  # a table is ten times faster than sorting
         seen = np.zeros(int(high - low) + 1, dtype=np.bool_)

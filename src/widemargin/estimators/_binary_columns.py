@@ -3,13 +3,16 @@
     column t:  rows i with T[y_i, t] ≠ 0,  target T[y_i, t] = ±1,  weight_i · F[y_i, t]     (F: factors, 1 unless given)
 
 `OneVsAllClassifier` takes all columns in one call of its solver where they have the same rows and weights, and one call
-a column otherwise. Any other classifier is cloned and fitted column by column, in parallel. Outputs are decision
+a column otherwise. Any other classifier is cloned and fitted column by column. Columns are fitted in parallel, by the
+workers of `use_executor` where there are some. Outputs are decision
 values, or 2p − 1 for a classifier that has probabilities p only, so that they are positive on the +1 side.
 Memory: the data, the weights, and a copy of the rows of a column that leaves classes out.
 """
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -27,9 +30,11 @@ from widemargin.estimators._training import TrainingData
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.labels.code_checks import Code
 from widemargin.labels.encoding import EncodedTargets
+from widemargin.parallel import Executor, current_executor, run_tasks, use_executor
+from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.linear_scores import LinearScorer
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.result import Callback, Progress, Status
 
 __all__ = [
     "BinaryTask",
@@ -157,6 +162,11 @@ class OwnTrainer:
         calls = [np.arange(n_columns)] if together else [np.array([j]) for j in range(n_columns)]
         if len(calls) == 1:
             return self._solve(task, calls[0], initial, self.template.n_jobs)
+        engine = current_executor()
+        if engine is not None:
+            parts = _on_workers(self, [(task, columns, initial, 1) for columns in calls], self.callback, engine)
+            if parts is not None:  # else the callback asks to stop, and is asked again below
+                return _joined(parts)
         jobs = (delayed(self._solve)(task, columns, initial, 1) for columns in calls)
         return _joined(Parallel(n_jobs=self.template.n_jobs, prefer="threads")(jobs))  # the core works without the GIL
 
@@ -230,12 +240,20 @@ class ClonedTrainer:
             raise ValueError(f"{name}.fit takes no sample_weight, and retraining columns needs it: use interleave=0")
         if initial is not None:
             raise ValueError("only OneVsAllClassifier starts from given weights")
+        engine = current_executor()
+        if engine is not None:
+            calls = [(task, j) for j in range(task.book.shape[1])]
+            return FittedColumns(tuple(_on_workers(self, calls, None, engine) or ()))
         jobs = (delayed(_fit_one)(self.template, *self._call(task, j)) for j in range(task.book.shape[1]))
         return FittedColumns(tuple(Parallel(n_jobs=self.n_jobs)(jobs)))
 
     def outputs(self, columns: FittedColumns, rows: Indices | None = None) -> Floats:
         """Outputs for training rows."""
         return columns.output_function()(self.X if rows is None else _safe_indexing(self.X, rows), 1)
+
+    def _solve(self, task: BinaryTask, j: int) -> Any:
+        """The fitted classifier of one column."""
+        return _fit_one(self.template, *self._call(task, j))
 
     def _call(self, task: BinaryTask, j: int) -> tuple[Any, npt.NDArray[np.int64], dict[str, Any]]:
         """Rows, targets and further arguments of the fit of one column."""
@@ -306,6 +324,32 @@ def _encoded(targets: npt.NDArray[Any]) -> EncodedTargets:
     if n_columns == 1:
         return EncodedTargets("binary", SIGNS, positive, False)
     return EncodedTargets("multilabel", np.arange(n_columns), positive, True)
+
+
+def _on_workers(
+    trainer: OwnTrainer | ClonedTrainer, calls: list[tuple[Any, ...]], callback: Callback | None, engine: Executor
+) -> list[Any] | None:
+    """What `_solve` of a trainer gives for each call, by workers that map the rows; None when the callback stops it."""
+    light = copy.copy(trainer)
+    light.X = None
+    if isinstance(light, OwnTrainer):
+        light.callback = None
+    began, found = time.monotonic(), {}
+    with SharedRows.of(trainer.X, engine) as rows:
+        for number, part in run_tasks(_solve_call, [(light, rows, *call) for call in calls], engine):
+            found[number] = part
+            progress = Progress(len(found), len(calls), time.monotonic() - began, 0.0, 0.0)
+            if callback is not None and callback(progress) and len(found) < len(calls):
+                return None
+    return [found[number] for number in range(len(calls))]
+
+
+def _solve_call(trainer: OwnTrainer | ClonedTrainer, rows: SharedRows, *call: Any) -> Any:
+    """The task of a column."""
+    trainer = copy.copy(trainer)
+    trainer.X = rows.load()
+    with use_executor(None):
+        return trainer._solve(*call)
 
 
 def _joined(parts: Sequence[LinearColumns]) -> LinearColumns:

@@ -5,7 +5,6 @@ Rows and labels go to stores in a temporary folder; the tasks are those of `trai
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -19,8 +18,7 @@ from widemargin.data.store import write_store
 from widemargin.estimators._label_store import part_options, write_label_store
 from widemargin.estimators._training import TrainingData
 from widemargin.parallel import Executor, plan_shards, run_tasks, solve_shard
-from widemargin.parallel.cluster import Cluster
-from widemargin.parallel.copies import named_by_content
+from widemargin.parallel.cluster import Cluster, shared_folders
 from widemargin.parallel.merge import merge_shards, weights_of
 from widemargin.parallel.shard_files import write_shard
 from widemargin.parallel.shards import find_choices
@@ -59,38 +57,51 @@ def solve_on_workers(
         The engine.
     """
     X, Y = data.X, data.targets.Y
-    n_labels, area_mb = Y.shape[1], float(estimator.memory_limit_mb)
-    solver, options = part_options(estimator, X, n_labels, area_mb)
     with tempfile.TemporaryDirectory(prefix="widemargin-fit-") as temporary:
         folder = Path(temporary)
         write_store(folder / "rows", X)
         write_label_store(folder / "labels", Y, factors)
         (folder / "shards").mkdir()
-        rows, labels = os.path.abspath(folder / "rows"), os.path.abspath(folder / "labels")
-        cluster = isinstance(executor, Cluster)
-        if isinstance(executor, Cluster):
-            rows, labels = named_by_content(rows), named_by_content(labels)
-            executor.need_stores([rows, labels])
-        params: dict[str, Any] = {"labels": labels, "solver": solver, "options": options, "choices": None}
-        params |= {"n_threads": None if cluster else 1, "memory_limit_mb": None}
-        params |= {"instruction_set": _core.choose_instruction_set()}
-        if solver == "fast":
-            ((_, params["choices"]),) = run_tasks(find_choices, [(rows, params)], executor)
-        width = options["width"] or 1
-        size = -(-n_labels // (SHARDS_PER_WORKER * executor.n_workers * width)) * width
-        ranges = plan_shards(n_labels, size, [])
-        files = [folder / "shards" / f"{first}.npz" for first, _ in ranges]
-        tasks = [(rows, part, params, str(file)) for part, file in zip(ranges, files, strict=True)]
-        began, n_done = time.monotonic(), 0
-        for number, done in run_tasks(solve_shard, tasks, executor):
-            if done["content"] is not None:
-                write_shard(files[number], done["content"])
-            n_done += ranges[number][1] - ranges[number][0]
-            progress = Progress(n_done, n_labels, time.monotonic() - began, 0.0, 0.0)
-            if callback is not None and callback(progress) and n_done < n_labels:
-                return None
-        if isinstance(executor, Cluster):
-            executor.remove_copies()
-        shards = [(*part, file) for part, file in zip(ranges, files, strict=True)]
-        n_positives = np.bincount(sp.csr_array(Y).indices, minlength=n_labels)
+        with shared_folders(executor, [folder / "rows", folder / "labels"]) as (rows, labels):
+            params = _params(estimator, X, Y.shape[1], labels, executor)
+            shards = _solve_shards(rows, params, Y.shape[1], folder / "shards", callback, executor)
+        if shards is None:
+            return None
+        n_positives = np.bincount(sp.csr_array(Y).indices, minlength=Y.shape[1])
         return weights_of(merge_shards(shards, X.shape[1], n_positives))
+
+
+def _params(estimator: Any, X: Any, n_labels: int, labels: str, executor: Executor) -> dict[str, Any]:
+    """What all tasks are given."""
+    solver, options = part_options(estimator, X, n_labels, float(estimator.memory_limit_mb))
+    return {
+        "labels": labels,
+        "solver": solver,
+        "options": options,
+        "choices": None,
+        "n_threads": None if isinstance(executor, Cluster) else 1,
+        "memory_limit_mb": None,
+        "instruction_set": _core.choose_instruction_set(),
+    }
+
+
+def _solve_shards(
+    rows: str, params: dict[str, Any], n_labels: int, folder: Path, callback: Callback | None, executor: Executor
+) -> list[tuple[int, int, Path]] | None:
+    """The files of the solved labels; None when the callback asked to stop. Sets: params["choices"]."""
+    if params["solver"] == "fast":
+        ((_, params["choices"]),) = run_tasks(find_choices, [(rows, params)], executor)
+    width = params["options"]["width"] or 1
+    size = -(-n_labels // (SHARDS_PER_WORKER * executor.n_workers * width)) * width
+    shards = [(first, last, folder / f"{first}.npz") for first, last in plan_shards(n_labels, size, [])]
+    tasks = [(rows, (first, last), params, str(file)) for first, last, file in shards]
+    began, n_done = time.monotonic(), 0
+    for number, done in run_tasks(solve_shard, tasks, executor):
+        first, last, file = shards[number]
+        if done["content"] is not None:
+            write_shard(file, done["content"])
+        n_done += last - first
+        progress = Progress(n_done, n_labels, time.monotonic() - began, 0.0, 0.0)
+        if callback is not None and callback(progress) and n_done < n_labels:
+            return None
+    return shards

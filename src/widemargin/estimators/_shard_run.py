@@ -16,8 +16,7 @@ import numpy as np
 from widemargin.estimators._label_job import LabelJob
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError
 from widemargin.parallel import Executor, WorkFolder, plan_shards, run_tasks, solve_shard
-from widemargin.parallel.cluster import Cluster
-from widemargin.parallel.copies import named_by_content
+from widemargin.parallel.cluster import Cluster, shared_folders
 from widemargin.parallel.estimate import MEGABYTE, Estimate, estimate_memory_mb, largest_shard
 from widemargin.parallel.merge import merge_shards
 from widemargin.parallel.shard_files import write_shard
@@ -60,16 +59,18 @@ class ShardRun:
         if time_limit_s is not None:
             self.deadline = self.started + time_limit_s
         try:
-            self._prepare()
-            done, ranges = self._plan(shard_size)
-            if ranges:
-                self._solve_shards(ranges)
+            stores = self.job.write_rows(self.work.path / "rows"), self.job.write_labels(self.work.path / "labels")
+            with shared_folders(self.executor, stores) as (rows, labels):
+                self._prepare(rows, labels)
+                done, ranges = self._plan(shard_size)
+                if ranges:
+                    self._solve_shards(ranges)
         except KeyboardInterrupt:
             raise TrainingInterrupted(f"{self._so_far()}; {GO_ON}") from None
         finally:
             release_solver()
-        if isinstance(self.executor, Cluster):
-            self.executor.remove_copies()
+        if isinstance(self.executor, Cluster) and self.executor.n_copies:
+            self.report(f"{self.executor.n_copies} stores were copied to machines without the shared file system")
         # Not what is in the folder now: a worker of a driver that was killed may have added a shard that lies across.
         files = [(first, last, self.work.shard(first, last)) for first, last in sorted([*done, *ranges])]
         n_positives = np.bincount(self.job.data.targets.Y.indices, minlength=self.job.n_labels)
@@ -78,13 +79,11 @@ class ShardRun:
     def _finished(self) -> list[Range]:
         return self.work.finished(self.job.n_labels)
 
-    def _prepare(self) -> None:
-        """Stores for the workers, and what is decided on all labels. Sets: rows, params."""
-        job, cluster = self.job, isinstance(self.executor, Cluster)
-        rows, labels = job.write_rows(self.work.path / "rows"), job.write_labels(self.work.path / "labels")
-        self.rows = named_by_content(rows) if cluster else rows
+    def _prepare(self, rows: str, labels: str) -> None:
+        """What tasks are given, and what is decided on all labels. Sets: rows, params."""
+        job, self.rows = self.job, rows
         self.params = {
-            "labels": named_by_content(labels) if cluster else labels,
+            "labels": labels,
             "solver": job.solver,
             "options": job.options,
             "choices": None,
@@ -92,10 +91,6 @@ class ShardRun:
             "instruction_set": job.identity["instruction_set"],
             "memory_limit_mb": job.memory_limit_mb,
         }
-        if isinstance(self.executor, Cluster):
-            self.executor.need_stores([self.rows, self.params["labels"]])
-            if self.executor.n_copies:
-                self.report(f"{self.executor.n_copies} stores were copied to machines without the shared file system")
         if job.solver == "fast":
             self.params["choices"] = self.work.read_json(CHOICES) or self._decide()
 

@@ -25,6 +25,7 @@ from widemargin.estimators.text import with_text
 from widemargin.exceptions import DataFormatError
 from widemargin.model_io import check_writable
 from widemargin.parallel import WorkFolder, as_executor, use_executor
+from widemargin.parallel.shards import check_memory
 from widemargin.solvers.label_parts import STARTS_OF_MANY_LABELS
 from widemargin.solvers.result import Callback, Progress
 
@@ -59,8 +60,8 @@ def train(
         The model folder. An earlier model in it stays as it is until the new one is complete.
     executor : None, int, str or dask.distributed.Client
         Who solves the shards: this process with the threads of `n_jobs`, so many processes, or the cluster whose
-        scheduler or client is given. Of other models, the workers solve the columns of an output code that all rows
-        take part in, and the nodes of a tree with k > 1. The model does not depend on it.
+        scheduler or client is given. Of other models, the workers solve the columns of an output code, and the nodes of
+        a tree with k > 1. The model does not depend on it.
     shard_size : int, optional
         Labels of a shard, which a kill may cost; by default about half a minute of work. The model does not depend on
         it.
@@ -68,7 +69,8 @@ def train(
         After this many seconds the shards in hand are dropped and an `UnfinishedTrainingError` is raised.
     memory_limit_mb : float, optional
         Bound on the resident memory of a worker. Solver, threads and shards are chosen to fit; a limit that is too low
-        is an error before the start, and a worker that needs more than it may stops with a MemoryError.
+        is an error before the start, and a worker that needs more than it may stops with a MemoryError. A training in
+        one piece looks at the memory of this process whenever its solver reports progress.
     restart : bool, default=False
         Whether to drop an unfinished training that is in the folder.
     report : callable, optional
@@ -107,8 +109,10 @@ def train(
     if dataset.Y is None:
         raise DataFormatError("the data have no labels", path=dataset.path, remedy="train on rows with their labels")
     if not isinstance(estimator, OneVsAllClassifier) or estimator.init in STARTS_OF_MANY_LABELS:
+        if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
+            raise ValueError("shard_size is for one-vs-all, whose labels are trained in shards; leave it out")
         with use_executor(executor):
-            return _train_whole(estimator, dataset, out, time_limit_s, restart)
+            return _train_whole(estimator, dataset, out, time_limit_s, memory_limit_mb, restart)
     job = LabelJob.of(estimator, dataset, memory_limit_mb)
     with WorkFolder.open(out, job.identity, restart=restart) as work:
         run = ShardRun(job, work, as_executor(executor), report)
@@ -140,16 +144,23 @@ def _as_dataset(data: Any) -> Dataset:
 
 
 def _train_whole(
-    estimator: Any, dataset: Dataset, out: str | os.PathLike[str], time_limit_s: float | None, restart: bool
+    estimator: Any,
+    dataset: Dataset,
+    out: str | os.PathLike[str],
+    time_limit_s: float | None,
+    memory_limit_mb: float | None,
+    restart: bool,
 ) -> Any:
     """Fit in one piece under the lock of the folder; the time limit ends the solver, and the model says how far."""
     asked, deadline = estimator.callback, None if time_limit_s is None else time.monotonic() + time_limit_s
 
     def callback(progress: Progress) -> bool:
+        check_memory(memory_limit_mb)
         stop = asked is not None and bool(asked(progress))
         return stop or (deadline is not None and time.monotonic() >= deadline)
 
-    chosen: Callback | None = callback if asked is not None or deadline is not None else None
+    watched = not (asked is None and deadline is None and memory_limit_mb is None)
+    chosen: Callback | None = callback if watched else None
     with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work:
         model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.Y)
         model.callback = None

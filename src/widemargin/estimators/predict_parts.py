@@ -25,7 +25,7 @@ from widemargin.data.stream import ROWS_PER_BLOCK, RowStream
 from widemargin.estimators._linear import LinearLabelModel, TopK
 from widemargin.estimators.persistence import load_classifier
 from widemargin.parallel import as_executor, copies, run_tasks
-from widemargin.parallel.cluster import Cluster
+from widemargin.parallel.cluster import shared_folders
 from widemargin.parallel.estimate import MEGABYTE, PROCESS_MB
 from widemargin.problems.linear_scores import LinearScorer
 
@@ -139,18 +139,13 @@ def predict_in_parts(
     with tempfile.TemporaryDirectory(prefix="widemargin-predict-") as work:
         table = _Table(Path(work), rows.n_rows, k)
         store = _as_store(rows, Path(work) / "rows")
-        names = os.path.abspath(folder), os.path.abspath(store)
-        if isinstance(engine, Cluster):
-            names = copies.named_by_content(names[0]), copies.named_by_content(names[1])
-            engine.need_stores(list(names))
         blocks = [(start, min(start + ROWS_PER_BLOCK, rows.n_rows)) for start in range(0, rows.n_rows, ROWS_PER_BLOCK)]
         groups: list[Range | None] = [None] if ranges is None else [*ranges]
-        tasks = [(names[0], labels, names[1], part, k, n_threads) for labels in groups for part in blocks]
-        for number, found in run_tasks(predict_part, tasks, engine):
-            table.merge(tasks[number][3], *found)
+        with shared_folders(engine, [folder, store]) as names:
+            tasks = [(names[0], labels, names[1], part, k, n_threads) for labels in groups for part in blocks]
+            for number, found in run_tasks(predict_part, tasks, engine):
+                table.merge(tasks[number][3], *found)
         _SCORERS.clear()
-        if isinstance(engine, Cluster):
-            engine.remove_copies()
         for start, stop in blocks:
             indices, scores = table.rows(start, stop)
             yield TopK(model._encoding().decode(indices), scores, indices)

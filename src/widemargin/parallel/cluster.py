@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import os
 import secrets
-from collections.abc import Generator
+import weakref
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from widemargin.exceptions import WidemarginError
-from widemargin.parallel.copies import copy_where_missing, remove_copies
-from widemargin.parallel.executors import RETRIES, TASKS_PER_SLOT, Arguments, Function
+from widemargin.parallel.copies import named_by_content
+from widemargin.parallel.executors import RETRIES, TASKS_PER_SLOT, Arguments, Executor, Function
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "shared_folders"]
 
 POLL_S = 1.0  # how long Python is not asked for signals
 CONNECT_S = 30  # to a scheduler
@@ -46,9 +48,10 @@ class Cluster:
 
     def __init__(self, client: Any, retries: int = RETRIES) -> None:
         self.client, self.retries = _connected(client), retries
-        self.stores: list[str] = []  # that workers need, by the names of `named_by_content`
+        if self.client is not client:  # one of our own lives as long as this object
+            weakref.finalize(self, self.client.close).atexit = False
         self.n_copies = 0
-        self._served: set[str] = set()  # workers that were looked after
+        self._senders: list[Any] = []  # of stores, while workers need them
         self.client.run_on_scheduler(_raise_allowed_failures, ALLOWED_FAILURES)
 
     @property
@@ -66,9 +69,8 @@ class Cluster:
         running: dict[Any, int] = {}
         try:
             while True:
-                workers = self._workers()
-                self._send_stores(workers)
-                places = TASKS_PER_SLOT * sum(info["nthreads"] for info in workers.values())
+                self._check_sender()
+                places = TASKS_PER_SLOT * sum(info["nthreads"] for info in self._workers().values())
                 for number, given in itertools.islice(waiting, max(0, max(1, places) - len(running))):
                     key = f"{getattr(function, '__name__', 'task')}-{run_name}-{number}"
                     running[self.client.submit(function, *given, key=key, retries=self.retries, pure=False)] = number
@@ -81,23 +83,55 @@ class Cluster:
         finally:
             self.client.cancel(list(running))
 
-    def need_stores(self, names: list[str]) -> None:
-        """Have workers on machines without the shared file system get a copy of these stores, once a host."""
-        self.stores, self._served = names, set()
-        self._send_stores(self._workers())
+    @contextlib.contextmanager
+    def stores(self, names: list[str]) -> Iterator[None]:
+        """Give workers on machines without the shared file system copies of stores, while the block lasts.
 
-    def remove_copies(self) -> None:
-        """Remove the copies from all hosts, when they are not needed any more."""
-        if self.n_copies:
-            self.client.run(remove_copies, self.stores)
+        A task that needs one waits for it. Sets: n_copies, at the end.
 
-    def _send_stores(self, workers: dict[str, Any]) -> None:
-        """Look after workers that have joined since the last time. Sets: n_copies, _served."""
-        new = {address: str(info.get("host", "")) for address, info in workers.items() if address not in self._served}
-        if not (new and self.stores):
-            return
-        self.n_copies += copy_where_missing(self.client.run, new, self.stores)
-        self._served = set(workers)
+        Parameters
+        ----------
+        names : list of str
+            What `named_by_content` gave for each store.
+        """
+        from widemargin.parallel.store_plugin import StoreSender  # dask is an extra
+
+        sender = StoreSender(self.client, names)
+        self._senders.append(sender)
+        try:
+            yield
+        finally:
+            self._senders.remove(sender)
+            sender.close()
+            self.n_copies += sender.n_copies
+
+    def _check_sender(self) -> None:
+        """An error where a machine has no place for a copy."""
+        failure = next((sender.failure for sender in self._senders if sender.failure is not None), None)
+        if failure is not None:
+            raise WidemarginError(
+                f"a store could not be copied to a machine without the shared file system ({failure}); free space in "
+                "its temporary folder, or set TMPDIR for its worker"
+            ) from failure
+
+
+@contextlib.contextmanager
+def shared_folders(executor: Executor, folders: Sequence[str | os.PathLike[str]]) -> Iterator[list[str]]:
+    """Names by which the tasks of an engine find stores and models, while the block lasts.
+
+    Parameters
+    ----------
+    executor : Executor
+        The engine; workers of a cluster that do not see the folders get copies.
+    folders : sequence of paths
+        Stores and models.
+    """
+    if not isinstance(executor, Cluster):
+        yield [os.path.abspath(folder) for folder in folders]
+        return
+    names = [named_by_content(folder) for folder in folders]
+    with executor.stores(names):
+        yield names
 
 
 def _connected(client: Any) -> Any:

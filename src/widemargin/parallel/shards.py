@@ -153,7 +153,7 @@ def check_memory(limit_mb: float | None) -> None:
     if limit_mb is not None and peak > limit_mb:
         raise MemoryError(
             f"a worker needed {peak:,.0f} MB, above the memory limit of {limit_mb:,.0f} MB; raise the limit, or use "
-            "fewer threads a worker; the labels that are done are kept"
+            "fewer threads a worker; labels that are done in shards are kept"
         )
 
 

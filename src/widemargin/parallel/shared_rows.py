@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.data.store import open_store, write_store
-from widemargin.parallel.cluster import Cluster
-from widemargin.parallel.copies import find_folder, named_by_content
+from widemargin.parallel.cluster import shared_folders
+from widemargin.parallel.copies import find_folder
 from widemargin.parallel.executors import Executor
 
 __all__ = ["SharedRows"]
@@ -58,12 +58,8 @@ class SharedRows:
         with tempfile.TemporaryDirectory(prefix="widemargin-rows-") as folder:
             path = os.path.join(folder, "rows")
             write_store(path, X)
-            if isinstance(executor, Cluster):
-                path = named_by_content(path)
-                executor.need_stores([path])
-            yield cls(path)
-            if isinstance(executor, Cluster):
-                executor.remove_copies()
+            with shared_folders(executor, [path]) as (name,):
+                yield cls(name)
 
     def load(self) -> Any:
         """The rows, mapped."""

@@ -1,0 +1,205 @@
+"""A text file of any size made into a store, in bounded memory.
+
+The file is parsed twice: once to check all of it and to find sizes, where it counts from and what labels occur, then
+part by part, each part going straight to the files of the store. The store is that of `load_data` and `write_store`,
+byte for byte. Memory: a part of a few megabytes of text with its arrays, and 8 bytes a label.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.data.files import PathLike, atomic_folder, hashed_file
+from widemargin.data.load import Dataset, Found, names_of, recognize_format
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.data.store import check_replaceable, write_description
+from widemargin.data.stream import RowStream, scan_text
+from widemargin.data.svmlight import are_integers
+from widemargin.data.text import ZeroBased, parse_parts
+from widemargin.data.xmc import make_csr
+from widemargin.reference.text_reader import ParsedText, TextFormat
+
+__all__ = ["write_text_store"]
+
+
+def write_text_store(
+    folder: PathLike,
+    source: PathLike,
+    *,
+    label_names: Any = None,
+    feature_names: Any = None,
+    zero_based: ZeroBased = "auto",
+    normalize: bool = False,
+) -> Dataset:
+    """Write a store from a text file of the XMC or svmlight format, plain or gzipped.
+
+    Parameters
+    ----------
+    folder : str or path
+        The store; one of that name is replaced.
+    source : str or path
+        The file.
+    label_names, feature_names, zero_based, normalize
+        As in `load_data`.
+
+    Returns
+    -------
+    Dataset
+        Of the right shapes and without any values.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from widemargin.data.store import open_store
+    >>> from widemargin.data.text_store import write_text_store
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.txt")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("2 3 2\\n0 0:1\\n1 2:5\\n")
+    >>> write_text_store(os.path.join(folder.name, "store"), path).X.shape
+    (2, 3)
+    >>> open_store(os.path.join(folder.name, "store")).X.toarray().tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 5.0]]
+    >>> folder.cleanup()
+    """
+    check_replaceable(folder)
+    facts = _Labels()
+    rows = scan_text(source, recognize_format(source) == "xmc", None, zero_based, None, facts.add)
+    X = sp.csr_array((rows.n_rows, rows.n_features), dtype=np.float32)
+    Y = facts.outline(rows.n_rows)
+    names = names_of(Found(X, Y, facts.classes()), source, label_names, feature_names)
+    with atomic_folder(folder, overwrite=os.path.exists(folder)) as temporary:
+        with contextlib.ExitStack() as stack:
+            writers = _Writers(temporary, stack, rows, facts)
+            for part in parse_parts(source, _options(rows), n_threads=None):
+                writers.add(part, normalize)
+        write_description(temporary, writers.entries(), {"X": X, "Y": Y}, names)
+    return Dataset(X, Y, names["label_names"], names["feature_names"], os.fspath(source))
+
+
+class _Labels:
+    """What the first pass finds out about labels. Sets: format, n_values, n_columns, values, integers."""
+
+    def __init__(self, text_format: TextFormat | None = None) -> None:
+        self.format, self.n_values, self.n_columns = text_format, 0, 0
+        self.values: npt.NDArray[np.float64] = np.empty(0)  # of svmlight's label lists, those that occur
+        self.integers = True
+
+    def add(self, part: ParsedText, text_format: TextFormat) -> None:
+        """Look at a part; one of another format begins anew."""
+        if text_format is not self.format:
+            vars(self).update(vars(_Labels(text_format)))
+        self.n_values += len(part.labels)
+        self.n_columns = part.n_labels
+        if text_format is not TextFormat.XMC:
+            self.integers = self.integers and are_integers(part.labels)
+        if text_format is TextFormat.SVMLIGHT_MULTILABEL:
+            self.values = np.union1d(self.values, part.labels)
+
+    def classes(self) -> npt.NDArray[Any] | None:
+        """The numbers that stand for the columns of Y in svmlight."""
+        if self.format is not TextFormat.SVMLIGHT_MULTILABEL:
+            return None
+        return self.values.astype(np.int64) if self.integers else self.values
+
+    def outline(self, n_rows: int) -> Any:
+        """Y without its values."""
+        if self.format is TextFormat.SVMLIGHT:
+            return np.broadcast_to(np.zeros((), dtype=self.vector_dtype), (n_rows,))
+        n_columns = self.n_columns if self.format is TextFormat.XMC else len(self.values)
+        return sp.csr_array((n_rows, n_columns), dtype=np.float32)
+
+    @property
+    def vector_dtype(self) -> np.dtype[Any]:
+        """Of one label a row."""
+        return np.dtype(np.int64 if self.integers else np.float64)
+
+
+class _Array:
+    """A `.npy` file that is written piece by piece."""
+
+    def __init__(self, folder: Path, name: str, dtype: Any, length: int, stack: contextlib.ExitStack) -> None:
+        self.name, self.dtype, self.length = name, np.dtype(dtype), length
+        self.file = stack.enter_context(hashed_file(folder / name))
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def write(self, piece: npt.NDArray[Any]) -> None:
+        """Add a piece."""
+        self.file.write(np.ascontiguousarray(piece, dtype=self.dtype).tobytes())
+
+    def entry(self) -> dict[str, Any]:
+        """What the store's description says of it."""
+        return {"dtype": self.dtype.str, "shape": [self.length], "sha256": self.file.sha256.hexdigest()}
+
+
+class _Csr:
+    """The three files of a CSR matrix."""
+
+    def __init__(
+        self, folder: Path, name: str, shape: tuple[int, int], n_values: int, stack: contextlib.ExitStack
+    ) -> None:
+        self.shape, self.at = shape, 0
+        index = np.int32 if max(*shape, n_values) < 2**31 else np.int64
+        self.data = _Array(folder, f"{name}.data.npy", np.float32, n_values, stack)
+        self.indices = _Array(folder, f"{name}.indices.npy", index, n_values, stack)
+        self.indptr = _Array(folder, f"{name}.indptr.npy", index, shape[0] + 1, stack)
+        self.indptr.write(np.zeros(1))
+
+    def write(self, data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> None:
+        """Add rows. Sets: at."""
+        self.data.write(data)
+        self.indices.write(indices)
+        self.indptr.write(self.at + indptr[1:].astype(np.int64))
+        self.at += len(data)
+
+    def entry(self) -> dict[str, Any]:
+        """What the store's description says of it."""
+        files = {array.name: array.entry() for array in (self.data, self.indices, self.indptr)}
+        return {"kind": "csr", "shape": list(self.shape), "files": files}
+
+
+class _Writers:
+    """The files of a store, open for parts of a text file."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack, rows: RowStream, facts: _Labels) -> None:
+        self.base, self.facts = _options(rows).base or 0, facts
+        self.X = _Csr(folder, "X", (rows.n_rows, rows.n_features), rows.n_values, stack)
+        self.Y: _Csr | _Array
+        if facts.format is TextFormat.SVMLIGHT:
+            self.Y = _Array(folder, "Y.npy", facts.vector_dtype, rows.n_rows, stack)
+        else:
+            self.Y = _Csr(folder, "Y", facts.outline(rows.n_rows).shape, facts.n_values, stack)
+
+    def add(self, part: ParsedText, normalize: bool) -> None:
+        """Write the rows of a part."""
+        n_rows = len(part.indptr) - 1
+        X = make_csr(part.data, part.indices - self.base, part.indptr, (n_rows, self.X.shape[1]))
+        if normalize:
+            X = l2_normalize_rows(X, copy=False)
+        self.X.write(X.data, X.indices, X.indptr)
+        if isinstance(self.Y, _Array):
+            self.Y.write(part.labels)
+            return
+        is_xmc = self.facts.format is TextFormat.XMC
+        columns = part.labels - self.base if is_xmc else np.searchsorted(self.facts.values, part.labels)
+        self.Y.write(np.ones(len(columns), dtype=np.float32), columns, part.label_indptr)
+
+    def entries(self) -> dict[str, Any]:
+        """What the store's description says of X and Y."""
+        if isinstance(self.Y, _Csr):
+            return {"X": self.X.entry(), "Y": self.Y.entry()}
+        vector = {"kind": "dense", "shape": [self.Y.length], "files": {self.Y.name: self.Y.entry()}}
+        return {"X": self.X.entry(), "Y": vector}
+
+
+def _options(rows: RowStream) -> Any:
+    assert rows.options is not None  # of text
+    return rows.options
