@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from widemargin import write_svmlight
-from widemargin.cli._compare import parse_seconds
+from widemargin.cli._time import parse_seconds
 from widemargin.cli.app import app
 
 
