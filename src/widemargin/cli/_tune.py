@@ -62,7 +62,7 @@ def print_tuning(found: Tuning) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for index, (values, quality) in enumerate(zip(found.tried, found.quality, strict=True)):
         measured = "no time" if quality is None else f"{quality.mean:.4f} ± {quality.high - quality.mean:.4f}"
-        cells = [*(f"{value:.3g}" for value in values.values()), measured]
+        cells = [*(f"{value:.4g}" for value in values.values()), measured]
         table.add_row(*cells, style="bold" if index == found.best_index else None)
     Console().print(table)
     for line in (found.reason, *found.notes):

@@ -193,8 +193,8 @@ class _Search:
             added |= set(more.Cs)
             self._extend(more, used)
         if added:
-            words = ", ".join(f"{C:.3g}" for C in sorted(added))
-            edges = f"{grid.Cs[0]:.3g} to {grid.Cs[-1]:.3g}"
+            words = ", ".join(f"{C:.4g}" for C in sorted(added))
+            edges = f"{grid.Cs[0]:.4g} to {grid.Cs[-1]:.4g}"
             self.notes.append(
                 f"The best C was at the edge of the first values, {edges}, so others were tried: {words}."
             )

@@ -75,7 +75,7 @@ class Tuning:
         assert quality is not None
         how = f"{self.n_folds} folds" if self.n_folds > 1 else "one fold"
         ties = sum(q is not None and same(q.mean, quality.mean) for q in self.quality) > 1
-        chosen = ", ".join(f"{NAMES.get(name, name)} = {value:.3g}" for name, value in self.best.items())
+        chosen = ", ".join(f"{NAMES.get(name, name)} = {value:.4g}" for name, value in self.best.items())
         why = f"the best mean {self.metric}, {quality.mean:.4f}, on {self.n_rows:,} held-out rows of {how}"
         return f"{chosen}: {why}{'; of equal ones the smallest C was taken' if ties else ''}."
 
