@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from widemargin.cli._console import print_json, short_warnings, size_text
 from widemargin.cli._methods import targets_for
@@ -99,9 +100,7 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     word, _, depth = result.metric.partition("@")
     others = [name for name in result.best.quality if name != result.metric]
     others = [name for name in others if name.endswith("@5")] if brief else others
-    rows = f"{result.about['held_out_rows']:,} held-out rows"
-    table = Table(title=f"{title}: {word} on {rows}", title_justify="left", title_style="bold")
-    table.box = box.SIMPLE_HEAD if brief else table.box
+    table = Table(box=box.SIMPLE_HEAD if brief else box.HEAVY_HEAD)
     table.add_column("method", no_wrap=True)
     costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs a row"]
     for name in ["values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]:
@@ -112,6 +111,8 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     console = Console()
     # A file or a pipe has no width that a table would have to fit.
     wide = WIDE if not console.is_terminal and "COLUMNS" not in os.environ and not brief else None
+    headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
+    console.print(Text(headline, style="bold"), soft_wrap=wide is not None)
     Console(width=wide).print(table)
     for line in notes(result):
         console.print(line, highlight=False, soft_wrap=wide is not None)

@@ -105,7 +105,7 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
     Console().print(table)
     print("@k    of tags, the share of the k best that are right; of animals, how often the")
     print("      right one is among them")
-    print("gap   certified: the most that the objective of the model could still go down\n")
+    print("gap   certified: how far at most the objective is from its optimum, as a share of it\n")
 
 
 def _size(data: Any) -> str:
@@ -114,14 +114,15 @@ def _size(data: Any) -> str:
 
 def _compared(animals: Any) -> Comparison:
     """All methods that fit the animals, on the test part."""
-    held_out = {"X_test": animals.X_test, "y_test": animals.y_test, "taxonomy": animals.taxonomy}
-    limits = {"methods": COMPARED, "budget": BUDGET}
+    held_out: dict[str, Any] = {"X_test": animals.X_test, "y_test": animals.y_test, "taxonomy": animals.taxonomy}
+    limits: dict[str, Any] = {"methods": COMPARED, "budget": BUDGET}
     with time_bar("trial of every method") as report:
         return compare(animals.X_train, animals.y_train, **held_out, **limits, **COMMON, report=report)
 
 
 def _print_end(out: Path, report: str | None, seconds: float) -> None:
-    print(f"\nDone in {seconds:.0f} s. The models are in {out}; try widemargin inspect {out / 'one-vs-all'}")
+    print(f"\nDone in {seconds:.0f} s. The models are in {out}; look at one with")
+    print(f"    widemargin inspect {out / 'one-vs-all'}")
     if report is None:
         print("For a report: pip install 'widemargin[report]'")
     else:
