@@ -105,7 +105,7 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
     Console().print(table)
     print("@k    of tags, the share of the k best that are right; of animals, how often the")
     print("      right one is among them")
-    print("gap   certified: how far at most the objective is from its optimum, as a share of it\n")
+    print("gap   certified: how far at most the objective is from its optimum, relative\n")
 
 
 def _size(data: Any) -> str:
