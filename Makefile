@@ -29,7 +29,7 @@ $(VENV)/.installed-%: $(BIN)/python $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
-demo: $(VENV)/.installed-cli,report ## train, evaluate and certify a model on embedded data, and write a report on it
+demo: $(VENV)/.installed-cli,report ## train every family on embedded data, compare them, and write a report
 	$(BIN)/widemargin demo
 
 test: $(VENV)/.installed-test ## run the tests

@@ -212,13 +212,6 @@ def test_interruption_has_its_own_exit_code(data_file, tmp_path, monkeypatch):
     assert "interrupted" in invoke("train", data_file, "--out", tmp_path / "m", exit_code=130).output
 
 
-def test_demo_runs_on_embedded_data(tmp_path):
-    summary = json.loads(invoke("demo", "--out", tmp_path / "demo", "--json").stdout)
-    assert summary["precision"]["1"] > 0.5
-    assert summary["certificate"]["dual"] <= summary["certificate"]["primal"]
-    assert load(tmp_path / "demo").classes_.tolist()
-
-
 @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "inspect", "report", "convert", "demo"])
 def test_every_command_teaches_itself(command):
     assert "Usage" in invoke(command, "--help").stdout

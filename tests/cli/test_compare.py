@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
-from widemargin import write_svmlight
-from widemargin.cli._compare import parse_seconds
+from widemargin import OneVsAllClassifier, write_svmlight, write_xmc
+from widemargin.cli._time import parse_seconds
 from widemargin.cli.app import app
 
 
@@ -52,3 +59,81 @@ def test_wrong_budgets_are_refused(rows_file, text):
     done = CliRunner().invoke(app, ["compare", str(rows_file), "--budget", text])
     assert done.exit_code != 0
     assert "--budget takes a time such as" in done.output
+
+
+WORDS = {"food": ["bread", "cake", "oven"], "cars": ["engine", "tyre", "oven"], "sea": ["wave", "boat", "tyre"]}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The same texts as CSV, TSV, JSON lines and Parquet; with one label, a list of one, and a list of some."""
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(3)
+    rows = []
+    for i, name in enumerate([*WORDS] * 16):
+        text = " ".join(rng.choice(WORDS[name], size=3))
+        rows.append({"body": text, "main": name, "one": [name], "tags": [name, "even"] if i % 2 == 0 else [name]})
+    flat = [row | {"one": row["main"], "tags": "|".join(row["tags"])} for row in rows]
+    for name, delimiter in (("t.csv", ","), ("t.tsv", "\t")):
+        with open(folder / name, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(flat[0]), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(flat)
+    (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "t.parquet")
+    return folder
+
+
+def compared(*arguments):
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet"])
+def test_tables_of_text_are_compared_as_they_are_trained_on(tables, name):
+    options = ("--text", "body", "--labels", "main", "--folds", 2, "--methods", "one-vs-all", "--ngrams", "1,2")
+    found = compared(tables / name, *options)
+    rows = [json.loads(line) for line in (tables / "t.jsonl").read_text().splitlines()]
+    texts, y = [row["body"] for row in rows], np.array([row["main"] for row in rows])
+    right = []
+    for fold, (train, test) in enumerate(StratifiedKFold(2, shuffle=True, random_state=0).split(texts, y)):
+        C = found["methods"][0]["parameters"]["C"][fold]
+        model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), dtype=np.float32), OneVsAllClassifier(C=C))
+        model.fit([texts[i] for i in train], y[train])
+        right += (model.predict([texts[i] for i in test]) == y[test]).tolist()
+    assert found["methods"][0]["quality"]["top_k_accuracy@1"]["mean"] == pytest.approx(np.mean(right))
+
+
+def test_tables_have_lists_of_labels_test_files_and_lists_of_one(tables, monkeypatch):
+    text = ("--text", "body", "--folds", 2, "--methods", "one-vs-all")
+    several = compared(tables / "t.csv", *text, "--labels", "tags", "--label-sep", "|", "--test", tables / "t.tsv")
+    assert (several["metric"], several["held_out_rows"]) == ("precision@1", 48)
+    one = compared(tables / "t.jsonl", *text, "--labels", "one")
+    assert one["lists_of_one_label"]
+    assert one["metric"] == "top_k_accuracy@1"
+    arguments = ["compare", str(tables / "t.parquet"), *map(str, text[:-1]), "output-code; top-k", "--labels", "one"]
+    done = CliRunner().invoke(app, arguments)
+    assert "Every list has exactly one label, so that the labels were compared as classes." in done.stdout
+    assert "output-code" in done.stdout
+
+
+def test_options_of_text_that_do_not_fit_are_told(tables, rows_file):
+    runner = CliRunner()
+    assert "is a table" in runner.invoke(app, ["compare", str(tables / "t.csv")]).stderr
+    assert "--labels is missing" in runner.invoke(app, ["compare", str(tables / "t.csv"), "--text", "body"]).stderr
+    assert "option of text" in runner.invoke(app, ["compare", str(rows_file), "--ngrams", "1,2"]).stderr
+
+
+def test_a_file_of_lists_with_one_label_each_is_one_of_classes(tmp_path):
+    y = np.arange(60) % 3
+    X = sp.csr_array(np.eye(3)[y] + 0.2 * np.random.default_rng(0).normal(size=(60, 3)))
+    write_xmc(tmp_path / "train.txt", X, sp.csr_array(np.eye(4, dtype=int)[y]))  # one column without rows
+    write_xmc(tmp_path / "test.txt", X, sp.csr_array(np.eye(4, dtype=int)[np.where(y == 1, 3, y)]))
+    methods = ("--methods", "one-vs-all; top-k, k = 1")
+    found = compared(tmp_path / "train.txt", *methods, "--folds", 2)
+    assert {method["method"] for method in found["methods"]} == {"one-vs-all", "top-k, k = 1"}
+    assert (found["labels"], found["metric"]) == (3, "top_k_accuracy@1")
+    with_test = compared(tmp_path / "train.txt", *methods, "--test", tmp_path / "test.txt")
+    best = with_test["methods"][0]["quality"]["top_k_accuracy@1"]["mean"]
+    assert best == pytest.approx(2 / 3)  # the label without training rows is never right

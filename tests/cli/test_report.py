@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from widemargin import (
     write_svmlight,
     write_xmc,
 )
-from widemargin.cli import _demo
 from widemargin.cli.app import app
 from widemargin.report import page
 
@@ -88,16 +86,6 @@ def test_models_of_text_take_tables_and_show_the_texts_of_mistakes(tmp_path):
     summary = json.loads(invoke("report", tmp_path / "model", table, "-o", out, "--json").stdout)
     assert (summary["rows"], summary["mistakes"]) == (21, 1)
     assert "<blockquote>oak oak</blockquote>" in out.read_text(encoding="utf-8")
-
-
-def test_the_demo_has_a_report_where_it_can(monkeypatch, tmp_path):
-    model = TopKClassifier(random_state=0).fit(np.eye(3), [0, 1, 2])
-    data = SimpleNamespace(X_test=np.eye(3), y_test=np.array([0, 1, 2]))
-    path = _demo._write_report(tmp_path, model, data)
-    assert "Debian packages" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert path == str(tmp_path / "report.html")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert _demo._write_report(tmp_path, model, data) is None
 
 
 def test_failures_are_one_sentence_and_leave_no_file(rows, tmp_path, monkeypatch):

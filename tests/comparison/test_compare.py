@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
 from widemargin.comparison._measure import Cost
 from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
-from widemargin.comparison._plan import make_plan
+from widemargin.comparison._plan import Clock, make_plan
 from widemargin.comparison.candidates import Candidate, candidates_for
 
 
@@ -202,3 +205,90 @@ def test_a_method_that_cannot_be_fitted_is_listed_with_the_reason(four_classes):
     result = compare(X, y, taxonomy=TREE, cv=2, methods=["orthogonal", "one-vs-all"])
     assert [method.name for method in result.methods] == ["one-vs-all"]
     assert "elsewhere" in result.not_tried["orthogonal"]
+
+
+@pytest.mark.parametrize("form", ["lists", "sparse", "dense"])
+def test_lists_of_exactly_one_label_are_classes(four_classes, form):
+    X, y = four_classes
+    classes = np.unique(y)
+    indicator = (y[:, None] == classes).astype(int)
+    given = {"lists": [[label] for label in y], "sparse": sp.csr_array(indicator), "dense": indicator}[form]
+    as_classes = compare(X, y, cv=2, methods=["top-k, k = 1"])
+    as_lists = compare(X, given, cv=2, methods=["top-k, k = 1"])
+    assert as_lists.metric == "top_k_accuracy@1"
+    assert as_lists.about["lists_of_one_label"]
+    assert not as_classes.about["lists_of_one_label"]
+    for name, outcomes in as_classes.outcomes.items():
+        np.testing.assert_array_equal(as_lists.outcomes[name], outcomes)
+
+
+def test_one_row_with_two_labels_or_none_makes_lists_lists_again(four_classes):
+    X, y = four_classes
+    for odd in (["a1", "b1"], []):
+        lists = [[label] for label in y[:-1]] + [odd]
+        result = compare(X, lists, cv=2)
+        assert {method.name for method in result.methods} == {"one-vs-all, squared hinge", "one-vs-all, logistic"}
+        assert not result.about["lists_of_one_label"]
+
+
+def test_lists_of_test_rows_decide_too_and_unknown_labels_are_misses(four_classes):
+    X, y = four_classes
+    lists = [[label] for label in y]
+    options = {"methods": ["one-vs-all"], "X_test": X[:8]}
+    several = compare(X, lists, **options, y_test=[["a1", "b1"], *lists[1:8]])
+    assert several.metric == "precision@1"
+    all_known = compare(X, lists, **options, y_test=lists[:8])
+    some_new = compare(X, lists, **options, y_test=[["new"], [], *lists[2:8]])
+    assert some_new.metric == "top_k_accuracy@1"
+    expected = all_known.outcomes["one-vs-all"].copy()
+    expected[:2] = 0.0
+    np.testing.assert_array_equal(some_new.outcomes["one-vs-all"], expected)
+
+
+class Spy(TfidfVectorizer):
+    """A vectoriser that tells which texts it was fitted on, and which it only transformed."""
+
+    fitted: ClassVar[list[set[str]]] = []
+    transformed: ClassVar[list[set[str]]] = []
+
+    def fit_transform(self, raw_documents, y=None):
+        Spy.fitted.append(set(raw_documents))
+        return super().fit_transform(raw_documents, y)
+
+    def transform(self, raw_documents):
+        Spy.transformed.append(set(raw_documents))
+        return super().transform(raw_documents)
+
+
+def test_a_vectoriser_never_learns_from_held_out_texts():
+    rng = np.random.default_rng(4)
+    words = {"food": ["bread", "cake"], "cars": ["engine", "tyre"], "sea": ["wave", "cake"]}
+    y = [*words] * 20
+    texts = [" ".join(rng.choice(words[label], size=3)) + f" n{i}" for i, label in enumerate(y)]
+    Spy.fitted.clear()
+    Spy.transformed.clear()
+    result = compare(texts, y, transformer=Spy(), cv=2, methods=["one-vs-all", "top-k, k = 1"])
+    assert len(result.outcomes["one-vs-all"]) == 60
+    trial, *folds = zip(Spy.fitted, [set(), *Spy.transformed], strict=True)
+    assert len(folds) == 4  # for each fold, the search on a part of its training rows, then the fit
+    assert all(not learned & held_out for learned, held_out in folds)
+    for (search, searched), (whole, test) in (folds[:2], folds[2:]):
+        assert search | searched == whole
+        assert whole | test == set(texts)
+        assert len(test) == 30
+    assert trial[0] <= set(texts)
+
+
+def test_transformers_must_be_some_and_texts_need_one(four_classes):
+    with pytest.raises(ValueError, match="for text transformer="):
+        compare(["a text", "another"], ["a", "b"])
+    with pytest.raises(ValueError, match="transformer must have fit_transform"):
+        compare(*four_classes, transformer="tfidf")
+
+
+def test_what_methods_share_counts_in_the_plan():
+    candidate = Candidate("m", None, (1.0,))
+    plan = make_plan([candidate], [1.0], 5, 1000, None, overhead=2.0)
+    assert plan.total == 15.0
+    assert make_plan([candidate], [1.0], 5, 1000, 10.0, overhead=2.0).n_folds == 2
+    assert Clock(plan, None).remaining == 15.0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator
+import os
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from widemargin.cli._console import print_json, short_warnings, size_text
 from widemargin.cli._methods import targets_for
 from widemargin.cli._path import labels_to_come
+from widemargin.cli._text import check_text_options, read_table, vectorizer_of
+from widemargin.cli._text_options import TextOptions
+from widemargin.cli._time import time_bar
 from widemargin.cli._train import check_labelled
 from widemargin.cli._truth import load_for_model, truth_in_model_columns
 from widemargin.comparison import Comparison, MethodResult, compare
@@ -22,10 +24,10 @@ from widemargin.data.load import Dataset, load_data
 from widemargin.data.text import ZeroBased
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["parse_seconds", "run"]
+__all__ = ["print_comparison", "run"]
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)")
+
+WIDE = 160
 
 
 def run(
@@ -37,30 +39,43 @@ def run(
     *,
     zero_based: ZeroBased,
     as_json: bool,
+    text: TextOptions | None = None,
 ) -> None:
     """Read, compare and report."""
     tree = None if taxonomy is None else Taxonomy.from_tsv(taxonomy)
+    check_text_options(data, text, **names)
     with short_warnings():
-        dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
-        check_labelled(dataset, "compare")
-        dataset = _with_names_of_nodes(dataset, tree)
-        held_out = {} if test is None else _held_out(dataset, test, tree, zero_based)
-        with _bar() as report:
-            result = compare(dataset.X, dataset.Y, taxonomy=tree, **held_out, **options, report=report)
+        if text is None:
+            arguments = _numbers(data, test, tree, names, zero_based)
+        else:
+            arguments = _texts(data, test, text, str(names["labels"]))
+        with time_bar("trial of every method") as report:
+            result = compare(**arguments, taxonomy=tree, **options, report=report)
     if as_json:
         print_json({"data": str(data), **result.to_dict()})
     else:
         print_comparison(result, str(data))
 
 
-def parse_seconds(text: str | None) -> float | None:
-    """A duration such as 90s, 10m or 1.5h; without a unit, seconds."""
-    if text is None:
-        return None
-    match = DURATION.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0.0:
-        raise ValueError(f"--budget takes a time such as 90s, 10m or 1.5h; got {text!r}")
-    return float(match[1]) * UNITS[match[2] or "s"]
+def _numbers(
+    data: Path, test: Path | None, tree: Taxonomy | None, names: dict[str, Path | None], zero_based: ZeroBased
+) -> dict[str, Any]:
+    """Rows of numbers and their labels, as arguments of `compare`."""
+    dataset = load_data(data, label_names=names["labels"], feature_names=names["features"], zero_based=zero_based)
+    check_labelled(dataset, "compare")
+    dataset = _with_names_of_nodes(dataset, tree)
+    held_out = {} if test is None else _held_out(dataset, test, tree, zero_based)
+    return {"X": dataset.X, "y": dataset.Y, **held_out}
+
+
+def _texts(data: Path, test: Path | None, text: TextOptions, labels: str) -> dict[str, Any]:
+    """Texts of tables with their labels, and the vectoriser, which is fitted in each fold anew."""
+    rows = read_table(data, text, labels)
+    arguments = {"X": rows.texts, "y": rows.y, "transformer": vectorizer_of(text)}
+    if test is not None:
+        held_out = read_table(test, text, labels)
+        arguments |= {"X_test": held_out.texts, "y_test": held_out.y}
+    return arguments
 
 
 def _with_names_of_nodes(dataset: Dataset, tree: Taxonomy | None) -> Dataset:
@@ -80,40 +95,35 @@ def _held_out(dataset: Dataset, test: Path, tree: Taxonomy | None, zero_based: Z
     return {"X_test": rows.X, "y_test": rows.Y}
 
 
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, float, float], None]]:
-    """A bar on a terminal's standard error with the time that is left; nothing elsewhere."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("trial of every method", total=None, left="")
-
-        def show(what: str, elapsed: float, total: float) -> None:
-            left = f"about {max(total - elapsed, 0.0):.0f} s left"
-            bar.update(task, description=what, completed=elapsed, total=total, left=left)
-
-        yield show
-
-
-def print_comparison(result: Comparison, title: str) -> None:
-    """The table for people, and the recommendation."""
-    about = result.about
-    table = Table(title=f"{title}: {about['held_out_rows']:,} held-out rows", title_justify="left", title_style="bold")
-    table.add_column("method")
+def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> None:
+    """The table for people, and the recommendation; `brief` leaves out columns, for a terminal of 80 characters."""
+    word, _, depth = result.metric.partition("@")
     others = [name for name in result.best.quality if name != result.metric]
-    for name in ["values", result.metric, *others, "gap", "CPU s", "memory", "model", "µs a row"]:
-        table.add_column(name, justify="right")
+    others = [name for name in others if name.endswith("@5")] if brief else others
+    table = Table(box=box.SIMPLE_HEAD if brief else box.HEAVY_HEAD)
+    table.add_column("method", no_wrap=True)
+    costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs a row"]
+    for name in ["values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]:
+        table.add_column(name, justify="right", no_wrap=True)
     for method in result.methods:
-        table.add_row(*_cells(method, result.metric, others), style="bold" if method is result.recommended else None)
-    Console().print(table)
+        cells = _cells(method, result.metric, others, costs)
+        table.add_row(*cells, style="bold" if method is result.recommended else None)
+    console = Console()
+    # A file or a pipe has no width that a table would have to fit.
+    wide = WIDE if not console.is_terminal and "COLUMNS" not in os.environ and not brief else None
+    headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
+    console.print(Text(headline, style="bold"), soft_wrap=wide is not None)
+    Console(width=wide).print(table)
     for line in notes(result):
-        Console().print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=wide is not None)
 
 
 def notes(result: Comparison) -> list[str]:
     """What the table does not say."""
     about = result.about
     lines = [result.recommendation]
+    if about["lists_of_one_label"]:
+        lines.append("Every list has exactly one label, so that the labels were compared as classes.")
     if about["share_of_rows"] < 1.0:
         lines.append(
             f"Only {about['share_of_rows']:.0%} of the rows fit the budget; a larger one may change the order."
@@ -124,20 +134,23 @@ def notes(result: Comparison) -> list[str]:
     return lines
 
 
-def _cells(method: MethodResult, metric: str, others: list[str]) -> list[str]:
+def _cells(method: MethodResult, metric: str, others: list[str], costs: list[str]) -> list[str]:
     """A row of the table; ± is half the 95 % interval."""
     first = method.quality[metric]
     memory = method.cost.memory_bytes
+    cost = {
+        "gap": f"{method.relative_gap:.0e}",
+        "CPU s": f"{method.cost.cpu_s:.2f}",
+        "memory": f"{memory / 1e6:.0f} MB" if memory == memory else "?",
+        "model": size_text(method.cost.model_bytes),
+        "µs a row": f"{1e6 * method.cost.prediction_s:.0f}",
+    }
     return [
         method.name + (" *" if method.stopped else ""),
         "; ".join(f"{name} {_span(values)}" for name, values in method.parameters.items()),
         f"{first.mean:.4f} ± {first.high - first.mean:.4f}",
         *(f"{method.quality[name].mean:.4f}" for name in others),
-        f"{method.relative_gap:.0e}",
-        f"{method.cost.cpu_s:.2f}",
-        f"{memory / 1e6:.0f} MB" if memory == memory else "?",
-        size_text(method.cost.model_bytes),
-        f"{1e6 * method.cost.prediction_s:.0f}",
+        *(cost[name] for name in costs),
     ]
 
 

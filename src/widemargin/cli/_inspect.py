@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 from widemargin.cli._console import gap_text, print_json, print_table, size_text
 from widemargin.cli._text import TextReader, open_model
+from widemargin.cli._tune import print_tuning
+from widemargin.comparison import Tuning
 from widemargin.estimators._factored_scores import weights_of_row
 from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.labels.taxonomy import Taxonomy
@@ -34,6 +36,8 @@ def run(model_folder: Path, label: str | None, top: int, *, as_json: bool) -> No
         print_json(summary)
     else:
         print_table(f"{summary['class']} in {model_folder}", table_rows(summary))
+        if summary["tuning"] is not None:
+            print_tuning(Tuning.from_dict(summary["tuning"]))
 
 
 def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
@@ -56,6 +60,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         **_tree_facts(model),
         "bytes": folder_size(model_folder),
         "status": model.status_.value,
+        "tuning": getattr(model, "tuning_", None),
         "certificate": None if certificate is None else certificate.to_dict(),
         "worst_label": None if worst is None else model._problem_name(worst.index),
     }

@@ -63,7 +63,7 @@ def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
             given[name] = _number_or_word(name, given[name], word)
     if "cv" in given:
         given["cv"] = _folds(given["cv"])
-    if "taxonomy" in given:
+    if "taxonomy" in given and not isinstance(given["taxonomy"], Taxonomy):
         given["taxonomy"] = Taxonomy.from_tsv(given["taxonomy"])
     estimator = METHODS[method](**DEFAULTS[method] | given)
     estimator._check_parameters()  # before the data are read

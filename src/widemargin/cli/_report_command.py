@@ -38,10 +38,10 @@ def report(
 
 @report_failures
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.")] = Path("widemargin-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the models.")] = Path("widemargin-demo"),
     json: Json = False,
 ) -> None:
-    """Train, evaluate and certify a model on embedded data, Debian packages and their tags, with a report."""
+    """Train, certify and measure every family on embedded data, compare them, and write a report."""
     from widemargin.cli import _demo
 
     _demo.run(out, as_json=json)

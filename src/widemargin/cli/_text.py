@@ -15,7 +15,7 @@ from widemargin.cli._text_options import TableColumns, TextOptions
 from widemargin.data.load import Dataset, load_data
 from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
-from widemargin.data.texts import TextRows
+from widemargin.data.texts import TextRows, Texts, read_texts
 from widemargin.estimators.persistence import load
 from widemargin.estimators.text import TextPart, TextPipeline
 from widemargin.exceptions import DataFormatError, DataFormatWarning
@@ -27,7 +27,9 @@ __all__ = [
     "check_text_options",
     "load_training",
     "open_model",
+    "read_table",
     "refuse_table",
+    "vectorizer_of",
 ]
 
 
@@ -94,7 +96,7 @@ def load_training(
         return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
     rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
-    vectorizer = TfidfVectorizer(dtype=np.float32, **text.vectorizer)
+    vectorizer = vectorizer_of(text)
     try:
         X = vectorizer.fit_transform(rows)
     except DataFormatError:
@@ -106,6 +108,21 @@ def load_training(
     _warn_of_lists(data, rows.y())
     source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
     return _dataset(X, rows, TextPart(vectorizer, source))
+
+
+def vectorizer_of(text: TextOptions) -> TfidfVectorizer:
+    """The vectoriser that the options describe, not fitted."""
+    return TfidfVectorizer(dtype=np.float32, **text.vectorizer)
+
+
+def read_table(data: Path, text: TextOptions, labels: str) -> Texts:
+    """All texts of a table with their labels, for work that goes through them more than once."""
+    form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
+    found = read_texts(data, text.columns, labels, label_sep=text.label_sep, **form)
+    if not found.texts:
+        raise _no_rows(data)
+    _warn_of_lists(data, found.y)
+    return found
 
 
 def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:

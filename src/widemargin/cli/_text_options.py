@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["TableColumns", "TextOptions", "label_table_options", "table_options", "text_options"]
+__all__ = ["TableColumns", "TextOptions", "label_table_options", "table_options", "text_options", "with_options"]
 
 
 class Analyzer(StrEnum):
@@ -134,20 +134,20 @@ class TableColumns:
 
 def text_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of text to a command, which gets them as `text`: TextOptions, or None without `--text`."""
-    return _with_options(command, "text", COLUMNS | VECTORIZER, _text_options)
+    return with_options(command, "text", COLUMNS | VECTORIZER, _text_options)
 
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add options that name columns of text to a command, which gets them as `table`: TableColumns."""
-    return _with_options(command, "table", FORM, _table_columns)
+    return with_options(command, "table", FORM, _table_columns)
 
 
 def label_table_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add options that name columns of text and labels to a command, which gets them as `table`: TableColumns."""
-    return _with_options(command, "table", COLUMNS | {"labels": LabelColumn}, _table_columns)
+    return with_options(command, "table", COLUMNS | {"labels": LabelColumn}, _table_columns)
 
 
-def _with_options(
+def with_options(
     command: Callable[..., None], argument: str, added: dict[str, Any], gather: Callable[[dict[str, Any]], Any]
 ) -> Callable[..., None]:
     """A command with further options, which reach it as one argument; typer reads them from the signature."""

@@ -16,8 +16,10 @@ from widemargin.cli._console import (
     size_text,
 )
 from widemargin.cli._methods import make_estimator, targets_for
-from widemargin.cli._text import check_text_options, load_training
+from widemargin.cli._text import check_text_options, load_training, read_table, vectorizer_of
 from widemargin.cli._text_options import TextOptions
+from widemargin.cli._tune import check_tunable, print_tuning, with_best_values
+from widemargin.cli._tune_options import TuneOptions
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.folder_training import add_names, train
@@ -44,15 +46,24 @@ def run(
     zero_based: ZeroBased,
     as_json: bool,
     text: TextOptions | None = None,
+    tuning: TuneOptions | None = None,
 ) -> None:
     """Read, train into the folder, and report."""
     check_writable(out)
     check_text_options(data, text, labels, features)
     estimator = make_estimator(method, parameters)  # wrong options are told before a large file is read
+    if tuning is not None:
+        check_tunable(estimator, parameters, tuning)
     with short_warnings():
         dataset = load_training(data, text, labels=labels, features=features, zero_based=zero_based)
         check_labelled(dataset, "train")
         dataset = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
+        if tuning is not None:
+            texts = None if text is None else (read_table(data, text, str(labels)).texts, vectorizer_of(text))
+            rows, vectorizer = (dataset.X, None) if texts is None else texts
+            found = with_best_values(estimator, rows, dataset.Y, vectorizer, parameters, tuning)
+            if not as_json:
+                print_tuning(found)
         wall, cpu = time.perf_counter(), time.process_time()
         with progress_bar("Training") as callback:
             fitted = train(estimator.set_params(callback=callback), dataset, out, report=print_note, **run_options)
@@ -62,6 +73,8 @@ def run(
             save(with_text(model, dataset.text), out)
         seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     summary = summarize(model, dataset, seconds) | {"model": str(out), "model_bytes": folder_size(out)}
+    if tuning is not None:
+        summary["tuning"] = model.tuning_
     if as_json:
         print_json(summary)
     else:

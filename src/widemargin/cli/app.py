@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,6 +65,7 @@ from widemargin.cli._path_command import path
 from widemargin.cli._report_command import demo, report
 from widemargin.cli._serve_command import serve
 from widemargin.cli._text_options import TableColumns, TextOptions, label_table_options, table_options, text_options
+from widemargin.cli._tune_options import TuneOptions, tune_options
 
 __all__ = ["app"]
 
@@ -94,6 +95,7 @@ def version_option(
 @app.command(epilog="Example: widemargin train train.txt.gz --out model --jobs -1")
 @report_failures
 @text_options
+@tune_options
 def train(
     data: Data,
     out: Annotated[
@@ -194,11 +196,13 @@ def train(
     index_base: Base = IndexBase.auto,
     json: Json = False,
     text: TextOptions | None = None,
+    tuning: TuneOptions | None = None,
 ) -> None:
     """Train a model and write it to a folder, with a certificate of how far from optimal it is.
 
     A one-vs-all training that was killed or interrupted goes on when it is started again with the same data and
-    options; finished labels are kept in the folder until then, and an earlier model there stays usable.
+    options; finished labels are kept in the folder until then, and an earlier model there stays usable. With --tune the
+    values are chosen again then, the same ones unless --budget cut the search short.
     """
     from widemargin.cli import _train
 
@@ -243,11 +247,9 @@ def train(
     }
     limits = {"time_limit_s": time_limit, "memory_limit_mb": memory_limit}
     how = {"executor": executor_of(processes, scheduler), "shard_size": shard_size, "restart": restart, **limits}
-    names, base = {"labels": labels, "features": features}, index_base.zero_based
-    chosen = calibrate and calibrate.value
-    _train.run(
-        data, out, method.value, parameters, how, **names, calibrate=chosen, zero_based=base, as_json=json, text=text
-    )
+    rest: dict[str, Any] = {"calibrate": calibrate and calibrate.value, "text": text, "tuning": tuning, "as_json": json}
+    rest |= {"labels": labels, "features": features, "zero_based": index_base.zero_based}
+    _train.run(data, out, method.value, parameters, how, **rest)
 
 
 app.command(epilog=PATH_EPILOG)(path)

@@ -1,6 +1,8 @@
-"""Which method suits the data at hand: every family that fits the labels, tuned and measured on the same rows."""
+"""Which method and which values suit the data at hand: all that fit the labels, tuned and measured on the same rows."""
 
 from widemargin.comparison.compare import compare
 from widemargin.comparison.result import Comparison, MethodResult
+from widemargin.comparison.tune import tune
+from widemargin.comparison.tuning import Tuning
 
-__all__ = ["Comparison", "MethodResult", "compare"]
+__all__ = ["Comparison", "MethodResult", "Tuning", "compare", "tune"]

@@ -8,6 +8,7 @@ import math
 import time
 from typing import Any
 
+from widemargin.comparison._rows import Fold
 from widemargin.comparison.candidates import Candidate
 from widemargin.parallel import Executor, run_tasks, use_executor
 from widemargin.parallel.shared_rows import SharedRows
@@ -15,18 +16,17 @@ from widemargin.parallel.shared_rows import SharedRows
 __all__ = ["folds_on_workers"]
 
 
-def folds_on_workers(run: Any, folds: list[Any], engine: Executor) -> list[dict[str, Any]]:
-    """What each method did in each fold, as `_Run.add` finds it in this process."""
+def folds_on_workers(run: Any, folds: list[tuple[Fold, Fold | None]], engine: Executor) -> list[dict[str, Any]]:
+    """What each method did in each fold, as `_Run.add` finds it in this process; folds come with their search parts."""
     light, candidates = copy.copy(run), run.plan.candidates
-    light.report, light.folds = None, []
+    light.report, light.folds, light.transformer = None, [], None
     found: dict[int, Any] = {}
     last = time.monotonic()
     with contextlib.ExitStack() as stack:
         tasks: list[tuple[Any, ...]] = []
-        for number, fold in enumerate(folds):
-            rows = [stack.enter_context(SharedRows.of(part, engine)) for part in (fold.X, fold.X_test)]
-            bare = fold._replace(X=None, X_test=None)
-            tasks += [(light, candidate, bare, *rows, number) for candidate in candidates]
+        for fold in folds:
+            shared = tuple(part and _shared(part, engine, stack) for part in fold)
+            tasks += [(light, candidate, *shared) for candidate in candidates]
         for place, result in run_tasks(_fit_and_measure, tasks, engine):
             found[place], now = result, time.monotonic()
             run.clock.finish(place % len(candidates), now - last)
@@ -37,7 +37,14 @@ def folds_on_workers(run: Any, folds: list[Any], engine: Executor) -> list[dict[
     return [{name: found[first + offset] for offset, name in enumerate(names)} for first in places]
 
 
-def _fit_and_measure(run: Any, candidate: Candidate, fold: Any, X: SharedRows, X_test: SharedRows, number: int) -> Any:
+def _shared(fold: Fold, engine: Executor, stack: contextlib.ExitStack) -> Fold:
+    """The fold with its rows in stores."""
+    X, X_test = (stack.enter_context(SharedRows.of(part, engine)) for part in (fold.X, fold.X_test))
+    return fold._replace(X=X, X_test=X_test)
+
+
+def _fit_and_measure(run: Any, candidate: Candidate, *shared: Fold | None) -> Any:
     """The task of a method in a fold."""
+    fold, inner = (part and part._replace(X=part.X.load(), X_test=part.X_test.load()) for part in shared)
     with use_executor(None):
-        return run._one(candidate, fold._replace(X=X.load(), X_test=X_test.load()), math.inf, number)
+        return run._one(candidate, fold, inner, math.inf)

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin.estimators._tree_targets import label_nodes
+from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics._checks import hits
 
@@ -103,14 +105,18 @@ def _listed_and_right(model: Any, top: Any, y: Any, taxonomy: Taxonomy | None) -
 
 
 def _below_the_truth(model: Any, top: Any, y: Any, taxonomy: Taxonomy) -> npt.NDArray[np.bool_]:
-    """Where the listed labels are the true ones or below them: methods of paths give leaves only."""
-    node = {
-        label: taxonomy.index(label)
-        for label in {*model.classes_.tolist(), *np.asarray(y).tolist()}
-        if label in taxonomy
-    }
-    listed = np.array([node.get(label, -1) for label in model.classes_.tolist()])[top.indices]
-    truth = np.array([node.get(label, -1) for label in np.asarray(y).tolist()])
-    known = (top.indices >= 0) & (listed >= 0) & (truth >= 0)[:, None]
-    below: npt.NDArray[np.bool_] = taxonomy.tree.covers(np.maximum(truth, 0)[:, None], np.maximum(listed, 0)) & known
-    return below
+    """Where the listed labels are one of the true ones or below it: methods of paths give leaves only."""
+    separator = getattr(model, "separator", None)
+    targets = encode_targets(y)
+    several = targets.kind == "multilabel"
+    row = np.repeat(np.arange(len(top.indices)), np.diff(targets.Y.indptr)) if several else np.arange(len(top.indices))
+    column = targets.Y.indices if several else targets.indices
+    nodes = label_nodes(targets.classes, taxonomy, separator, missing=-1)
+    true = nodes[column]
+    listed = label_nodes(model.classes_, taxonomy, separator, missing=-1)[top.indices]
+    listed[top.indices < 0] = -1
+    known = (listed[row] >= 0) & (true >= 0)[:, None]
+    below = taxonomy.tree.covers(np.maximum(true, 0)[:, None], np.maximum(listed[row], 0)) & known
+    right = np.zeros(top.indices.shape, dtype=bool)
+    np.logical_or.at(right, row, below)
+    return right

@@ -42,21 +42,29 @@ class Plan:
         Part of the rows that is used.
     seconds : tuple of float
         Expected wall-clock seconds of each method in each fold.
+    overhead : float
+        Expected seconds of what the methods share in each fold: a vectoriser of text.
     """
 
     candidates: tuple[Candidate, ...]
     n_folds: int
     share: float
     seconds: tuple[float, ...]
+    overhead: float = 0.0
 
     @property
     def total(self) -> float:
         """Expected seconds in all."""
-        return self.n_folds * sum(self.seconds)
+        return self.n_folds * (self.overhead + sum(self.seconds))
 
 
 def make_plan(
-    candidates: list[Candidate], seconds_a_fit: list[float], n_folds: int, n_rows: int, budget: float | None
+    candidates: list[Candidate],
+    seconds_a_fit: list[float],
+    n_folds: int,
+    n_rows: int,
+    budget: float | None,
+    overhead: float = 0.0,
 ) -> Plan:
     """The largest comparison that fits the budget.
 
@@ -72,6 +80,8 @@ def make_plan(
         Rows of a training part.
     budget : float or None
         Seconds; None for no limit.
+    overhead : float
+        Expected seconds of what the methods share in a fold.
 
     Returns
     -------
@@ -89,7 +99,7 @@ def make_plan(
     (5, 14.6, 1, 2, 1.0)
     """
     limit = float("inf") if budget is None else SAFETY * budget
-    plan = Plan(tuple(candidates), n_folds, 1.0, _seconds(candidates, seconds_a_fit))
+    plan = Plan(tuple(candidates), n_folds, 1.0, _seconds(candidates, seconds_a_fit), overhead)
     for _ in candidates:
         if plan.total <= limit:
             return plan
@@ -99,7 +109,7 @@ def make_plan(
         if plan.total <= limit:
             return plan
     share = min(1.0, max(limit / plan.total, FEWEST_ROWS / max(n_rows, 1)))
-    return replace(plan, share=share, seconds=tuple(share * s for s in plan.seconds))
+    return replace(plan, share=share, seconds=tuple(share * s for s in plan.seconds), overhead=share * overhead)
 
 
 def _with_one_thinned(plan: Plan, full: list[Candidate], seconds_a_fit: list[float]) -> Plan:
@@ -148,6 +158,7 @@ class Clock:
     def remaining(self) -> float:
         """Seconds that are still expected."""
         planned = sum(s * (self.plan.n_folds - d) for s, d in zip(self.plan.seconds, self.done, strict=True))
+        planned += self.plan.overhead * (self.plan.n_folds - max(self.done))
         return planned * (self.taken / self.expected if self.expected > 0.0 else 1.0)
 
     @property

@@ -7,7 +7,7 @@ For each fold, or for given test rows, and for each method:
     measure  every held-out row                                                  → means, intervals, differences
 
 Held-out rows never take part in the choice of values. Folds are finished for all methods or not counted, so that all
-are measured on the same rows. Memory: the data, a copy of a fold's rows, and a model at a time.
+are measured on the same rows. Memory: the data, two copies of a fold's rows, and a model at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,21 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.utils import _safe_indexing
 
 from widemargin.comparison._measure import Cost, fit_quietly, measured_fit, stop_at
 from widemargin.comparison._on_workers import folds_on_workers
 from widemargin.comparison._outcomes import Metric, interval_of, metrics_for, row_outcomes
 from widemargin.comparison._plan import SEARCH_TIME, Clock, Plan, make_plan
+from widemargin.comparison._rows import (
+    Fold,
+    as_targets,
+    classes_of_lists,
+    n_rows_of,
+    part_of,
+    splits,
+    take,
+    transformed,
+)
 from widemargin.comparison.candidates import Candidate, candidates_for
 from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.estimators.path import path
@@ -42,20 +50,12 @@ TRIAL_ROWS = 1000
 """Rows of the fit that tells what a method costs."""
 GROWTH = 1.3
 """Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
+TRANSFORMED = 2.25
+"""How often a transformer sees the training rows of a fold: as a whole and in the search, and a quarter to test."""
 SEARCH_FOLDS = 5
 """One of so many parts of the training rows scores the search."""
 
-Rows = npt.NDArray[np.int64]
 Report = Callable[[str, float, float], None]
-
-
-class Fold(NamedTuple):
-    """Training and held-out rows."""
-
-    X: Any
-    y: Any
-    X_test: Any
-    y_test: Any
 
 
 class Task(NamedTuple):
@@ -82,6 +82,7 @@ def compare(
     y: Any,
     *,
     taxonomy: Taxonomy | None = None,
+    transformer: Any = None,
     X_test: Any = None,
     y_test: Any = None,
     cv: int = 5,
@@ -98,12 +99,15 @@ def compare(
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features), or list of n_samples texts
+        Rows; whatever a `transformer` takes.
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
-        Labels.
+        Labels. Lists, or rows of an indicator, that have exactly one label each are taken as classes.
     taxonomy : Taxonomy or None, default=None
         A tree over the labels; its methods are tried too, where a row has one label.
+    transformer : transformer or None, default=None
+        What makes rows of numbers, such as a `TfidfVectorizer` for text. It is cloned and fitted on the training rows
+        of each fold, and of each search, alone. The costs in the table are without it.
     X_test, y_test : rows and labels, default=None
         Held-out rows; cross-validation without them.
     cv : int, default=5
@@ -145,38 +149,38 @@ def compare(
     True
     """
     began = time.monotonic()
-    y = y if hasattr(y, "shape") or _is_list_of_sets(y) else np.asarray(y)
+    y, y_test, has_lists = _labels(y, y_test)
     targets = encode_targets(y)
     n_classes = len(targets.classes)
-    _check_arguments(X, y, X_test, y_test, cv, budget)
+    _check_arguments(X, y, X_test, y_test, cv, budget, transformer)
     engine = _engine(executor, budget)
-    metrics = metrics_for(targets.kind, n_classes, metric)
-    inner = taxonomy is not None and targets.kind != "multilabel" and _has_inner(taxonomy, targets.classes.tolist())
+    task = Task(metrics_for(targets.kind, n_classes, metric), targets.kind, taxonomy, random_state)
     options: dict[str, Any] = {
         "methods": methods,
-        "has_inner_labels": inner,
+        "has_inner_labels": _has_inner(task, targets.classes.tolist()),
         "normalize": normalize,
         "random_state": random_state,
         "n_jobs": n_jobs,
     }
     candidates = candidates_for(targets.kind, n_classes, taxonomy, **options)
-    n_folds, n_training = (1, X.shape[0]) if X_test is not None else (cv, X.shape[0] * (cv - 1) // cv)
-    trials = [_trial_seconds(c, X, y, n_training, targets.kind, random_state) for c in candidates]
+    n_rows = n_rows_of(X)
+    n_folds, n_training = (1, n_rows) if X_test is not None else (cv, n_rows * (cv - 1) // cv)
+    few, overhead = _trial_rows(X, y, n_training, task, transformer)
+    trials = [_trial_seconds(candidate, *few, n_training) for candidate in candidates]
     candidates, seconds, refused = _those_that_worked(candidates, trials)
     left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
-    plan = make_plan(candidates, seconds, n_folds, n_training, left)
+    plan = make_plan(candidates, seconds, n_folds, n_training, left, overhead)
+    run = _Run(plan, task, transformer, Clock(plan, left), began, report)
     folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
-    task = Task(metrics, targets.kind, taxonomy, random_state)
-    run = _Run(plan, task, Clock(plan, left), began, report)
     if not engine.in_process:
-        run.folds = folds_on_workers(run, list(folds), engine)
+        run.folds = folds_on_workers(run, [run.prepared(*given) for given in enumerate(folds)], engine)
         folds = iter(())
     for number, fold in enumerate(folds):
         if number >= plan.n_folds and not run.clock.has_time_for_another_fold:
             break
         run.add(fold)
-    about = {"rows": int(X.shape[0]), "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
-    return run.result(about, refused)
+    about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
+    return run.result(about | {"lists_of_one_label": has_lists}, refused)
 
 
 def _engine(executor: Any, budget: float | None) -> Executor:
@@ -194,22 +198,25 @@ class _Run:
         self,
         plan: Plan,
         task: Task,
+        transformer: Any,
         clock: Clock,
         began: float,
         report: Report | None,
     ) -> None:
-        self.plan, self.task, self.clock, self.began, self.report = plan, task, clock, began, report
+        self.plan, self.task, self.transformer = plan, task, transformer
+        self.clock, self.began, self.report = clock, began, report
         self.folds: list[dict[str, FoldResult]] = []
 
     def add(self, fold: Fold) -> None:
         """All methods on a fold; one that the budget cuts short counts only if it is the first."""
         found: dict[str, FoldResult] = {}
+        fold, inner = self.prepared(len(self.folds), fold)
         for number, candidate in enumerate(self.plan.candidates):
             if self.clock.is_over and (self.folds or found):
                 break
             self._tell(f"{candidate.name}, fold {len(self.folds) + 1}")
             began = time.monotonic()
-            found[candidate.name] = self._one(candidate, fold, self.clock.limit_of(number), len(self.folds))
+            found[candidate.name] = self._one(candidate, fold, inner, self.clock.limit_of(number))
             self.clock.finish(number, time.monotonic() - began)
         if not self.folds or len(found) == len(self.folds[0]):
             self.folds.append(found)
@@ -219,11 +226,24 @@ class _Run:
             elapsed = time.monotonic() - self.began
             self.report(what, elapsed, elapsed + min(self.clock.remaining, self.clock.deadline - time.monotonic()))
 
-    def _one(self, candidate: Candidate, fold: Fold, limit: float, number: int) -> FoldResult:
+    def prepared(self, number: int, fold: Fold) -> tuple[Fold, Fold | None]:
+        """A fold, and its training rows split for the search, as the transformer shows them; the same for all methods.
+
+        The second is None if no method has a choice.
+        """
+        whole = transformed(fold, self.transformer)
+        if all(candidate.n_fits == 1 for candidate in self.plan.candidates):
+            return whole, None
+        seed = self.task.seed + number
+        inside, outside = next(splits(fold.y, n_rows_of(fold.X), SEARCH_FOLDS, self.task.kind, seed))
+        inner = Fold(*take(fold.X, fold.y, inside), *take(fold.X, fold.y, outside))
+        return whole, transformed(inner, self.transformer)
+
+    def _one(self, candidate: Candidate, fold: Fold, inner: Fold | None, limit: float) -> FoldResult:
         """Search, fit, measure."""
         began = time.monotonic()
         estimator = clone(candidate.estimator).set_params(callback=stop_at(began + SEARCH_TIME * limit))
-        chosen = _search(candidate, estimator, fold, self._score, self.task.kind, self.task.seed + number)
+        chosen = _search(candidate, estimator, inner, self._score)
         estimator.set_params(**chosen, callback=stop_at(began + limit))
         depth = max(metric.k for metric in self.task.metrics)
         model, cost = measured_fit(estimator, fold.X, fold.y, fold.X_test, depth)
@@ -264,42 +284,67 @@ class _Run:
         return MethodResult(candidate.name, estimator, parameters, quality, cost, gap, stopped)
 
 
-def _search(candidate: Candidate, estimator: Any, fold: Fold, score: Any, kind: str, seed: int) -> dict[str, Any]:
+def _search(candidate: Candidate, estimator: Any, inner: Fold | None, score: Any) -> dict[str, Any]:
     """The best values of C and k on a part of the training rows."""
-    if candidate.n_fits == 1:
+    if candidate.n_fits == 1 or inner is None:
         return candidate.middle()
-    inside, outside = next(_splits(fold.X, fold.y, SEARCH_FOLDS, kind, seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = path(
             estimator,
-            *_take(fold.X, fold.y, inside),
+            inner.X,
+            inner.y,
             Cs=list(candidate.Cs),
             ks=list(candidate.ks) or None,
-            X_test=_safe_indexing(fold.X, outside),
-            y_test=_safe_indexing(fold.y, outside),
+            X_test=inner.X_test,
+            y_test=inner.y_test,
             scoring=score,
             keep="none",
         )
     return {name: found.best[name] for name in found.params}
 
 
-def _has_inner(taxonomy: Taxonomy, labels: list[Any]) -> bool:
+def _has_inner(task: Task, labels: list[Any]) -> bool:
     """Whether a label is a node above others."""
-    known = [label for label in labels if label in taxonomy]
-    return not bool(taxonomy.tree.is_leaf[taxonomy.indices(known)].all()) if known else False
+    if task.taxonomy is None or task.kind == "multilabel":
+        return False
+    known = [label for label in labels if label in task.taxonomy]
+    return not bool(task.taxonomy.tree.is_leaf[task.taxonomy.indices(known)].all()) if known else False
 
 
-def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int, kind: str, seed: int) -> float | str:
+def _labels(y: Any, y_test: Any) -> tuple[Any, Any, bool]:
+    """Labels and those of the test rows; as classes if they are lists of exactly one, which the last value tells."""
+    y, y_test = as_targets(y), None if y_test is None else as_targets(y_test)
+    classes = classes_of_lists(y)
+    if classes is None:
+        return y, y_test, False
+    if y_test is None or encode_targets(y_test).kind != "multilabel":
+        return classes, y_test, True
+    test_classes = classes_of_lists(y_test, or_none=True)
+    # Test rows with several labels ask for a method that can give several.
+    return (y, y_test, False) if test_classes is None else (classes, test_classes, True)
+
+
+def _trial_rows(X: Any, y: Any, n_rows: int, task: Task, transformer: Any) -> tuple[tuple[Any, Any], float]:
+    """A few rows for trials, and what a transformer takes in a fold of so many, by what it took for them."""
+    total = n_rows_of(X)
+    part = part_of(y, total, min(n_rows, TRIAL_ROWS) / total, task.kind, task.seed)
+    few, y_few = take(X, y, part)
+    if transformer is None:
+        return (few, y_few), 0.0
+    began = time.monotonic()
+    few = clone(transformer).fit_transform(few, y_few)
+    return (few, y_few), TRANSFORMED * (time.monotonic() - began) * n_rows / len(part)
+
+
+def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int) -> float | str:
     """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
-    few = min(n_rows, TRIAL_ROWS)
-    part = _part(X, y, few / X.shape[0], kind, seed)
     began = time.monotonic()
     try:
-        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), *_take(X, y, part))
+        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), X, y)
     except ValueError as error:
         return str(error)
-    return float((time.monotonic() - began) * (n_rows / len(part)) ** GROWTH)
+    return float((time.monotonic() - began) * (n_rows / X.shape[0]) ** GROWTH)
 
 
 def _those_that_worked(
@@ -316,53 +361,28 @@ def _those_that_worked(
 
 def _folds(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, plan: Plan, kind: str, seed: int) -> Iterator[Fold]:
     """All folds, on the plan's share of the rows."""
+    n_rows = n_rows_of(X)
     if X_test is not None:
-        yield Fold(*_take(X, y, _part(X, y, plan.share, kind, seed)), X_test, y_test)
+        yield Fold(*take(X, y, part_of(y, n_rows, plan.share, kind, seed)), X_test, y_test)
         return
-    X, y = (X, y) if plan.share == 1.0 else _take(X, y, _part(X, y, plan.share, kind, seed))
-    for train, test in _splits(X, y, cv, kind, seed):
-        yield Fold(*_take(X, y, train), *_take(X, y, test))
+    X, y = (X, y) if plan.share == 1.0 else take(X, y, part_of(y, n_rows, plan.share, kind, seed))
+    for train, test in splits(y, n_rows_of(X), cv, kind, seed):
+        yield Fold(*take(X, y, train), *take(X, y, test))
 
 
-def _part(X: Any, y: Any, share: float, kind: str, seed: int) -> Rows:
-    """So many of the rows at random, but at least one of each class where a row has one label."""
-    n_rows = X.shape[0]
-    order = np.random.default_rng(seed).permutation(n_rows)
-    kept = order[: max(1, round(share * n_rows))]
-    if kind != "multilabel":
-        kept = np.union1d(kept, np.unique(np.asarray(y), return_index=True)[1])
-    rows: Rows = np.sort(kept)
-    return rows
-
-
-def _splits(X: Any, y: Any, n_folds: int, kind: str, seed: int) -> Iterator[tuple[Rows, Rows]]:
-    """Training and held-out rows, stratified where a row has one label."""
-    dummy = np.zeros(X.shape[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer rows than folds
-        if kind == "multilabel":
-            yield from KFold(n_folds, shuffle=True, random_state=seed).split(dummy)
-        else:
-            yield from StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(dummy, np.asarray(y))
-
-
-def _take(X: Any, y: Any, rows: Rows) -> tuple[Any, Any]:
-    return _safe_indexing(X, rows), _safe_indexing(y, rows)
-
-
-def _is_list_of_sets(y: Any) -> bool:
-    return isinstance(y, list) and bool(y) and isinstance(y[0], list | tuple | set | frozenset)
-
-
-def _check_arguments(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, budget: float | None) -> None:
+def _check_arguments(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, budget: float | None, transformer: Any) -> None:
     """Errors before any work."""
-    if not hasattr(X, "shape"):
-        raise ValueError("X must be an array or a sparse matrix, with a shape; use numpy.asarray(X)")
+    if not hasattr(X, "shape") and transformer is None:
+        raise ValueError(
+            "X must be an array or a sparse matrix, with a shape; use numpy.asarray(X), and for text transformer="
+        )
+    if transformer is not None and not hasattr(transformer, "fit_transform"):
+        raise ValueError(f"transformer must have fit_transform and transform; got {transformer!r}")
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together; give both or none")
     n_labelled = y.shape[0] if hasattr(y, "shape") else len(y)
-    if n_labelled != X.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows and y {n_labelled}; give one label, or set of labels, a row")
+    if n_labelled != n_rows_of(X):
+        raise ValueError(f"X has {n_rows_of(X)} rows and y {n_labelled}; give one label, or set of labels, a row")
     if not isinstance(cv, int) or cv < 2:
         raise ValueError(f"cv must be a number of folds, at least 2; got {cv!r}")
     if budget is not None and not budget > 0.0:

@@ -17,6 +17,7 @@ from widemargin.estimators._storage_checks import (
     checked_count,
     checked_matrix,
     checked_parameters,
+    checked_tuning,
     checked_vector,
 )
 from widemargin.exceptions import ModelFormatError
@@ -56,6 +57,8 @@ class StoredLinearModel(BaseEstimator):
         }
         if hasattr(self, "index_base_"):
             attributes["index_base"] = dict(self.index_base_)
+        if hasattr(self, "tuning_"):
+            attributes["tuning"] = dict(self.tuning_)
         attributes |= self._stored_attributes()
         calibration = getattr(self, "calibration_", None)
         if calibration is not None:
@@ -146,6 +149,8 @@ class StoredLinearModel(BaseEstimator):
             self._restore_feature_names(state.feature_names, bool(attributes["checks_feature_names"]))
         if "index_base" in attributes:
             self.index_base_ = _index_base(attributes["index_base"])
+        if "tuning" in attributes:
+            self.tuning_ = checked_tuning(attributes["tuning"])
         self._restore_arrays(state)
         if "calibration" in attributes:
             arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}

@@ -23,11 +23,13 @@ __all__ = [
     "checked_count",
     "checked_matrix",
     "checked_parameters",
+    "checked_tuning",
     "checked_vector",
 ]
 
 KINDS = ("binary", "multiclass", "multilabel")
 LARGEST_COUNT = 2**62
+TUNING_KEYS = {"params", "tried", "metric", "folds", "rows", "best", "notes"}
 # What `classes_` of a fitted model can be; any other name could make NumPy allocate or interpret at will.
 CLASS_TYPES = {
     "str", "object", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
@@ -101,3 +103,24 @@ def check_certificate(certificate: Certificate) -> None:
             raise ValueError(f"problem {worst.index} of {n_problems} does not exist")
     if any(isinstance(bound, bool) or not isinstance(bound, int | float) for bound in bounds):
         raise ValueError("a bound of the certificate is not a number")
+
+
+def checked_tuning(stored: Any) -> dict[str, Any]:
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen."""
+    params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
+    words = [*params, *notes, stored["metric"]]
+    if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
+        raise ValueError("the values tried in tuning are not in the form that is stored")
+    for row in tried:
+        numbers = [*row["values"].values(), *(row[name] for name in ("mean", "low", "high") if row[name] is not None)]
+        if set(row) != {"values", "mean", "low", "high"} or list(row["values"]) != params:
+            raise ValueError("values tried in tuning lack a name")
+        if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+            raise ValueError("a value tried in tuning is not a number")
+    if checked_count(stored["best"], "the best of the values tried") >= len(tried):
+        raise ValueError(f"the best of {len(tried)} values tried is number {stored['best']}")
+    if tried[stored["best"]]["mean"] is None:
+        raise ValueError("the best of the values tried was not measured")
+    checked_count(stored["folds"], "the number of folds", 1)
+    checked_count(stored["rows"], "the number of held-out rows", 1)
+    return dict(stored)

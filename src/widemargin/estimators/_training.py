@@ -60,6 +60,7 @@ def keep_targets(model: Any, targets: EncodedTargets) -> None:
     model.n_samples_fit_ = targets.Y.shape[0]
     model.kind_ = targets.kind
     model.sparse_output_ = targets.sparse_given
+    vars(model).pop("tuning_", None)  # of an earlier fit
 
 
 def keep_result(model: Any, result: SolverResult) -> None:

@@ -51,7 +51,8 @@ def train(
     Parameters
     ----------
     estimator : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
-        What to train, with its parameters; it is not changed. Its `callback` sees the progress and may stop. Only
+        What to train, with its parameters; it is not changed. Its `callback` sees the progress and may stop. An
+        attribute `tuning_`, with the values that `tune` tried, goes into the model. Only
         one-vs-all models are trained in shards that survive a kill; others in one piece, see `executor`.
     data : path, Dataset, or tuple of (X, y)
         Rows and labels. A store folder (`write_store`) is mapped, by the workers as well; anything else is read into
@@ -118,7 +119,7 @@ def train(
         run = ShardRun(job, work, as_executor(executor), report)
         result = run.solve(shard_size, time_limit_s)
         model = job.model(result)
-        add_names(model, dataset)
+        _add_facts(model, estimator, dataset)
         save(with_text(model, dataset.text), out)
         work.remove()
     return load(out, verify=False)  # it was checked while it was written
@@ -132,6 +133,13 @@ def add_names(model: Any, dataset: Dataset) -> None:
         model.index_base_ = dict(dataset.index_base)
     if dataset.feature_names is not None:
         model.set_feature_names(dataset.feature_names)
+
+
+def _add_facts(model: Any, estimator: Any, dataset: Dataset) -> None:
+    """Names, and how the values of the estimator's parameters were found."""
+    add_names(model, dataset)
+    if hasattr(estimator, "tuning_"):
+        model.tuning_ = dict(estimator.tuning_)
 
 
 def _as_dataset(data: Any) -> Dataset:
@@ -164,7 +172,7 @@ def _train_whole(
     with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work:
         model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.Y)
         model.callback = None
-        add_names(model, dataset)
+        _add_facts(model, estimator, dataset)
         save(with_text(model, dataset.text), out)
         work.remove()
     return with_text(model, dataset.text)

@@ -56,6 +56,7 @@ OF_ONE_FIT = (
     "orthogonality_",
     "_pairs",
     "_tree_point",
+    "tuning_",
 )
 """Attributes that not every fit sets."""
 

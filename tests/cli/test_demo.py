@@ -1,0 +1,111 @@
+"""`widemargin demo`: every family on embedded data, a comparison, a report; here on fewer rows, to be quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    TopKClassifier,
+    datasets,
+    load,
+    metrics,
+)
+from widemargin.cli import _demo
+from widemargin.cli.app import app
+
+ROWS, LABELS = 300, 40
+CLASSES = {
+    "one-vs-all": OneVsAllClassifier,
+    "top-k": TopKClassifier,
+    "output-code": OutputCodeClassifier,
+    "orthogonal": HierarchicalClassifier,
+}
+
+
+def few(data):
+    """The first rows of both parts."""
+    parts = ("X_train", "y_train", "X_test", "y_test")
+    return replace(data, **{name: getattr(data, name)[:ROWS] for name in parts})
+
+
+@pytest.fixture(scope="module")
+def small():
+    tags = few(datasets.load_debian_tags())
+    columns = {name: getattr(tags, name)[:, :LABELS] for name in ("y_train", "y_test")}
+    tags = replace(tags, **columns, label_names=tags.label_names[:LABELS])
+    return {"tags": tags, "animals": few(datasets.load_wordnet_animals())}
+
+
+@pytest.fixture
+def demo(small, monkeypatch):
+    """The command, on few rows and methods."""
+    monkeypatch.setattr(_demo, "load_debian_tags", lambda: small["tags"])
+    monkeypatch.setattr(_demo, "load_wordnet_animals", lambda: small["animals"])
+    monkeypatch.setattr(_demo, "COMPARED", ["top-k, k = 1", "per-node"])
+    monkeypatch.setattr(_demo, "BUDGET", None)
+    monkeypatch.setattr(_demo, "_write_report", lambda out, model, data: "report.html")  # it has a test of its own
+
+    def run(*options):
+        done = CliRunner().invoke(app, ["demo", *map(str, options)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    return run
+
+
+def test_every_family_is_trained_saved_and_measured(demo, small, tmp_path):
+    found = json.loads(demo("--out", tmp_path / "d", "--json"))
+    assert [row["method"] for row in found["models"]] == list(CLASSES)
+    for row in found["models"]:
+        model = load(tmp_path / "d" / row["method"])
+        assert isinstance(model, CLASSES[row["method"]])
+        assert row["certificate"]["dual"] <= row["certificate"]["primal"] * (1 + 1e-9)
+        data = small[row["data"]]
+        if row["data"] == "tags":
+            top = model.predict_topk(data.X_test, 3)
+            expected = metrics.precision_at_k(data.y_test, top, [1, 3])
+            assert [row["quality"][f"precision@{k}"] for k in (1, 3)] == pytest.approx(list(expected))
+        else:
+            error = metrics.hierarchical_zero_one_error(data.y_test, model.predict(data.X_test), data.taxonomy)
+            assert row["quality"]["top_k_accuracy@1"] == pytest.approx(1 - error)
+    assert {method["method"] for method in found["comparison"]["methods"]} == {"top-k, k = 1", "per-node"}
+    assert found["report"] == "report.html"
+
+
+def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = demo()
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("Use ") for line in lines)
+    assert "inspect widemargin-demo/one-vs-all" in text
+    assert lines[-1] == "A report on the tags is in report.html; open it in a browser."
+
+
+def test_the_demo_has_a_report_where_it_can(monkeypatch, tmp_path):
+    model = TopKClassifier(random_state=0).fit(np.eye(3), [0, 1, 2])
+    data = SimpleNamespace(X_test=np.eye(3), y_test=np.array([0, 1, 2]))
+    assert _demo._write_report(tmp_path, model, data) == str(tmp_path / "report.html")
+    assert "Debian packages" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert _demo._write_report(tmp_path, model, data) is None
+
+
+def test_the_readme_shows_the_output_of_the_demo():
+    """The data and the headings of both tables; the numbers are of a real run."""
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
+    for name, data in (("tags    ", datasets.load_debian_tags()), ("animals ", datasets.load_wordnet_animals())):
+        assert f"{name} {_demo._size(data)}: " in readme
+    for heading in ("method data @1 @3 @5 gap CPU s model", "method values @1 @5 gap CPU s model"):
+        assert any(" ".join(line.split()) == heading for line in readme.splitlines())
