@@ -231,13 +231,12 @@ class _Run:
 
         The second is None if no method has a choice.
         """
-        whole = transformed(fold, self.transformer)
         if all(candidate.n_fits == 1 for candidate in self.plan.candidates):
-            return whole, None
+            return transformed(fold, self.transformer), None
         seed = self.task.seed + number
         inside, outside = next(splits(fold.y, n_rows_of(fold.X), SEARCH_FOLDS, self.task.kind, seed))
-        inner = Fold(*take(fold.X, fold.y, inside), *take(fold.X, fold.y, outside))
-        return whole, transformed(inner, self.transformer)
+        inner = transformed(Fold(*take(fold.X, fold.y, inside), *take(fold.X, fold.y, outside)), self.transformer)
+        return transformed(fold, self.transformer), inner
 
     def _one(self, candidate: Candidate, fold: Fold, inner: Fold | None, limit: float) -> FoldResult:
         """Search, fit, measure."""
