@@ -2,9 +2,10 @@
 Why a good start saves work
 ===========================
 
-A row that is on the right side by more than the margin adds nothing to the loss, and nothing to the work of a Newton step.
-From zero weights every row is active at first. From the best weights in the span of a few mean rows (``init="subspace"``)
-only the few that may matter are, above all for rare labels, which are most of the labels.
+A row that is on the right side by more than the margin adds nothing to the loss, and nothing to the work of a
+Newton step. From zero weights every row is active at first. From the best weights in the span of a few mean
+rows (``init="subspace"``) only the few that may matter are, above all for rare labels, which are most of the
+labels.
 """
 
 from matplotlib import pyplot as plt

@@ -2,9 +2,9 @@
 How far from the optimum? Both bounds during training
 =====================================================
 
-A top-k SVM is trained in passes over the rows. From time to time, at the dots, two numbers are computed: the objective
-of the weights so far, which falls, and a bound from below, which rises. The optimum is between them, always. Training
-ends when the gap is small enough for you, and the last pair is the model's certificate.
+A top-k SVM is trained in passes over the rows. From time to time, at the dots, two numbers are computed: the
+objective of the weights so far, which falls, and a bound from below, which rises. The optimum is between them,
+always. Training ends when the gap is small enough for you, and the last pair is the model's certificate.
 """
 
 from matplotlib import pyplot as plt

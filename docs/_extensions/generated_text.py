@@ -36,7 +36,8 @@ def _command(name: str, command: Any) -> str:
     if command.epilog:
         lines += ["", _prose(command.epilog)]
     for signature, text in filter(None, records):
-        lines += ["", f"{FENCE}{{option}} {signature}", _escaped(text), FENCE]
+        choices = signature.replace("|", " | ")  # so that a long list of them can be broken
+        lines += ["", f"{FENCE}{{option}} {choices}", _escaped(text), FENCE]
     return "\n".join(lines)
 
 
