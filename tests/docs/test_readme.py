@@ -1,4 +1,4 @@
-"""README: its commands print what it says, its picture is the script's, its figures are those of the kept results."""
+"""README and tutorial: commands print what the pages say, and README's figures are those of the kept results."""
 
 from __future__ import annotations
 
@@ -13,20 +13,32 @@ from typer.testing import CliRunner
 from widemargin.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "guide" / "examples"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_commands_print_what_it_says(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "docs" / "guide" / "examples", tmp_path / "docs" / "guide" / "examples")
-    monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+def run_commands(page, n_commands):
+    """Run the commands of a page's console block in the current folder; what stands below one must be printed."""
+    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"^\$ widemargin (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == n_commands
     for command, expected in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, result.output
         assert expected in result.stdout
-    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert Path("report.html").stat().st_size > 10_000
+
+
+def test_commands_of_readme_print_what_it_says(tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLES, tmp_path / "docs" / "guide" / "examples")
+    monkeypatch.chdir(tmp_path)
+    run_commands(README, 3)
+
+
+def test_commands_of_the_tutorial_print_what_it_says(tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    run_commands((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), 4)
 
 
 def test_the_picture_is_small_and_has_what_its_script_draws():
