@@ -111,6 +111,7 @@ class ReliabilityDisplay:
         """
         if not hasattr(estimator, "predict_proba"):
             raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
+        truth: Any
         if hasattr(estimator, "taxonomy_"):
             truth, y_prob = probable_predictions(estimator, X, y)
         elif getattr(estimator, "kind_", "") == "multilabel":
