@@ -12,7 +12,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals docs linkcheck sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -65,12 +65,13 @@ reproduce-orthogonal-transfer: $(VENV)/.installed-test ## tables 2 to 8 of the p
 reproduce-top-k-rivals: $(VENV)/.installed-test ## the top-k paper's table with its rivals; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_top_k_rivals
 
-docs: $(VENV)/.installed-docs ## build the documentation, with its gallery, into docs/_build
+docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated docs/gallery
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
 
 # Links to other sites are tried where there is a network; links between our own pages are part of the build and of `make test`.
+.PHONY: linkcheck
 linkcheck: $(VENV)/.installed-docs ## check the links of the documentation, those to other sites included
 	$(BIN)/sphinx-build -q -b linkcheck -D plot_gallery=0 docs docs/_build/linkcheck
 	@echo "What was tried is in docs/_build/linkcheck/output.txt"
