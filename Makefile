@@ -66,9 +66,15 @@ reproduce-top-k-rivals: $(VENV)/.installed-test ## the top-k paper's table with 
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_top_k_rivals
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
-	@rm -rf docs/api/generated
+	@rm -rf docs/api/generated docs/gallery
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
+
+# Links to other sites are tried where there is a network; links between our own pages are part of the build and of `make test`.
+.PHONY: linkcheck
+linkcheck: $(VENV)/.installed-docs ## check the links of the documentation, those to other sites included
+	$(BIN)/sphinx-build -q -b linkcheck -D plot_gallery=0 docs docs/_build/linkcheck
+	@echo "What was tried is in docs/_build/linkcheck/output.txt"
 
 # Python on a core built with the sanitizers; first_on_path.py makes it win over the editable install of .venv.
 SANITIZED_PYTHON = PYTHONPATH=build/sanitize/site ASAN_OPTIONS=detect_leaks=0 \
@@ -121,4 +127,4 @@ fuzz-guided: $(VENV)/.installed-fuzz ## fuzz the readers, guided by coverage, fo
 	HYPOTHESIS_PROFILE=fresh $(BIN)/python -m pytest --quiet --numprocesses 2 tests/data tests/problems tests/model_io tests/reference tests/solvers
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist docs/_build docs/api/generated
+	rm -rf $(VENV) build dist docs/_build docs/api/generated docs/gallery

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpydoc.docscrape
+import numpydoc.validate
 import pytest
 
 import widemargin
@@ -23,6 +27,23 @@ DOCUMENTED = {
     **{f"rivals.{name}": getattr(widemargin.rivals, name) for name in widemargin.rivals.__all__},
     **{f"exceptions.{name}": getattr(exceptions, name) for name in exceptions.__all__},
 }
+API_PAGE = Path(__file__).parents[1] / "docs" / "api.rst"
+# No docstring, no summary, an argument that does not exist, a type or a description that is missing.
+ALWAYS_WRONG = {"GL08", "SS01", "PR02", "PR06", "PR07", "PR10"}
+
+
+def names_on_the_api_page():
+    """Dotted names, with those of the public methods of classes."""
+    module = ""
+    for line in API_PAGE.read_text().splitlines():
+        if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+            module = found[1]
+        elif found := re.fullmatch(r"   (\w+)", line):
+            yield f"{module}.{found[1]}"
+            kind = getattr(importlib.import_module(module), found[1])
+            methods = inspect.getmembers(kind, inspect.isroutine) if inspect.isclass(kind) else []
+            ours = (name for name, value in methods if str(getattr(value, "__module__", "")).startswith("widemargin"))
+            yield from (f"{module}.{found[1]}.{name}" for name in ours if name[0] != "_")
 
 
 def test_unknown_names_are_refused_as_usual():
@@ -64,8 +85,6 @@ def test_import_is_lazy():
 
 
 def test_nothing_in_the_package_can_unpickle():
-    from pathlib import Path
-
     for path in Path(widemargin.__file__).parent.rglob("*.py"):
         text = path.read_text()
         assert "allow_pickle=True" not in text, path
@@ -74,8 +93,19 @@ def test_nothing_in_the_package_can_unpickle():
 
 
 def test_the_api_page_lists_every_public_name():
-    from pathlib import Path
-
-    page = Path(__file__).parents[1].joinpath("docs", "api.rst").read_text().split()
+    page = API_PAGE.read_text().split()
     missing = [name for name in DOCUMENTED if name.split(".")[-1] not in page]
     assert not missing
+
+
+def test_docstrings_on_the_api_page_are_complete():
+    """A docstring is one paragraph, or it lists all arguments; numpydoc reads signatures and docstrings."""
+    wrong = []
+    for name in names_on_the_api_page():
+        report = numpydoc.validate.validate(name)
+        wrong += [(name, code, text) for code, text in report["errors"] if code in ALWAYS_WRONG]
+        missing = [text for code, text in report["errors"] if code == "PR01"]
+        arguments = set(re.findall(r"'([A-Za-z]\w*)'", " ".join(missing)))
+        if arguments and "Parameters\n" in report["docstring"]:
+            wrong.append((name, "PR01", arguments))
+    assert not wrong

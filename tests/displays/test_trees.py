@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from widemargin import HierarchicalClassifier, Taxonomy
-from widemargin.displays import OrthogonalityDisplay, TaxonomyErrorDisplay, TreeConfusionDisplay
+from widemargin.displays import OrthogonalityDisplay, ReliabilityDisplay, TaxonomyErrorDisplay, TreeConfusionDisplay
 
 TREE = Taxonomy.from_nested(
     {"animal": {"mammal": {"dog": ["hound", "terrier"], "cat": None}, "bird": ["owl", "hen"], "fish": None}}
@@ -105,3 +105,24 @@ def test_pictures_of_a_fitted_tree(ax):
         OrthogonalityDisplay.from_estimator(other)
     with pytest.raises(ValueError, match="no taxonomy_"):
         TreeConfusionDisplay.from_estimator(object(), X, y)
+
+
+def test_reliability_on_a_tree_is_that_of_predictions_as_deep_as_the_labels():
+    """Row by row, by names: with labels at inner nodes the most probable label would always be one at the top."""
+    rng = np.random.default_rng(0)
+    tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}})
+    y = np.array(["cat", "dog", "owl", "hen", "mammal"])[np.arange(150) % 5]
+    X = np.eye(5)[np.arange(150) % 5] + 0.6 * rng.normal(size=(150, 5))
+    model = HierarchicalClassifier(tree, random_state=0).fit(X, y).calibrate(X, y, cv=3)
+    of_nodes = [dict(zip(tree.nodes[1:], row, strict=True)) for row in model.predict_node_proba(X).tolist()]
+    probability, right = [], []
+    for true, guess, proba in zip(y.tolist(), model.predict(X).tolist(), of_nodes, strict=True):
+        path = tree.path(guess)[: len(tree.path(true))]
+        probability.append(proba[path[-1]])
+        right.append(true in path)
+    expected = ReliabilityDisplay.from_predictions(right, probability, ax=Figure().subplots())
+    display = ReliabilityDisplay.from_estimator(model, X, y, ax=Figure().subplots())
+    np.testing.assert_array_equal(display.counts, expected.counts)
+    np.testing.assert_allclose(display.confidence, expected.confidence)
+    np.testing.assert_allclose(display.accuracy, expected.accuracy)
+    assert display.expected_calibration_error < 0.2

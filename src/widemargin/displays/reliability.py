@@ -5,8 +5,9 @@ probabilities and acc_b the share that is right, the expected calibration error 
 
     ECE = Σ_b (n_b / n) |acc_b − conf_b|
 
-One label a row: the prediction is the class with the largest probability. Lists of labels: every label of every row is
-one; labels without a stored probability in a sparse matrix have none, and count only where they are true.
+One label a row: the prediction is the class with the largest probability; on a tree, where a label above others is the
+more probable, the one that is predicted, as far down as the true label goes. Lists of labels: every label of every row
+is one; labels without a stored probability in a sparse matrix have none, and count only where they are true.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.displays._axes import BLUE, GREY, axes_for, check_choice
+from widemargin.displays._tree_labels import probable_predictions
 from widemargin.estimators._path_scoring import class_numbers
 from widemargin.metrics._checks import check_indicator
 
@@ -109,11 +111,13 @@ class ReliabilityDisplay:
         """
         if not hasattr(estimator, "predict_proba"):
             raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
-        y_prob = estimator.predict_proba(X)
-        if getattr(estimator, "kind_", "") == "multilabel":
-            truth = estimator._encoding().indicator(y)
+        truth: Any
+        if hasattr(estimator, "taxonomy_"):
+            truth, y_prob = probable_predictions(estimator, X, y)
+        elif getattr(estimator, "kind_", "") == "multilabel":
+            truth, y_prob = estimator._encoding().indicator(y), estimator.predict_proba(X)
         else:
-            truth = class_numbers(np.asarray(estimator.classes_), y)
+            truth, y_prob = class_numbers(np.asarray(estimator.classes_), y), estimator.predict_proba(X)
         return cls.from_predictions(truth, y_prob, n_bins=n_bins, strategy=strategy, ax=ax, name=name)
 
     @classmethod

@@ -1,0 +1,28 @@
+"""
+How far from the optimum? Both bounds during training
+=====================================================
+
+A top-k SVM is trained in passes over the rows. From time to time, at the dots, two numbers are computed: the
+objective of the weights so far, which falls, and a bound from below, which rises. The optimum is between them,
+always. Training ends when the gap is small enough for you, and the last pair is the model's certificate.
+"""
+
+from matplotlib import pyplot as plt
+
+from widemargin import TopKClassifier, datasets
+from widemargin.displays import ConvergenceDisplay
+
+animals = datasets.load_wordnet_animals()
+model = TopKClassifier(k=3, tol=1e-4, random_state=0).fit(animals.X_train, animals.y_train)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+ConvergenceDisplay.from_estimator(model, ax=left)
+ConvergenceDisplay.from_estimator(model, scale="gap", ax=right)
+right.axhline(model.tol, color="grey", linewidth=0.8)
+figure.suptitle("The optimum is between the lines")
+
+# %%
+# The certificate holds the same two numbers, computed anew in float64 from the weights as they are stored.
+
+certificate = model.certificate_
+print(f"optimum between {certificate.dual:.4f} and {certificate.primal:.4f}")

@@ -1,0 +1,20 @@
+"""
+Orthogonal transfer: what is held apart
+=======================================
+
+Orthogonal transfer asks that what tells the children of a node apart be something else than what told the node
+from its siblings. Bars show the cosines between the weights of nodes and of their ancestors, level by level; at
+the right margin stands how many pairs the penalty holds exactly orthogonal.
+"""
+
+from matplotlib import pyplot as plt
+
+from widemargin import HierarchicalClassifier, datasets
+from widemargin.displays import OrthogonalityDisplay
+
+animals = datasets.load_wordnet_animals()
+model = HierarchicalClassifier(animals.taxonomy, method="orthogonal", random_state=0)
+model.fit(animals.X_train, animals.y_train)
+
+figure, ax = plt.subplots(figsize=(7, 6), layout="constrained")
+_ = OrthogonalityDisplay.from_estimator(model, ax=ax)

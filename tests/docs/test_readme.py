@@ -1,0 +1,67 @@
+"""README and tutorial: commands print what the pages say, and README's figures are those of the kept results."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from widemargin.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "guide" / "examples"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def run_commands(page, n_commands):
+    """Run the commands of a page's console block in the current folder; what stands below one must be printed."""
+    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    commands = re.findall(r"^\$ widemargin (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
+    assert len(commands) == n_commands
+    for command, expected in commands:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, result.output
+        assert expected in result.stdout
+    assert Path("report.html").stat().st_size > 10_000
+
+
+def test_commands_of_readme_print_what_it_says(tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLES, tmp_path / "docs" / "guide" / "examples")
+    monkeypatch.chdir(tmp_path)
+    run_commands(README, 3)
+
+
+def test_commands_of_the_tutorial_print_what_it_says(tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    run_commands((ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), 4)
+
+
+def test_the_picture_is_small_and_has_what_its_script_draws():
+    kept = (ROOT / "docs" / "pictures" / "readme.svg").read_text(encoding="utf-8")
+    script = (ROOT / "tools" / "make_readme_picture.py").read_text(encoding="utf-8")
+    assert "docs/pictures/readme.svg" in README
+    assert len(kept) < 120_000
+    # Glyphs are outlines; matplotlib keeps the words beside them as comments.
+    words = set(re.findall(r"<!-- (.*?) -->", kept))
+    assert words >= set(re.findall(r'set_(?:title|xlabel)\("(.*?)"\)', script))
+
+
+@pytest.mark.parametrize(
+    ("file", "figures"),
+    [
+        ("2026-11-16-one-vs-all.md", ["105.0", "12.3", "15.3", "87.4", "12.2", "14.1"]),
+        ("2026-11-16-dense.md", ["3.3", "4.4", "29.1"]),
+        ("2026-11-16-top-k.md", ["3.6", "4.7"]),
+    ],
+)
+def test_figures_are_those_of_the_result_it_links_to(file, figures):
+    assert f"benchmarks/results/{file}" in README
+    result = (ROOT / "benchmarks" / "results" / file).read_text(encoding="utf-8")
+    for figure in figures:
+        assert re.search(rf"\|\s+{re.escape(figure)}\s+\|", result), figure
+        assert re.search(rf"\b{re.escape(figure)}\b|\b{round(float(figure))}\b", README), figure
