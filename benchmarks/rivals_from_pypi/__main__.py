@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--quick", action="store_true", help="a trial on small generated problems, nothing is installed"
     )
     args = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the running rival is ended, too
     if args.quick:
         folder = args.folder / "quick"
         write_page(folder / "rivals.md", measure(quick_tasks(), importable_here(RIVALS), folder, args.cpu_limit))

@@ -5,6 +5,8 @@ It keeps no model of many labels: the size is that of the weights.
 
 from __future__ import annotations
 
+from ctypes import POINTER, c_double
+
 import numpy as np
 import scipy.sparse as sp
 from _runner import Run, best_of_linear
@@ -12,24 +14,28 @@ from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
 
-def one_vs_rest(X, Y, options):
-    """Weights (n_features, n_labels) and intercepts; a label without rows has none."""
-    columns, n = Y.tocsc(), X.shape[0]
-    weights, intercept = np.zeros((X.shape[1], Y.shape[1])), np.full(Y.shape[1], -np.inf)
+def one_vs_rest(rows, n_features, Y, options):
+    """Weights (n_features, n_labels) and intercepts; a label without rows has none.
+
+    `rows` is LIBLINEAR's problem of all rows, whose targets are replaced for each label: the data are converted once.
+    """
+    columns, n = Y.tocsc(), Y.shape[0]
+    weights, intercept = np.zeros((n_features, Y.shape[1])), np.full(Y.shape[1], -np.inf)
     for label in range(Y.shape[1]):
         y = np.full(n, -1.0)
         y[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]] = 1.0
         if (y > 0).any():
             # Of −1 and +1 LIBLINEAR always puts +1 first, whatever the order of the rows.
-            w, b = train(problem(y, X, bias=1), parameter(options)).get_decfun(label_idx=0)
+            rows.y = y.ctypes.data_as(POINTER(c_double))
+            w, b = train(rows, parameter(options)).get_decfun(label_idx=0)
             weights[: len(w), label], intercept[label] = w, b
     return weights, intercept
 
 
-def multiclass(X, y, n_labels, options):
+def multiclass(rows, n_features, n_labels, options):
     """Weights (n_features, n_classes) and intercepts of all classes."""
-    model = train(problem(y.astype(np.float64), X, bias=1), parameter(options))
-    weights, intercept = np.zeros((X.shape[1], n_labels)), np.full(n_labels, -np.inf)
+    model = train(rows, parameter(options))
+    weights, intercept = np.zeros((n_features, n_labels)), np.full(n_labels, -np.inf)
     for place, label in enumerate(model.get_labels()):
         w, b = model.get_decfun(label_idx=place)
         weights[: len(w), label], intercept[label] = w, b
@@ -41,11 +47,11 @@ def main() -> None:
     options = run.options["options"] + " -q"
     X = sp.csr_matrix(run.X.astype(np.float64))
     if run.kind == "multilabel":
-        Y = run.Y
-        weights, intercept = run.train(lambda: one_vs_rest(X, Y, options))
+        Y, rows = run.Y, problem(np.ones(X.shape[0]), X, bias=1)
+        weights, intercept = run.train(lambda: one_vs_rest(rows, X.shape[1], Y, options))
     else:
-        y = run.y
-        weights, intercept = run.train(lambda: multiclass(X, y, run.n_labels, options))
+        rows = problem(run.y.astype(np.float64), X, bias=1)
+        weights, intercept = run.train(lambda: multiclass(rows, X.shape[1], run.n_labels, options))
     X_test = run.X_test
     lists = run.predict(lambda: best_of_linear(X_test, weights, intercept))
     run.finish(lists, weights.nbytes + intercept.nbytes, "liblinear-official")
