@@ -60,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--quick", action="store_true", help="a trial on small generated problems, nothing is installed"
     )
     args = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the running rival is ended, too
     if args.quick:
         folder = args.folder / "quick"
         write_page(folder / "rivals.md", measure(quick_tasks(), importable_here(RIVALS), folder, args.cpu_limit))
@@ -77,4 +76,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the running rival is ended, too
     main()
