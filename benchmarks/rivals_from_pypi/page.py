@@ -27,9 +27,9 @@ the table, otherwise the package's own defaults. These are not tuned for the dat
   package takes them so.
 - Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent of the test rows.
 
-Ratios are to the first line of each table, whose times are means of a run before the others and one after them. Trees of
-labels (omikuji, PLT, XR-Linear, libmultilabel's tree) approximate one-vs-all: they trade quality for speed, so read both
-columns."""
+Ratios are to the first line of each table, whose times are means of a run before the others and one after them. Trees
+of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) approximate one-vs-all: they trade quality for speed, so read
+both columns."""
 NOT_MADE_FOR = """\
 Not run here, as they solve one full problem for each label, which takes over an hour of CPU time at the rates of
 `benchmarks/one_vs_all.py`: {}."""
