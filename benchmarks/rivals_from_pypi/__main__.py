@@ -42,12 +42,13 @@ def importable_here(rivals: Sequence[Rival]) -> list[Rival]:
     return [dataclasses.replace(rival, requirement=None) for rival in here]
 
 
-def chosen(names: Sequence[str], all_names: Sequence[str], what: str) -> set[str]:
-    """The names asked for, all if none; an unknown one is an error."""
-    unknown = sorted(set(names) - set(all_names))
+def chosen(only: Sequence[str], skipped: Sequence[str]) -> list[Task]:
+    """The tasks asked for; an unknown name is an error."""
+    names = [task.name for task in TASKS]
+    unknown = sorted({*only, *skipped} - set(names))
     if unknown:
-        raise SystemExit(f"no such {what}: {', '.join(unknown)}; there are {', '.join(all_names)}")
-    return set(names or all_names)
+        raise SystemExit(f"no such task: {', '.join(unknown)}; there are {', '.join(names)}")
+    return [task for task in TASKS if task.name in (only or names) and task.name not in skipped]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=BUILD, help="where environments and finished rows are kept")
     parser.add_argument("--cpu-limit", type=int, default=CPU_LIMIT_S, help="CPU seconds that a run may take")
-    parser.add_argument("--task", action="append", default=[], help="only this task; may be repeated")
+    parser.add_argument("--task", action="append", default=[], help="only this task, no page; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="not this task, the page says so; may be repeated")
     parser.add_argument(
         "--quick", action="store_true", help="a trial on small generated problems, nothing is installed"
     )
@@ -65,12 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_page(folder / "rivals.md", measure(quick_tasks(), importable_here(RIVALS), folder, args.cpu_limit))
         print(f"written to {folder / 'rivals.md'}")
         return
-    wanted = chosen(args.task, [task.name for task in TASKS], "task")
-    tasks = [task for task in TASKS if task.name in wanted]
+    tasks = chosen(args.task, args.skip)
     parts = measure(tasks, RIVALS, args.folder, args.cpu_limit)
-    if args.task:  # the page has all tasks or none
+    if args.task:
         print("\n\n".join(parts))
         return
+    if args.skip:
+        parts.append(f"Not measured this time: {', '.join(args.skip)}.")
     write_result("rivals-from-pypi", TITLE, parts)
     write_page(PAGE, parts)
 
