@@ -73,7 +73,7 @@ bench-rivals: $(VENV)/.installed-test ## every rival of PyPI, each in its own en
 wheel: $(VENV)/.installed-release ## build the source distribution and this machine's wheel, and try them; WHEEL_TESTS=tests for all tests
 	@rm -rf build/wheel && mkdir -p build/wheel dist
 	$(BIN)/python -m build --outdir build/wheel .
-	@if [ "$$(uname)" = Linux ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir build/wheel/repaired build/wheel/*.whl; \
+	@if [ "$$(uname)" = Linux ]; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir build/wheel/repaired build/wheel/*.whl; \
 	else mkdir build/wheel/repaired && cp build/wheel/*.whl build/wheel/repaired; fi
 	PYTHON=$(BIN)/python tools/try_wheel.sh build/wheel/repaired/*.whl build/wheel/*.tar.gz $(WHEEL_TESTS)
 	@mv build/wheel/*.tar.gz build/wheel/repaired/*.whl dist/ && ls dist
