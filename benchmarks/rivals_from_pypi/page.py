@@ -28,8 +28,8 @@ the table, otherwise the package's own defaults. These are not tuned for the dat
 - Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent of the test rows.
 
 Ratios are to the first line of each table, whose times are means of a run before the others and one after them. Trees
-of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) approximate one-vs-all: they trade quality for speed, so read
-both columns."""
+of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) solve other problems than one-vs-all, and in omikuji three
+of them vote: read time and quality together."""
 NOT_MADE_FOR = """\
 Not run here, as they solve one full problem for each label, which takes over an hour of CPU time at the rates of
 `benchmarks/one_vs_all.py`: {}."""
@@ -38,7 +38,8 @@ Not run here, as they solve one full problem for each label, which takes over an
 def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, machine: str, limit_s: int) -> list[str]:
     """All sections below the title."""
     date = datetime.date.today().isoformat()
-    about = f"Measured on {date}. Machine: {machine}. A run may take {limit_s} CPU seconds."
+    about = f"Measured on {date}. Machine: {machine}. A run may take {limit_s} CPU seconds.\n"
+    about += "Others may have used the machine at the same time: take differences below a third for noise."
     parts = [INTRO, about, "## Which rivals install\n\n" + _install_table(rivals, results)]
     for task in tasks:
         if task.name in results.rows:
