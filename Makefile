@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CXX ?= g++
 FUZZ_SECONDS ?= 600
+WHEEL_TESTS ?= quick
 SHELL := /bin/bash
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
@@ -12,7 +13,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -64,6 +65,18 @@ reproduce-orthogonal-transfer: $(VENV)/.installed-test ## tables 2 to 8 of the p
 
 reproduce-top-k-rivals: $(VENV)/.installed-test ## the top-k paper's table with its rivals; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_top_k_rivals
+
+bench-rivals: $(VENV)/.installed-test ## every rival of PyPI, each in its own environment, against ours; needs WIDEMARGIN_DATA
+	PYTHONPATH=benchmarks $(BIN)/python -m rivals_from_pypi
+
+# The wheel is built from the source distribution, repaired, and tried in an empty environment outside the checkout.
+wheel: $(VENV)/.installed-release ## build the source distribution and this machine's wheel, and try them; WHEEL_TESTS=tests for all tests
+	@rm -rf build/wheel && mkdir -p build/wheel dist
+	$(BIN)/python -m build --outdir build/wheel .
+	@if [ "$$(uname)" = Linux ]; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir build/wheel/repaired build/wheel/*.whl; \
+	else mkdir build/wheel/repaired && cp build/wheel/*.whl build/wheel/repaired; fi
+	PYTHON=$(BIN)/python tools/try_wheel.sh build/wheel/repaired/*.whl build/wheel/*.tar.gz $(WHEEL_TESTS)
+	@mv build/wheel/*.tar.gz build/wheel/repaired/*.whl dist/ && ls dist
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build
 	@rm -rf docs/api/generated docs/gallery

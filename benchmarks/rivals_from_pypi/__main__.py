@@ -1,0 +1,83 @@
+"""Goal: every rival on PyPI, in an environment of its own, against ours at stated settings; which do not install.
+
+    WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m rivals_from_pypi [--folder build/…] [--cpu-limit 300]
+
+Writes a dated file in benchmarks/results and docs/reproductions/rivals.md. Environments, tasks and finished rows stay
+in the folder, so that an interrupted command goes on where it was; remove it, or single files in `rows`, to measure
+anew.
+With --quick nothing is installed: small generated problems, rivals that can be imported here, a page in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from _common import ROOT, describe_machine, write_result
+from rivals_from_pypi.measuring import run_all
+from rivals_from_pypi.page import TITLE, sections, write_page
+from rivals_from_pypi.rivals import ENTRIES, RIVALS, Rival
+from rivals_from_pypi.tasks import TASKS, Task, quick_tasks
+
+BUILD = ROOT / "build" / "rivals-from-pypi"
+PAGE = ROOT / "docs" / "reproductions" / "rivals.md"
+CPU_LIMIT_S = 300
+
+
+def measure(tasks: Sequence[Task], rivals: Sequence[Rival], folder: Path, limit_s: int) -> list[str]:
+    """Run what is missing; the sections of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results = run_all(tasks, rivals, ENTRIES, folder, limit_s)
+    return sections(tasks, rivals, results, describe_machine(), limit_s)
+
+
+def importable_here(rivals: Sequence[Rival]) -> list[Rival]:
+    """Those that this environment has, to be run in it."""
+    here = [rival for rival in rivals if importlib.util.find_spec(rival.module.partition(".")[0])]
+    return [dataclasses.replace(rival, requirement=None) for rival in here]
+
+
+def chosen(only: Sequence[str], skipped: Sequence[str]) -> list[Task]:
+    """The tasks asked for; an unknown name is an error."""
+    names = [task.name for task in TASKS]
+    unknown = sorted({*only, *skipped} - set(names))
+    if unknown:
+        raise SystemExit(f"no such task: {', '.join(unknown)}; there are {', '.join(names)}")
+    return [task for task in TASKS if task.name in (only or names) and task.name not in skipped]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=BUILD, help="where environments and finished rows are kept")
+    parser.add_argument("--cpu-limit", type=int, default=CPU_LIMIT_S, help="CPU seconds that a run may take")
+    parser.add_argument("--task", action="append", default=[], help="only this task, no page; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="not this task, the page says so; may be repeated")
+    parser.add_argument(
+        "--quick", action="store_true", help="a trial on small generated problems, nothing is installed"
+    )
+    args = parser.parse_args(arguments)
+    if args.quick:
+        folder = args.folder / "quick"
+        write_page(folder / "rivals.md", measure(quick_tasks(), importable_here(RIVALS), folder, args.cpu_limit))
+        print(f"written to {folder / 'rivals.md'}")
+        return
+    tasks = chosen(args.task, args.skip)
+    parts = measure(tasks, RIVALS, args.folder, args.cpu_limit)
+    if args.task:
+        print("\n\n".join(parts))
+        return
+    if args.skip:
+        parts.append(f"Not measured this time: {', '.join(args.skip)}.")
+    write_result("rivals-from-pypi", TITLE, parts)
+    write_page(PAGE, parts)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the running rival is ended, too
+    main()

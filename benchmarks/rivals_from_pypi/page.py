@@ -1,0 +1,105 @@
+"""The tables as sections of Markdown: the dated result file and the page of the documentation have the same ones."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+from _common import format_table
+from rivals_from_pypi.environments import Environment
+from rivals_from_pypi.measuring import Results, Row
+from rivals_from_pypi.rivals import OURS, Entry, Rival
+from rivals_from_pypi.tasks import Task
+
+TITLE = "Rivals from PyPI"
+INTRO = """\
+Every rival that can be had from PyPI, each in a virtual environment of its own and in a process of its own for each
+run, against widemargin in the same run of one command: `make bench-rivals`. One thread each; C = 1 and the settings in
+the table, otherwise the package's own defaults. These are not tuned for the data, neither ours nor theirs.
+
+- *CPU s*: CPU seconds of training, all threads and child processes, without reading or converting data (omikuji reads
+  its file within). Steps that take less than two seconds are the median of three.
+- *memory*: largest resident memory of the whole process, with Python, libraries and data.
+- *model*: bytes on disk as the package saves it; of LIBLINEAR, which has no model of many labels, the weights in
+  memory.
+- *µs a row*: CPU time of finding the 5 best labels (a node, in a tree) of a test row, all rows given at once if the
+  package takes them so.
+- Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent of the test rows.
+
+Ratios are to the first line of each table, whose times are means of a run before the others and one after them. Trees
+of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) solve other problems than one-vs-all, and in omikuji three
+of them vote: read time and quality together."""
+NOT_MADE_FOR = """\
+Not run here, as they solve one full problem for each label, which takes over an hour of CPU time at the rates of
+`benchmarks/one_vs_all.py`: {}."""
+
+
+def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, machine: str, limit_s: int) -> list[str]:
+    """All sections below the title."""
+    date = datetime.date.today().isoformat()
+    about = f"Measured on {date}. Machine: {machine}. A run may take {limit_s} CPU seconds.\n"
+    about += "Others may have used the machine at the same time: take differences below a third for noise."
+    parts = [INTRO, about, "## Which rivals install\n\n" + _install_table(rivals, results)]
+    for task in tasks:
+        if task.name in results.rows:
+            parts.append(_task_section(task, results))
+    if results.missing:
+        parts.append(f"Not measured, as the data are missing: {', '.join(results.missing)}.")
+    return parts
+
+
+def write_page(path: Path, parts: Sequence[str]) -> None:
+    """The page of the documentation."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("\n\n".join([f"# {TITLE}", *parts]) + "\n", encoding="utf-8")
+    temporary.rename(path)
+
+
+def _install_table(rivals: Sequence[Rival], results: Results) -> str:
+    versions = {
+        entry.rival: row["version"] for rows in results.rows.values() for entry, row in rows if "version" in row
+    }
+    lines = []
+    for rival in rivals:
+        if rival.name != OURS:
+            environment: Environment = results.environments[rival.name]
+            outcome = "yes" if environment.python is not None else f"no: {environment.reason}"
+            if rival.instead_of_dependencies and environment.python is not None:
+                outcome += f", with `--no-deps` and {', '.join(f'`{name}`' for name in rival.instead_of_dependencies)}"
+            lines.append([rival.name, versions.get(rival.name, "–"), outcome])
+    return format_table(["rival", "version", "installs"], lines)
+
+
+def _task_section(task: Task, results: Results) -> str:
+    sizes, rows = results.sizes[task.name], results.rows[task.name]
+    unit = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}[task.kind]
+    head = f"## {task.name}\n\n{task.text} {sizes['n_train']:,} training and {sizes['n_test']:,} test rows, "
+    head += f"{sizes['n_features']:,} features, {sizes['n_labels']:,} {unit}."
+    columns = ["method", "CPU s", "× ours", "memory MB", "model MB", "µs a row", "× ours", *task.measures]
+    ours = next((row for entry, row in rows if entry.rival == OURS and not row["reason"]), None)
+    lines = [_line(entry, row, ours, sizes["n_test"], task.measures) for entry, row in rows if not row["reason"]]
+    parts = [head, format_table(columns, lines)]
+    failed = [f"- {_name(entry)}: {row['reason']}" for entry, row in rows if row["reason"]]
+    if failed:
+        parts.append("Without a result:\n\n" + "\n".join(failed))
+    if results.left_out[task.name]:
+        parts.append(NOT_MADE_FOR.format(", ".join(_name(entry) for entry in results.left_out[task.name])))
+    return "\n\n".join(parts)
+
+
+def _line(entry: Entry, row: Row, ours: Row | None, n_test: int, measures: Sequence[str]) -> list[str]:
+    times = [_ratio(row[name], ours and ours[name]) for name in ("train_cpu_s", "predict_cpu_s")]
+    seconds, micro = f"{row['train_cpu_s']:.3g}", f"{1e6 * row['predict_cpu_s'] / n_test:.3g}"
+    memory, model = f"{row['peak_bytes'] / 1e6:.0f}", f"{row['model_bytes'] / 1e6:.3g}"
+    scores = [f"{row['quality'][name]:.2f}" for name in measures]
+    return [_name(entry), seconds, times[0], memory, model, micro, times[1], *scores]
+
+
+def _ratio(value: float, ours: float | None) -> str:
+    return f"{value / ours:.2g}" if ours else "–"
+
+
+def _name(entry: Entry) -> str:
+    return f"{entry.rival}: {entry.label}"

@@ -1,0 +1,174 @@
+"""The problems: rows of the shared data as plain files for the runners, and how good their lists are by our metrics.
+
+A task is a folder: `task.json`, `train_X.npz` and `test_X.npz` (CSR, float32), and `train_Y.npz` (an indicator), or
+`train_y.npy` (class numbers or nodes), `parents.npy` of a tree, `train.txt` for a rival that reads files only. The true
+labels of the test rows stay in `truth/`, which no runner is told of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from _common import find_data
+from _trees import rcv1_task
+from widemargin import Taxonomy, load_data, read_xmc, write_xmc
+from widemargin.metrics import hierarchical_f1, hierarchical_zero_one_error, precision_at_k
+
+PLACES = (1, 3, 5)
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem by name; `read` gives its arrays, or None where the data are missing."""
+
+    name: str
+    kind: str  # "multilabel", "multiclass" or "tree"
+    text: str
+    read: Callable[[], Arrays | None]
+    large: bool = False
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of what `quality` gives."""
+        names = {"multilabel": "P@{}", "multiclass": "top-{}"}
+        return ("accuracy", "F1") if self.kind == "tree" else tuple(names[self.kind].format(k) for k in PLACES)
+
+
+def make_folder(task: Task, folder: Path) -> Path | None:
+    """The task's folder below `folder`, written if need be; None without the data."""
+    path = folder / "tasks" / task.name
+    if (path / "task.json").exists():
+        return path
+    arrays = task.read()
+    if arrays is None:
+        return None
+    (path / "truth").mkdir(parents=True, exist_ok=True)
+    sizes = {"n_train": arrays["train_X"].shape[0], "n_test": arrays["test_X"].shape[0]}
+    about = {"kind": task.kind, "n_features": arrays["train_X"].shape[1], "n_labels": arrays.pop("n_labels"), **sizes}
+    if task.kind == "multilabel":
+        write_xmc(path / "train.txt", arrays["train_X"], arrays["train_Y"])
+    for name, array in arrays.items():
+        place = path / "truth" if name in ("test_Y", "test_y") else path
+        if sp.issparse(array):
+            sp.save_npz(place / f"{name}.npz", sp.csr_matrix(array), compressed=False)
+        else:
+            np.save(place / f"{name}.npy", array, allow_pickle=False)
+    (path / "task.json").write_text(json.dumps(about), encoding="utf-8")
+    return path
+
+
+def quality(task: Task, folder: Path, lists: Any) -> dict[str, float]:
+    """Percentages of a runner's lists (n_test, k), by name; `folder` is the task's."""
+    if task.kind == "multilabel":
+        Y = sp.csr_array(sp.load_npz(folder / "truth" / "test_Y.npz"))
+        values = precision_at_k(Y, lists, PLACES)
+    elif task.kind == "multiclass":
+        y = np.load(folder / "truth" / "test_y.npy")
+        values = [np.mean((lists[:, :k] == y[:, None]).any(axis=1)) for k in PLACES]
+    else:
+        y, parents = np.load(folder / "truth" / "test_y.npy"), np.load(folder / "parents.npy")
+        taxonomy = Taxonomy.from_parents({node: int(above) for node, above in enumerate(parents) if above >= 0}, root=0)
+        predicted = lists[:, 0].tolist()
+        error = hierarchical_zero_one_error(y.tolist(), predicted, taxonomy)
+        values = [1.0 - error, hierarchical_f1(y.tolist(), predicted, taxonomy)]
+    return {name: 100.0 * float(value) for name, value in zip(task.measures, values, strict=True)}
+
+
+def _multilabel(train: str, test: str) -> Arrays | None:
+    paths = [find_data(name) for name in (train, test)]
+    if None in paths:
+        return None
+    (X, Y), (X_test, Y_test) = ((data.X, data.Y) for data in (load_data(path, normalize=True) for path in paths))
+    return {"train_X": X, "train_Y": Y, "test_X": X_test, "test_Y": Y_test, "n_labels": Y.shape[1]}
+
+
+def _newsgroups() -> Arrays | None:
+    folder = find_data("20newsgroups")
+    if folder is None:
+        return None
+    (X, Y), (X_test, Y_test) = (read_xmc(folder / f"{part}.txt.gz") for part in ("train", "test"))
+    y, y_test = (np.asarray(part.indices, dtype=np.int64) for part in (Y, Y_test))
+    return {"train_X": X, "train_y": y, "test_X": X_test, "test_y": y_test, "n_labels": Y.shape[1]}
+
+
+def _letter() -> Arrays | None:
+    path = find_data("letter/letter.npz")
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        X, y, n = data["X"].astype(np.float64), data["y"], int(data["n_train"])
+    low, high = X[:n].min(axis=0), X[:n].max(axis=0)
+    X = sp.csr_array((2.0 * (X - low) / (high - low) - 1.0).astype(np.float32))
+    classes, y = np.unique(y, return_inverse=True)
+    return {"train_X": X[:n], "train_y": y[:n], "test_X": X[n:], "test_y": y[n:], "n_labels": len(classes)}
+
+
+def _ccat() -> Arrays | None:
+    folder = find_data("rcv1v2-subsets")
+    if folder is None:
+        return None
+    train, test = (rcv1_task(folder, "CCAT", part) for part in ("train", "test"))
+    arrays = {"train_X": train.X, "train_y": train.labels, "test_X": test.X, "test_y": test.labels}
+    return arrays | {"parents": np.asarray(train.tree.parent), "n_labels": train.tree.n_nodes}
+
+
+TASKS = (
+    Task(
+        "debian-tags",
+        "multilabel",
+        "Tags of Debian packages; rows of unit length.",
+        lambda: _multilabel("debian-tags/tags_train.txt.gz", "debian-tags/tags_test.txt.gz"),
+    ),
+    Task(
+        "rcv1v2-subsets",
+        "multilabel",
+        "Topics of news, all levels of their tree as labels; rows of unit length.",
+        lambda: _multilabel("rcv1v2-subsets/train.txt.gz", "rcv1v2-subsets/test.txt.gz"),
+    ),
+    Task(
+        "yso-finna-en",
+        "multilabel",
+        "Subject headings of library titles; rows of unit length.",
+        lambda: _multilabel("yso-finna-en/train.txt.gz", "yso-finna-en/test.txt.gz"),
+        large=True,
+    ),
+    Task("20newsgroups", "multiclass", "Newsgroups of postings, by date; rows of unit length.", _newsgroups),
+    Task("letter", "multiclass", "Printed letters, 16 features scaled to [−1, 1].", _letter),
+    Task("rcv1-ccat", "tree", "The tree below CCAT; documents with one label path in it.", _ccat),
+)
+
+
+def quick_tasks() -> list[Task]:
+    """A problem of each kind, small and generated."""
+    return [Task(f"quick-{kind}", kind, "Generated rows.", lambda kind=kind: _generated(kind)) for kind in _KINDS]
+
+
+_KINDS = ("multilabel", "multiclass", "tree")
+
+
+def _generated(kind: str, n: int = 300, n_labels: int = 12) -> Arrays:
+    """Rows of two words of their label and two others; in the tree, labels 1–3 are inner nodes and 4 upwards leaves."""
+    rng = np.random.default_rng(0)
+    n_features = 4 * n_labels
+    y = rng.integers(4 if kind == "tree" else 0, n_labels, size=n)
+    X = sp.lil_array((n, n_features), dtype=np.float32)
+    for row, label in enumerate(y):
+        X[row, [4 * label, 4 * label + 1, *rng.integers(0, n_features, size=2)]] = 0.5
+    X, half = sp.csr_array(X), n // 2
+    if kind == "multilabel":
+        second = (y + 1) % n_labels
+        Y = sp.csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), np.concatenate([y, second]))), shape=(n, n_labels))
+        arrays = {"train_Y": Y[:half], "test_Y": Y[half:]}
+    else:
+        arrays = {"train_y": y[:half], "test_y": y[half:]}
+    if kind == "tree":
+        arrays["parents"] = np.array([-1, 0, 0, 0, *(1 + node % 3 for node in range(n_labels - 4))])
+    return arrays | {"train_X": X[:half], "test_X": X[half:], "n_labels": n_labels}
