@@ -1,5 +1,10 @@
 // One iteration of the batched subspace search on (rows or columns) × LANES tables; included by vector_kernels.hpp once
 // for every instruction set, hence no #pragma once. Twin: reference/batch_subspace.py.
+//
+// Alone, on debian-tags and AVX2, the dots of a row take 1.2 ns an entry for 16 lanes; as much with Z in float16, and
+// without prefetches once Z is in the cache; 1.1 ns with Z in 16-bit integers. On average half of the entries are in
+// rows active in some lane; labels taken in by the likeness of their positives, instead of by frequency, share no more
+// of them (0.51 against 0.50) and fill the lanes less well (195 iterations of a batch, not 183).
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
