@@ -73,7 +73,10 @@ constexpr int64_t NEAR_STRIDE = 4 * LANES;
 struct NearRows {
     float *blocks;
     int64_t count;
-    static int64_t at(int64_t k) { return k / LANES * NEAR_STRIDE + k % LANES; }
+    static int64_t at(int64_t k) {
+        const uint64_t place = static_cast<uint64_t>(k);  // shifts, as there are no negative ones
+        return static_cast<int64_t>(place / LANES * NEAR_STRIDE + place % LANES);
+    }
     SearchRows view() const {
         const int64_t n = (count + LANES - 1) / LANES * LANES;
         return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES};
