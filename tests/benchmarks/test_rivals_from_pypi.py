@@ -170,7 +170,7 @@ def test_reason_of_pip_is_the_line_that_tells_most(output, reason):
 def test_reasons_have_no_addresses_and_no_folders():
     from rivals_from_pypi.environments import without_places
 
-    line = "cannot read /home/someone/work/a.txt from https://somewhere.example/x | 1/2"
+    line = "cannot read /home/someone/papers/a.txt from https://somewhere.example/x | 1/2"
     assert without_places(line) == "cannot read a.txt from … / 1/2"
 
 
