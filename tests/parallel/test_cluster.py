@@ -168,9 +168,9 @@ def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory):
-    """Two million weights, which take some 50 MB while they are indexed, and rows to predict."""
+    """Four million weights, which take some 100 MB while they are indexed, and rows to predict."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("predict")
-    n_labels, n_features = 2000, 2000
+    n_labels, n_features = 4000, 2000
     X = sp.random_array((9000, n_features), density=0.005, rng=rng, dtype=np.float32, format="csr")
     model = OneVsAllClassifier(prune=0.01).fit(X[:2], sp.csr_array((2, n_labels), dtype=np.float32))
     drawn = rng.random((n_labels, n_features), dtype=np.float32)
