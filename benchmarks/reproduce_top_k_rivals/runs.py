@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,9 @@ from reproduce_top_k_rivals.search import best, next_value
 from widemargin.metrics import top_k_accuracy_from_scores
 
 KS = (1, 2, 3, 4, 5, 10)
-FINAL_LIMIT_S = 300.0  # of CPU time of a chosen fit that had not converged in the search
+FINAL_LIMIT_S = 300.0  # of CPU time of the best fit, where it had not converged in the search
+NEAR_GAP = 0.1  # relative gap of a stopped fit that more time may finish
+UNSOLVED = dict.fromkeys(KS, 0.0)
 
 
 class Fit(NamedTuple):
@@ -39,6 +42,11 @@ class Fit(NamedTuple):
     def converged(self) -> bool:
         return self.status == "CONVERGED"
 
+    @property
+    def is_solution(self) -> bool:
+        """Whether it reached its tolerance, or is of a method that has none."""
+        return self.converged or self.gap is None
+
 
 class Missing(LookupError):
     """A fit is not in the file."""
@@ -53,24 +61,32 @@ class Runs:
         self.kept: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
     def search(self, problem: Problem, seed: int | None, method: Method) -> list[Fit]:
-        """All fits of the search, made where they are missing."""
+        """All fits of the search, made where they are missing; the best of those near a solution is finished."""
         group = f"{problem.name}/{'given' if seed is None else seed}/{method.name}"
         split = problem.split(seed)
         fits: dict[tuple[float, int | None], Fit] = {}
-        epochs = EPOCHS if method.has_epochs else None
+        finished: tuple[float, int | None] | None = None
         while True:
-            tried = {value: fit.valid for (value, e), fit in fits.items() if e == epochs}
-            value = next_value(tried, method.grid, method.limits, method.half_step_rules)
-            if value is None:
+            self._try_values(group, split, method, fits)
+            near = [fit for fit in fits.values() if fit.is_solution or (fit.gap or 0.0) <= NEAR_GAP]
+            leader = _leader(near or fits.values(), KS[0])
+            if leader.is_solution or (leader.value, leader.epochs) == finished:
                 break
-            fits[value, epochs] = self._fit(group, split, method, value, epochs)
+            finished = leader.value, leader.epochs
+            fits[finished] = self._fit(group, split, method, *finished, FINAL_LIMIT_S)
         if method.has_epochs:
             self._double_epochs(group, split, method, fits)
-        chosen = choose(list(fits.values()), KS[0])
-        if chosen.gap is not None and not chosen.converged:
-            key = chosen.value, chosen.epochs
-            fits[key] = self._fit(group, split, method, *key, FINAL_LIMIT_S)
         return list(fits.values())
+
+    def _try_values(self, group: str, split: Split, method: Method, fits: dict[Any, Fit]) -> None:
+        """Fits of the values that the search asks for; one that was stopped never leads it."""
+        epochs = EPOCHS if method.has_epochs else None
+        while True:
+            tried = {value: fit.valid if fit.is_solution else UNSOLVED for (value, _), fit in fits.items()}
+            value = next_value(tried, method.grid, method.limits, method.half_step_rules)
+            if value is None:
+                return
+            fits[value, epochs] = self._fit(group, split, method, value, epochs)
 
     def _double_epochs(self, group: str, split: Split, method: Method, fits: dict[Any, Fit]) -> None:
         """At the best learning rate, twice the epochs as long as the top-1 accuracy grows."""
@@ -132,5 +148,10 @@ def accuracies(estimator: Any, part: Part) -> list[float]:
 
 
 def choose(fits: list[Fit], k: int) -> Fit:
+    """The best fit by the validation rows; one that was stopped solves no problem and is taken only if all were."""
+    return _leader([fit for fit in fits if fit.is_solution] or fits, k)
+
+
+def _leader(fits: Iterable[Fit], k: int) -> Fit:
     """The fit of the largest top-k accuracy on the validation rows; ties go to the smaller value, then fewer epochs."""
     return max(fits, key=lambda fit: (fit.valid[k], -fit.value, -(fit.epochs or 0)))
