@@ -9,12 +9,14 @@ import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from widemargin import Taxonomy, compare
+from widemargin import OneVsAllClassifier, Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
 from widemargin.comparison._measure import Cost
 from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
 from widemargin.comparison._plan import Clock, make_plan
+from widemargin.comparison._trial import trial_rows
 from widemargin.comparison.candidates import Candidate, candidates_for
+from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +152,31 @@ def test_a_method_that_was_stopped_is_not_recommended():
     assert "the only method that was finished" in result.recommendation
     both = _comparison({"good": good, "bad": bad}, {"good": 1.0, "bad": 9.0}, stopped=["good", "bad"])
     assert both.recommended.name == "good"
+
+
+def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
+    methods = [Candidate(name, OneVsAllClassifier(), (1.0,)) for name in ("cheap", "also cheap", "dear")]
+    plan = make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=30.0)
+    assert [candidate.name for candidate in plan.candidates] == ["cheap", "also cheap"]
+    assert (plan.seconds, plan.n_folds, plan.share) == ((1.0, 2.0), 5, 1.0)
+    assert plan.dropped == {"dear": "it would take about 40 s a fold, too much for the budget"}
+    two = make_plan(methods[1:], [2.0, 40.0], 5, 100_000, budget=30.0)
+    assert (len(two.candidates), two.n_folds, two.dropped) == (2, 1, {})
+    assert two.share == pytest.approx(0.7 * 30.0 / 42.0)
+    assert make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=None).dropped == {}
+
+
+def test_a_trial_of_a_large_problem_is_not_a_small_one():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values a row
+    y = np.arange(30_000) % 3
+    (few, y_few), overhead = trial_rows(X, y, 24_000, "multiclass", 0, None)
+    assert SMALL_PROBLEM_VALUES < few.nnz < 1.5 * SMALL_PROBLEM_VALUES
+    assert (few.shape[0], overhead) == (len(y_few), 0.0)
+    few, _ = trial_rows(X[:3000], y[:3000], 2400, "multiclass", 0, None)[0]  # all of it is small
+    assert 2400 <= few.shape[0] <= 2403  # one row of each class is always there
+    few, _ = trial_rows(np.zeros((5000, 300)), y[:5000], 4000, "multiclass", 0, None)[0]
+    assert 1000 <= few.shape[0] <= 1003
 
 
 def test_a_short_budget_thins_the_grid_then_the_folds_then_the_rows():

@@ -3,14 +3,15 @@
 Every method is fitted once on a small part of the rows. From that follows the cost of a full comparison: for each fold,
 a search along the grid on four fifths of the training rows and a fit on all of them.
 If it does not fit the budget, the grids are thinned, the most expensive method's first, then the folds become fewer,
-then rows are left out. While it runs, estimates are corrected by what the finished parts really took; time that is left
-goes into further folds.
+then methods that take more time than all others together are left out, as long as two are left, and at last rows.
+While it runs, estimates are corrected by what the finished parts really took; time that is left goes into further
+folds.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from widemargin.comparison.candidates import Candidate
 
@@ -44,6 +45,8 @@ class Plan:
         Expected wall-clock seconds of each method in each fold.
     overhead : float
         Expected seconds of what the methods share in each fold: a vectoriser of text.
+    dropped : dict
+        Methods that are left out, with the reason.
     """
 
     candidates: tuple[Candidate, ...]
@@ -51,6 +54,7 @@ class Plan:
     share: float
     seconds: tuple[float, ...]
     overhead: float = 0.0
+    dropped: dict[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -104,8 +108,11 @@ def make_plan(
         if plan.total <= limit:
             return plan
         plan = _with_one_thinned(plan, candidates, seconds_a_fit)
+    least = replace(plan, n_folds=min(2, n_folds))
+    while least.total > limit and (lighter := _without_the_costliest(least)) is not None:
+        least = lighter
     for folds in (n_folds, 3, 2, 1):
-        plan = replace(plan, n_folds=min(folds, n_folds))
+        plan = replace(least, n_folds=min(folds, n_folds))
         if plan.total <= limit:
             return plan
     share = min(1.0, max(limit / plan.total, FEWEST_ROWS / max(n_rows, 1)))
@@ -118,6 +125,21 @@ def _with_one_thinned(plan: Plan, full: list[Candidate], seconds_a_fit: list[flo
     costly = max((m for m in range(len(kept)) if kept[m] is full[m]), key=lambda m: plan.seconds[m])
     kept[costly] = full[costly].thinned()
     return replace(plan, candidates=tuple(kept), seconds=_seconds(kept, seconds_a_fit))
+
+
+def _without_the_costliest(plan: Plan) -> Plan | None:
+    """The plan without the method that takes more time than all others; None if none does, or only two are left."""
+    costliest = max(range(len(plan.seconds)), key=lambda m: plan.seconds[m])
+    if len(plan.seconds) < 3 or plan.seconds[costliest] <= 0.5 * sum(plan.seconds):
+        return None
+    rest = [m for m in range(len(plan.seconds)) if m != costliest]
+    reason = f"it would take about {plan.seconds[costliest]:.0f} s a fold, too much for the budget"
+    return replace(
+        plan,
+        candidates=tuple(plan.candidates[m] for m in rest),
+        seconds=tuple(plan.seconds[m] for m in rest),
+        dropped=plan.dropped | {plan.candidates[costliest].name: reason},
+    )
 
 
 def _seconds(candidates: list[Candidate], seconds_a_fit: list[float]) -> tuple[float, ...]:

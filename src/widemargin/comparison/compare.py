@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from widemargin.comparison._measure import Cost, fit_quietly, measured_fit, stop_at
+from widemargin.comparison._measure import Cost, measured_fit, stop_at
 from widemargin.comparison._on_workers import folds_on_workers
 from widemargin.comparison._outcomes import Metric, interval_of, metrics_for, row_outcomes
 from widemargin.comparison._plan import SEARCH_TIME, Clock, Plan, make_plan
@@ -36,6 +36,7 @@ from widemargin.comparison._rows import (
     take,
     transformed,
 )
+from widemargin.comparison._trial import those_that_worked, trial_rows, trial_seconds
 from widemargin.comparison.candidates import Candidate, candidates_for
 from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.estimators.path import path
@@ -46,12 +47,6 @@ from widemargin.solvers.result import Status
 
 __all__ = ["compare"]
 
-TRIAL_ROWS = 1000
-"""Rows of the fit that tells what a method costs."""
-GROWTH = 1.3
-"""Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
-TRANSFORMED = 2.25
-"""How often a transformer sees the training rows of a fold: as a whole and in the search, and a quarter to test."""
 SEARCH_FOLDS = 5
 """One of so many parts of the training rows scores the search."""
 
@@ -165,9 +160,9 @@ def compare(
     candidates = candidates_for(targets.kind, n_classes, taxonomy, **options)
     n_rows = n_rows_of(X)
     n_folds, n_training = (1, n_rows) if X_test is not None else (cv, n_rows * (cv - 1) // cv)
-    few, overhead = _trial_rows(X, y, n_training, task, transformer)
-    trials = [_trial_seconds(candidate, *few, n_training) for candidate in candidates]
-    candidates, seconds, refused = _those_that_worked(candidates, trials)
+    few, overhead = trial_rows(X, y, n_training, targets.kind, random_state, transformer)
+    trials = [trial_seconds(candidate, *few, n_training) for candidate in candidates]
+    candidates, seconds, refused = those_that_worked(candidates, trials)
     left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
     plan = make_plan(candidates, seconds, n_folds, n_training, left, overhead)
     run = _Run(plan, task, transformer, Clock(plan, left), began, report)
@@ -180,7 +175,7 @@ def compare(
             break
         run.add(fold)
     about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
-    return run.result(about | {"lists_of_one_label": has_lists}, refused)
+    return run.result(about | {"lists_of_one_label": has_lists}, refused | plan.dropped)
 
 
 def _engine(executor: Any, budget: float | None) -> Executor:
@@ -322,40 +317,6 @@ def _labels(y: Any, y_test: Any) -> tuple[Any, Any, bool]:
     test_classes = classes_of_lists(y_test, or_none=True)
     # Test rows with several labels ask for a method that can give several.
     return (y, y_test, False) if test_classes is None else (classes, test_classes, True)
-
-
-def _trial_rows(X: Any, y: Any, n_rows: int, task: Task, transformer: Any) -> tuple[tuple[Any, Any], float]:
-    """A few rows for trials, and what a transformer takes in a fold of so many, by what it took for them."""
-    total = n_rows_of(X)
-    part = part_of(y, total, min(n_rows, TRIAL_ROWS) / total, task.kind, task.seed)
-    few, y_few = take(X, y, part)
-    if transformer is None:
-        return (few, y_few), 0.0
-    began = time.monotonic()
-    few = clone(transformer).fit_transform(few, y_few)
-    return (few, y_few), TRANSFORMED * (time.monotonic() - began) * n_rows / len(part)
-
-
-def _trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int) -> float | str:
-    """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
-    began = time.monotonic()
-    try:
-        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), X, y)
-    except ValueError as error:
-        return str(error)
-    return float((time.monotonic() - began) * (n_rows / X.shape[0]) ** GROWTH)
-
-
-def _those_that_worked(
-    candidates: list[Candidate], trials: list[float | str]
-) -> tuple[list[Candidate], list[float], dict[str, str]]:
-    """Methods that fit the data with their seconds, and the reasons of the others; an error if there is none."""
-    pairs = list(zip(candidates, trials, strict=True))
-    refused = {c.name: trial for c, trial in pairs if isinstance(trial, str)}
-    if len(refused) == len(pairs):
-        raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
-    worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
-    return [c for c, _ in worked], [seconds for _, seconds in worked], refused
 
 
 def _folds(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, plan: Plan, kind: str, seed: int) -> Iterator[Fold]:

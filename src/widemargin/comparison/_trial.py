@@ -1,0 +1,65 @@
+"""A fit of every method on a few rows: what it will cost on all of them, and whether the method can be fitted."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from widemargin.comparison._measure import fit_quietly
+from widemargin.comparison._rows import n_rows_of, part_of, take
+from widemargin.comparison.candidates import Candidate
+from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
+
+__all__ = ["those_that_worked", "trial_rows", "trial_seconds"]
+
+TRIAL_ROWS = 1000
+"""Rows of the fit that tells what a method costs."""
+GROWTH = 1.3
+"""Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
+TRANSFORMED = 2.25
+"""How often a transformer sees the training rows of a fold: as a whole and in the search, and a quarter to test."""
+
+
+def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any) -> tuple[tuple[Any, Any], float]:
+    """A few rows for trials, and what a transformer takes in a fold of so many, by what it took for them.
+
+    Small problems are solved to rounding error, which takes longer than larger ones do; if the rows of a fold are no
+    small problem, those of the trial must not be either.
+    """
+    n_few = min(n_rows, TRIAL_ROWS)
+    for _ in range(2):
+        part = part_of(y, n_rows_of(X), n_few / n_rows_of(X), kind, seed)
+        few, y_few = take(X, y, part)
+        began = time.monotonic()
+        few = few if transformer is None else clone(transformer).fit_transform(few, y_few)
+        overhead = 0.0 if transformer is None else TRANSFORMED * (time.monotonic() - began) * n_rows / len(part)
+        needed = int(len(part) * 1.1 * SMALL_PROBLEM_VALUES / max(1, few.nnz if sp.issparse(few) else few.size)) + 1
+        if n_few == n_rows or needed <= n_few:
+            break
+        n_few = min(n_rows, needed)
+    return (few, y_few), overhead
+
+
+def trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int) -> float | str:
+    """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
+    began = time.monotonic()
+    try:
+        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), X, y)
+    except ValueError as error:
+        return str(error)
+    return float((time.monotonic() - began) * (n_rows / X.shape[0]) ** GROWTH)
+
+
+def those_that_worked(
+    candidates: list[Candidate], trials: list[float | str]
+) -> tuple[list[Candidate], list[float], dict[str, str]]:
+    """Methods that fit the data with their seconds, and the reasons of the others; an error if there is none."""
+    pairs = list(zip(candidates, trials, strict=True))
+    refused = {c.name: trial for c, trial in pairs if isinstance(trial, str)}
+    if len(refused) == len(pairs):
+        raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
+    worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
+    return [c for c, _ in worked], [seconds for _, seconds in worked], refused
