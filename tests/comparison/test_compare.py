@@ -144,13 +144,18 @@ def test_the_recommendation_is_the_cheapest_of_those_as_good_as_the_best():
     assert "20.0 points" in alone.recommendation
 
 
-def test_a_method_that_was_stopped_is_not_recommended():
+def test_a_method_that_was_stopped_is_recommended_only_if_no_finished_one_is_as_good():
     good, bad = np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [50, 50])
-    result = _comparison({"good": good, "bad": bad}, {"good": 1.0, "bad": 9.0}, stopped=["good"])
-    assert result.methods[0].name == "good"
-    assert result.recommended.name == "bad"
-    assert "the only method that was finished" in result.recommendation
-    both = _comparison({"good": good, "bad": bad}, {"good": 1.0, "bad": 9.0}, stopped=["good", "bad"])
+    twin = np.repeat([1.0, 0.0], [89, 11])
+    cpu = {"good": 1.0, "twin": 5.0, "bad": 9.0}
+    result = _comparison({"good": good, "bad": bad}, cpu, stopped=["good"])
+    assert result.recommended.name == "good"
+    assert "the budget stopped its fits, so that more time may gain more" in result.recommendation
+    near = _comparison({"good": good, "twin": twin, "bad": bad}, cpu, stopped=["good"])
+    assert near.recommended.name == "twin"
+    assert "good has the best m 0.900, but leads by only 1.0 points" in near.recommendation
+    assert "was stopped by the budget" in near.recommendation
+    both = _comparison({"good": good, "twin": twin}, cpu, stopped=["good", "twin"])
     assert both.recommended.name == "good"
 
 

@@ -100,8 +100,8 @@ class Comparison:
 
     @property
     def best(self) -> MethodResult:
-        """The method with the highest mean, of those whose fits were finished."""
-        return next((method for method in self.methods if not method.stopped), self.methods[0])
+        """The method with the highest mean. What a stopped fit gave is a model, too."""
+        return self.methods[0]
 
     def difference(self, name: str, other: str) -> Interval:
         """Mean difference of two methods on the same rows, with its 95 % interval."""
@@ -111,13 +111,12 @@ class Comparison:
     def as_good_as_the_best(self) -> list[MethodResult]:
         """The best, and those that are not worse beyond chance."""
         best = self.best
-        others = [m for m in self.methods if m is not best and m.stopped == best.stopped]
-        return [best, *(m for m in others if self.difference(best.name, m.name).low <= 0.0)]
+        return [best, *(m for m in self.methods[1:] if self.difference(best.name, m.name).low <= 0.0)]
 
     @property
     def recommended(self) -> MethodResult:
-        """The cheapest to train of those as good as the best."""
-        return min(self.as_good_as_the_best, key=lambda method: method.cost.cpu_s)
+        """The cheapest to train of those as good as the best; one that the budget stopped only if all of them were."""
+        return min(self.as_good_as_the_best, key=lambda method: (method.stopped, method.cost.cpu_s))
 
     @property
     def recommendation(self) -> str:
@@ -125,20 +124,22 @@ class Comparison:
         chosen, best = self.recommended, self.best
         value = f"{self.metric} {best.quality[self.metric].mean:.3f}"
         if chosen is best:
-            return f"Use {chosen.name}: {self._lead(value)}."
+            more = "; the budget stopped its fits, so that more time may gain more" if chosen.stopped else ""
+            return f"Use {chosen.name}: {self._lead(value)}{more}."
         gap = self.difference(best.name, chosen.name)
-        times = best.cost.cpu_s / max(chosen.cost.cpu_s, 1e-9)
+        times = f"takes {best.cost.cpu_s / max(chosen.cost.cpu_s, 1e-9):.1f} times the CPU time to train"
+        if best.stopped and not chosen.stopped:
+            times = "was stopped by the budget"
         return (
             f"Use {chosen.name}: {best.name} has the best {value}, but leads by only {100 * gap.mean:.1f} points "
-            f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f}), and takes {times:.1f} times the CPU time to train."
+            f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f}), and {times}."
         )
 
     def _lead(self, value: str) -> str:
         """Why the best one is recommended."""
-        others = [m for m in self.methods if m is not self.best and m.stopped == self.best.stopped]
-        if not others:
-            return f"{value}, the only method that was finished"
-        second = others[0]
+        if len(self.methods) == 1:
+            return f"{value}, the only method that was tried"
+        second = self.methods[1]
         gap = self.difference(self.best.name, second.name)
         interval = f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
         if len(self.as_good_as_the_best) > 1:
