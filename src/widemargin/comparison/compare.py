@@ -47,6 +47,8 @@ from widemargin.solvers.result import Status
 
 __all__ = ["compare"]
 
+WITHOUT_RESERVE = 0.95
+"""Part of the budget at whose end fits are stopped: a pass in hand, and the last predictions, come after it."""
 SEARCH_FOLDS = 5
 """One of so many parts of the training rows scores the search."""
 
@@ -163,7 +165,7 @@ def compare(
     few, overhead = trial_rows(X, y, n_training, targets.kind, random_state, transformer)
     trials = [trial_seconds(candidate, *few, n_training) for candidate in candidates]
     candidates, seconds, refused = those_that_worked(candidates, trials)
-    left = None if budget is None else max(0.0, budget - (time.monotonic() - began))
+    left = None if budget is None else max(0.0, WITHOUT_RESERVE * budget - (time.monotonic() - began))
     plan = make_plan(candidates, seconds, n_folds, n_training, left, overhead)
     run = _Run(plan, task, transformer, Clock(plan, left), began, report)
     folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
