@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -208,18 +206,31 @@ def test_limits_of_a_training_in_one_piece_are_kept_or_refused(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_interrupt_says_how_to_go_on(problem, store, tmp_path):
-    def interrupt():
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
+def test_interrupt_says_how_to_go_on(small_problem, tmp_path, content):
+    def interrupt(progress):
+        if progress.done >= 6:  # the third shard is solved, not kept
+            signal.raise_signal(signal.SIGINT)  # in the main thread: it comes here, and nowhere else
+        return False
 
-    def train_again_and_again():
-        while True:  # should training be faster than the signal
-            train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=16, restart=True)
+    told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to go on"
+    with pytest.raises(TrainingInterrupted, match=told):
+        train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
+    save(OneVsAllClassifier().fit(*small_problem), tmp_path / "undisturbed")
+    assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(TrainingInterrupted, match="start it again with the same data and options"):
-        train_again_and_again()
+
+def test_interrupt_while_the_model_is_written_keeps_all_labels(small_problem, tmp_path, monkeypatch):
+    def interrupt(model, folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("widemargin.estimators.folder_training.save", interrupt)
+        with pytest.raises(TrainingInterrupted, match="12 of 12 labels are done and kept"):
+            train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
+    told = []
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append)
+    assert told[0].startswith("12 of 12 labels are done")
 
 
 def test_memory_limit_that_is_too_low_is_told_before_the_start(problem, store, tmp_path):

@@ -65,8 +65,6 @@ class ShardRun:
                 done, ranges = self._plan(shard_size)
                 if ranges:
                     self._solve_shards(ranges)
-        except KeyboardInterrupt:
-            raise TrainingInterrupted(f"{self._so_far()}; {GO_ON}") from None
         finally:
             release_solver()
         if isinstance(self.executor, Cluster) and self.executor.n_copies:
@@ -241,6 +239,10 @@ class ShardRun:
     def _so_far(self) -> str:
         done = sum(last - first for first, last in self._finished())
         return f"{done:,} of {self.job.n_labels:,} labels are done and kept in {self.work.path.parent}"
+
+    def interrupted(self) -> TrainingInterrupted:
+        """What Ctrl-C is told."""
+        return TrainingInterrupted(f"{self._so_far()}; {GO_ON}")
 
     def _unfinished(self) -> UnfinishedTrainingError:
         reason = "the time limit came first" if self._is_late() else "the callback asked to stop"

@@ -117,10 +117,12 @@ def train(
     job = LabelJob.of(estimator, dataset, memory_limit_mb)
     with WorkFolder.open(out, job.identity, restart=restart) as work:
         run = ShardRun(job, work, as_executor(executor), report)
-        result = run.solve(shard_size, time_limit_s)
-        model = job.model(result)
-        _add_facts(model, estimator, dataset)
-        save(with_text(model, dataset.text), out)
+        try:
+            model = job.model(run.solve(shard_size, time_limit_s))
+            _add_facts(model, estimator, dataset)
+            save(with_text(model, dataset.text), out)
+        except KeyboardInterrupt:
+            raise run.interrupted() from None
         work.remove()
     return load(out, verify=False)  # it was checked while it was written
 
