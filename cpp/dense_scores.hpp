@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cpu.hpp"
+#include "feature_ranks.hpp"
 #include "scores.hpp"
 
 namespace widemargin {
@@ -121,45 +122,54 @@ template <typename T>
 class DenseBlock {
   public:
     static constexpr int64_t ROWS = 256, LABELS = 256;  // 512 KB of sums
+    static constexpr int64_t MOST_ROWS = 2048;          // sparse ones with few labels, which share the packing
     static constexpr int64_t DENSE_CHUNK = 128;         // features; a packed panel of 16 KB stays in the L1 cache
     static constexpr int64_t SPARSE_CHUNK = 2048;       // occurring features; a panel of 256 KB stays in the L2 cache
+    static constexpr int64_t PACKED_TILE = 64;          // features whose lines stay in the L1 cache while they fill
 
     DenseBlock(const DenseWeights<T> &weights, const RowSource &rows)
-        : w_(weights), rows_(rows), kernels_(choose_panel_kernels()) {}
+        : w_(weights), rows_(rows), kernels_(choose_panel_kernels()), stride_(sums_per_row(weights)) {}
 
     template <typename Emit>
     void run(int64_t first, int64_t last, Emit emit) {
         first_ = first;
         n_ = last - first;
         if (!rows_.is_dense()) load_sparse();
-        sums_.resize(n_ * LABELS);
+        sums_.resize(n_ * stride_);
         for (int64_t base = 0; base < w_.n_labels; base += LABELS) {
             const int64_t count = std::min(LABELS, w_.n_labels - base);
             for (int64_t r = 0; r < n_; ++r) {
-                std::copy(w_.intercept + base, w_.intercept + base + count, sums_.begin() + r * LABELS);
-                std::fill(sums_.begin() + r * LABELS + count, sums_.begin() + (r + 1) * LABELS, 0.0);
+                std::copy(w_.intercept + base, w_.intercept + base + count, sums_.begin() + r * stride_);
+                std::fill(sums_.begin() + r * stride_ + count, sums_.begin() + (r + 1) * stride_, 0.0);
             }
             if (rows_.is_dense())
                 add_dense(base, count);
             else
                 add_sparse(base, count);
-            for (int64_t r = 0; r < n_; ++r) emit(r, base, count, sums_.data() + r * LABELS);
+            for (int64_t r = 0; r < n_; ++r) emit(r, base, count, sums_.data() + r * stride_);
         }
     }
 
-    static int64_t bytes_per_row() { return (LABELS + DENSE_CHUNK) * static_cast<int64_t>(sizeof(double)); }
+    // Sums, and a chunk of a dense row, or feature, value, place and occurring feature of every non-zero.
+    static int64_t bytes_per_row(const DenseWeights<T> &weights, const RowSource &rows) {
+        const int64_t own = rows.is_dense() ? DENSE_CHUNK : 4 * rows.mean_row_length();
+        return (sums_per_row(weights) + own) * static_cast<int64_t>(sizeof(double));
+    }
+    static int64_t rows_per_block(const DenseWeights<T> &weights, const RowSource &rows) {
+        return rows.is_dense() ? ROWS : std::min(MOST_ROWS, ROWS * LABELS / sums_per_row(weights));
+    }
 
   private:
+    // Whole panels, LABELS at most.
+    static int64_t sums_per_row(const DenseWeights<T> &weights) {
+        return std::clamp((weights.n_labels + PANEL - 1) / PANEL * PANEL, PANEL, LABELS);
+    }
+
     // Sets features_, the features that occur in the block, in order; places_, where each non-zero's feature is there.
     void load_sparse() {
         buffer_.clear();
         for (int64_t r = 0; r < n_; ++r) rows_.append(first_ + r, buffer_);
-        features_ = buffer_.features;
-        std::sort(features_.begin(), features_.end());
-        features_.erase(std::unique(features_.begin(), features_.end()), features_.end());
-        places_.resize(buffer_.features.size());
-        for (size_t j = 0; j < places_.size(); ++j)
-            places_[j] = std::lower_bound(features_.begin(), features_.end(), buffer_.features[j]) - features_.begin();
+        ranks_.rank(buffer_.features, w_.n_features, features_, places_);
     }
 
     void add_dense(int64_t base, int64_t count) {
@@ -170,7 +180,7 @@ class DenseBlock {
             for (int64_t r = 0; r < n_; ++r) rows_.copy_dense(first_ + r, f, n, x_.data() + r * DENSE_CHUNK);
             for (int64_t p = 0; p < count; p += PANEL) {
                 pack(base + p, std::min(PANEL, count - p), n, [f](int64_t j) { return f + j; });
-                kernels_.dense_rows(panel_.data(), x_.data(), DENSE_CHUNK, n, sums_.data() + p, LABELS, n_);
+                kernels_.dense_rows(panel_.data(), x_.data(), DENSE_CHUNK, n, sums_.data() + p, stride_, n_);
             }
         }
     }
@@ -192,7 +202,7 @@ class DenseBlock {
                 for (int64_t r = 0; r < n_; ++r)
                     kernels_.sparse_row(panel_.data(), f, places_.data() + begins_[r],
                                         buffer_.values.data() + begins_[r], ends_[r] - begins_[r],
-                                        sums_.data() + r * LABELS + p);
+                                        sums_.data() + r * stride_ + p);
             }
             begins_ = ends_;
         }
@@ -202,17 +212,22 @@ class DenseBlock {
     template <typename Feature>
     void pack(int64_t label, int64_t count, int64_t n, Feature feature) {
         if (count < PANEL) std::fill(panel_.begin(), panel_.begin() + n * PANEL, 0.0);
-        for (int64_t l = 0; l < count; ++l) {
-            const T *w = w_.coef + (label + l) * w_.n_features;
-            for (int64_t j = 0; j < n; ++j) panel_[j * PANEL + l] = static_cast<double>(w[feature(j)]);
+        for (int64_t first = 0; first < n; first += PACKED_TILE) {
+            const int64_t last = std::min(n, first + PACKED_TILE);
+            for (int64_t l = 0; l < count; ++l) {
+                const T *w = w_.coef + (label + l) * w_.n_features;
+                for (int64_t j = first; j < last; ++j) panel_[j * PANEL + l] = static_cast<double>(w[feature(j)]);
+            }
         }
     }
 
     const DenseWeights<T> &w_;
     const RowSource &rows_;
     const PanelKernels kernels_;
+    const int64_t stride_;  // sums of a row
     int64_t first_ = 0, n_ = 0;
     RowBuffer buffer_;
+    FeatureRanks ranks_;
     std::vector<int64_t> features_, places_, begins_, ends_;
     std::vector<double> sums_, x_, panel_;
 };
@@ -221,9 +236,9 @@ template <typename T>
 void DenseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
                             double *out_scores) const {
     const int64_t kept = std::min(k, n_labels);
-    const int64_t per_row = DenseBlock<T>::bytes_per_row() + kept * static_cast<int64_t>(sizeof(Candidate));
-    const int64_t per_block =
-        choose_rows_per_block(rows.n_rows, DenseBlock<T>::ROWS, plan.n_threads, plan.work_bytes, per_row);
+    const int64_t per_row = DenseBlock<T>::bytes_per_row(*this, rows) + kept * static_cast<int64_t>(sizeof(Candidate));
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, DenseBlock<T>::rows_per_block(*this, rows),
+                                                    plan.n_threads, plan.work_bytes, per_row);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
         return [&, block = DenseBlock<T>(*this, rows), heaps = TopKHeaps(kept)](int64_t first, int64_t last) mutable {
             heaps.reset(last - first);
@@ -238,8 +253,9 @@ void DenseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int
 
 template <typename T>
 void DenseWeights<T>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, DenseBlock<T>::ROWS, plan.n_threads, plan.work_bytes,
-                                                    DenseBlock<T>::bytes_per_row());
+    const int64_t per_block =
+        choose_rows_per_block(rows.n_rows, DenseBlock<T>::rows_per_block(*this, rows), plan.n_threads, plan.work_bytes,
+                              DenseBlock<T>::bytes_per_row(*this, rows));
     for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
         return [&, block = DenseBlock<T>(*this, rows)](int64_t first, int64_t last) mutable {
             block.run(first, last, [&](int64_t row, int64_t label, int64_t count, const double *scores) {

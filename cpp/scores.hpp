@@ -121,8 +121,9 @@ class SparseTopK {
   public:
     // A row that meets more weights than this share of a label block is faster by a scan of all sums.
     static constexpr int64_t SCAN_SHARE = 2;
-    // For more places the exact scores of the candidates cost more than estimates save.
-    static constexpr int64_t MOST_ESTIMATED = 32;
+    // Estimates save a part of every product; the exact score of a candidate then costs a search in the list of every
+    // feature, whatever it holds. So they pay from this many products a feature and place.
+    static constexpr int64_t ESTIMATED_PRODUCTS = 32;
 
     SparseTopK(const SparseWeights<T, I> &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
         : w_(weights), rows_(rows), k_(k), labels_(labels), scores_(scores), heaps_(std::min(k, weights.n_labels)) {
@@ -158,7 +159,7 @@ class SparseTopK {
         const int64_t start = buffer_.starts[row], n = buffer_.starts[row + 1] - start;
         const double bound =
             w_.estimates.error_bound(buffer_.features.data() + start, buffer_.values.data() + start, n);
-        if (k_ <= MOST_ESTIMATED && bound < std::numeric_limits<double>::infinity()) {
+        if (met >= ESTIMATED_PRODUCTS * k_ * n && bound < std::numeric_limits<double>::infinity()) {
             score_candidates(row, base, width, bound);
         } else {
             score_by_scan(row, base, width);

@@ -151,6 +151,10 @@ int main() {
     check_bad_rows();
     // More occurring features than a chunk of the dense kernel for sparse rows, and more rows than a block.
     check_storages<float, int32_t>(make_problem(random, 260, 20, 2500, 0.02), 2, 32, {2, 1 << 24});
+    // So few non-zeros that their features are sorted, and not counted in a set of bits.
+    check_storages<float, int32_t>(make_problem(random, 3, 20, 2500, 0.002), 2, 32, {1, 1 << 24});
+    // So many labels that estimates pay.
+    check_storages<double, int64_t>(make_problem(random, 5, 700, 12, 0.8), 4, 256, {1, 1 << 24});
     std::puts("test_top_k: ok");
     return 0;
 }

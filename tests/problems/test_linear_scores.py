@@ -239,13 +239,13 @@ def test_a_bad_row_in_a_thread_is_an_error_in_the_caller():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("labels_per_block", [7, 64, 32768])
-@pytest.mark.parametrize("k", [1, 5, 32, 33])
+@pytest.mark.parametrize("k", [1, 5, 10, 33])
 def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_per_block, k):
     """Weights that differ in the last places, repeated labels, and rows of very different size: estimates tie."""
     rng = np.random.default_rng(k)
     weights = rng.choice([1.0, 1.0 + 2.0**-23, 1.0 - 2.0**-24, -1.0], size=(60, 40)) * rng.choice([1.0, 1e3], size=40)
-    weights = np.concatenate([weights, weights[::2], weights[::3]]).astype(dtype)
-    intercept = np.tile(rng.choice([0.0, 2.0**-26, -(2.0**-26)], size=10), 11)
+    weights = np.tile(np.concatenate([weights, weights[::2], weights[::3]]), (3, 1)).astype(dtype)
+    intercept = np.tile(rng.choice([0.0, 2.0**-26, -(2.0**-26)], size=10), 33)
     X = sp.csr_array(rng.choice([0.0, 1.0, 1.0 / 3.0, 1e-3], size=(30, 40)).astype(dtype))
     expected = brute_force_top_k(reference.scores(X, weights, intercept), k)
     scorer = LinearScorer(sp.csr_array(weights), intercept, labels_per_block=labels_per_block)
@@ -264,3 +264,15 @@ def test_weights_stored_in_several_parts_are_ranked_by_their_sum():
     X = rng.standard_normal((20, 8))
     found = LinearScorer(coef).top_k(X, 5)[0]
     np.testing.assert_array_equal(found, brute_force_top_k(X @ dense.T, 5)[0])
+
+
+@pytest.mark.parametrize("n_rows", [1, 40])  # few features among many are sorted, more are counted in a set of bits
+def test_sparse_rows_and_dense_weights_with_many_features(n_rows):
+    rng = np.random.default_rng(n_rows)
+    W = random_integers(rng, (21, 4000), 0.5)
+    X = random_integers(rng, (n_rows, 4000), 0.01)
+    X[:, [0, 63, 64, 3999]] = 1  # the ends of words, and of all
+    expected = brute_force_top_k((X @ W.T).astype(float), 4)
+    found = LinearScorer(W.astype(np.float32)).top_k(sp.csr_array(X.astype(np.float64)), 4)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
