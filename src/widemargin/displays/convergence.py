@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, whole_numbers
+from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, draw_curve, whole_numbers
 from widemargin.displays._histories import clock_of, least_of_bin, total_of
 from widemargin.problems.certificate import Certificate
 
@@ -226,10 +226,8 @@ class ConvergenceDisplay:
     def _draw_gap(self, name: str | None) -> None:
         gaps = np.maximum(self.relative_gap, ROUNDING)
         self.ax_.set_yscale("log")
-        self.ax_.plot(self.iteration, gaps, color=None if name else BLUE, label=name, **self._style())
+        draw_curve(self.ax_, self.iteration, gaps, name, **self._style())
         self.ax_.set_ylabel("relative gap")
-        if name is not None:
-            self.ax_.legend(frameon=False)
 
     def _style(self) -> dict[str, Any]:
         """A dot at each certified point of a line."""
