@@ -16,8 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from _common import _status_kb, describe_machine, format_table, write_result
+from _common import describe_machine, format_table, write_result
 from _trees import generated_task
+from widemargin._memory import peak_bytes
 
 DEPTH, WORDS, FEATURES = 6, 30, 50_000
 
@@ -39,7 +40,7 @@ def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[
         "nodes": task.tree.n_nodes - 1,
         "wall_s": time.perf_counter() - wall,
         "cpu_s": time.process_time() - cpu,
-        "peak_mb": (_status_kb("VmHWM") or 0) / 1024,
+        "peak_mb": peak_bytes() / 2**20,
         "passes": int(result.n_iter[0]),
         "gap": result.certificate.decrease_gap,
         "alpha": float(penalty.alpha or 0.0),
