@@ -22,7 +22,6 @@ __all__ = [
     "STEEL",
     "VERMILION",
     "axes_for",
-    "check_choice",
     "colour_on",
     "draw_bar",
     "draw_curve",
@@ -135,9 +134,3 @@ def write_in_cells(ax: Any, texts: Any, shade: Any, **style: Any) -> None:
 def colour_on(shade: float) -> dict[str, str]:
     """The colour of a text on a shade (0 to 1), where it is not the usual one."""
     return {"color": "white"} if shade >= STRONG else {}
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import check_choice, draw_bar, draw_matrix, short_name, two_shades
+from widemargin.displays._axes import draw_bar, draw_matrix, short_name, two_shades
 from widemargin.displays._base import Display
+from widemargin.metrics._checks import check_choice
 
 __all__ = ["CodeMatrixDisplay"]
 
@@ -71,7 +72,7 @@ class CodeMatrixDisplay(Display):
             The display.
         """
         check_is_fitted(estimator)
-        check_choice("code", code, ("decides", "trained"))
+        check_choice(code, "code", ("decides", "trained"))
         attribute = "code_matrix_" if code == "decides" else "code_book_"
         if not hasattr(estimator, attribute):
             why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'

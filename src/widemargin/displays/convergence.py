@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, draw_curve, whole_numbers
+from widemargin.displays._axes import BLUE, VERMILION, axes_for, draw_curve, whole_numbers
 from widemargin.displays._histories import clock_of, least_of_bin, total_of
+from widemargin.metrics._checks import check_choice
 from widemargin.problems.certificate import Certificate
 
 __all__ = ["ConvergenceDisplay"]
@@ -199,7 +200,7 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             The display itself, with `ax_` and `figure_`.
         """
-        check_choice("scale", scale, ("objective", "gap"))
+        check_choice(scale, "scale", ("objective", "gap"))
         self.figure_, self.ax_ = axes_for(ax)
         if scale == "objective":
             self._draw_bounds(name)

@@ -1,0 +1,69 @@
+"""What ends a dual ascent before its tolerance, and its history as a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from widemargin.solvers.result import Callback, History, Progress, Status
+
+__all__ = ["Limits", "history_of"]
+
+
+class Limits:
+    """Passes, seconds and a callback that may end a solver.
+
+    Parameters
+    ----------
+    max_iter : int
+        Passes at most.
+    callback : callable or None
+        Called with a `Progress`; ends the solver when true.
+    time_limit : float or None
+        Seconds, from now.
+
+    Examples
+    --------
+    >>> from widemargin.solvers._limits import Limits
+    >>> limits = Limits(max_iter=5, callback=None, time_limit=None)
+    >>> limits.reached(4, 0.1, primal=2.0, dual=1.0), limits.reached(5, 0.1, primal=2.0, dual=1.0).value
+    (None, 'max_iter')
+    """
+
+    def __init__(self, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
+        self.began = time.monotonic()
+        self.max_iter, self.callback = max_iter, callback
+        self.deadline = np.inf if time_limit is None else self.began + time_limit
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds up to the limit."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the limit is reached."""
+        return self.seconds_left <= 0.0
+
+    def reached(self, passes: float, seconds: float, primal: float, dual: float) -> Status | None:
+        """Tell the callback, and say which limit is reached."""
+        progress = Progress(int(passes), self.max_iter, seconds, primal, dual)
+        if self.callback is not None and self.callback(progress):
+            return Status.STOPPED
+        if self.is_out_of_time:
+            return Status.TIME_LIMIT
+        return Status.MAX_ITER if passes >= self.max_iter else None
+
+
+def history_of(rows: Sequence[Sequence[float]], names: Sequence[str], whole: Collection[str]) -> History:
+    """A history of rows of numbers, with columns of integers where `whole` names them."""
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
+    columns = dict(zip(names, table.T, strict=True))
+    return History({name: column.astype(np.int64) if name in whole else column for name, column in columns.items()})
