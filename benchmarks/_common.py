@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -79,6 +81,12 @@ def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:
     before = peak_bytes()
     result = function()
     return peak_bytes() - before, result
+
+
+def in_fresh_process(script: str, *arguments: object) -> Any:
+    """What a script prints as JSON when it is run with these arguments, by the same Python."""
+    command = [sys.executable, script, *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
