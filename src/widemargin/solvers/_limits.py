@@ -13,24 +13,7 @@ __all__ = ["Limits", "history_of"]
 
 
 class Limits:
-    """Passes, seconds and a callback that may end a solver.
-
-    Parameters
-    ----------
-    max_iter : int
-        Passes at most.
-    callback : callable or None
-        Called with a `Progress`; ends the solver when true.
-    time_limit : float or None
-        Seconds, from now.
-
-    Examples
-    --------
-    >>> from widemargin.solvers._limits import Limits
-    >>> limits = Limits(max_iter=5, callback=None, time_limit=None)
-    >>> limits.reached(4, 0.1, primal=2.0, dual=1.0), limits.reached(5, 0.1, primal=2.0, dual=1.0).value
-    (None, 'max_iter')
-    """
+    """Passes, seconds from now, and a callback that ends the solver when it returns true."""
 
     def __init__(self, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
         self.began = time.monotonic()
