@@ -1,15 +1,18 @@
-"""What ends a dual ascent before its tolerance, and its history as a table."""
+"""What ends a solver before its tolerance, the status of several problems, and a history as a table."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from widemargin.solvers.result import Callback, History, Progress, Status
 
-__all__ = ["Limits", "history_of"]
+__all__ = ["Limits", "history_of", "worst_of"]
+
+SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
+"""From the best to the worst."""
 
 
 class Limits:
@@ -43,6 +46,11 @@ class Limits:
         if self.is_out_of_time:
             return Status.TIME_LIMIT
         return Status.MAX_ITER if passes >= self.max_iter else None
+
+
+def worst_of(statuses: Iterable[Status]) -> Status:
+    """The status of several problems together: that of the one that is furthest from its end."""
+    return max(statuses, key=SEVERITY.index)
 
 
 def history_of(rows: Sequence[Sequence[float]], names: Sequence[str], whole: Collection[str]) -> History:

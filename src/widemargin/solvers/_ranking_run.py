@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.problems.ranking_pairs import RankingPairs
-from widemargin.solvers._limits import history_of
+from widemargin.solvers._limits import history_of, worst_of
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 
 __all__ = ["RankingSolution", "Reduction", "Rounds", "solve_reduction"]
@@ -23,7 +23,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Reduction: TypeAlias = Literal["joint", "one-vs-all"]
 
-SEVERITY = [Status.CONVERGED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED]
 """From the best to the least good."""
 
 
@@ -160,7 +159,7 @@ def _result(
         certificate=Certificate.sum(primal, dual, zero, primal),
         history=_history(runs),
         n_iter=np.array([len(run.rows) for run in runs], dtype=np.int64),
-        status=max((one.status for one in solutions), key=SEVERITY.index),
+        status=worst_of(one.status for one in solutions),
     )
 
 
