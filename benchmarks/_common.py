@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import json
 import os
 import platform
-import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from widemargin._memory import forget_peak, peak_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -74,26 +77,16 @@ def time_it(function: Callable[[], Any], repetitions: int = 5) -> Timing:
 
 def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:
     """How far the resident memory of this process rises above its present state; call it in a fresh process."""
-    before = _status_kb("VmRSS")
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
-    except OSError:
-        before = None
-    if before is None:
-        scale = 1 if sys.platform == "darwin" else 1024
-        start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-        result = function()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale - start, result
+    forget_peak()  # that of the imports
+    before = peak_bytes()
     result = function()
-    return 1024 * ((_status_kb("VmHWM") or 0) - before), result
+    return peak_bytes() - before, result
 
 
-def _status_kb(field: str) -> int | None:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith(field + ":")), None)
+def in_fresh_process(script: str, *arguments: object) -> Any:
+    """What a script prints as JSON when it is run with these arguments, by the same Python."""
+    command = [sys.executable, script, *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -111,7 +104,14 @@ def write_result(name: str, title: str, sections: Sequence[str]) -> Path:
     """Print the sections and keep them in benchmarks/results/<date>-<name>.md."""
     text = "\n\n".join([f"# {title}", *sections]) + "\n"
     print(text)
-    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{datetime.date.today().isoformat()}-{name}.md"
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file, whole or not at all: written to a temporary name and renamed; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

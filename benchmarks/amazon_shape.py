@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from _common import describe_machine, format_table, write_result
+from _common import describe_machine, format_table, in_fresh_process, write_result
 from widemargin import OneVsAllClassifier, datasets, open_store, write_store
 from widemargin.data.load import Dataset
 from widemargin.estimators._label_job import LabelJob
@@ -87,11 +85,6 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
     }
 
 
-def in_fresh_process(path: Path, n_labels: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--work", str(path), "--labels", str(n_labels)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def projection(result: dict[str, float]) -> str:
     """Time of all labels on 2 and on 128 cores, next to the paper's."""
     hours = result["ms_per_label"] * result["labels"] / 3.6e6
@@ -120,7 +113,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
-        results = [in_fresh_process(make_store(folder, arguments.scale, s), arguments.labels) for s in SHARES]
+        stores = [make_store(folder, arguments.scale, s) for s in SHARES]
+        results = [in_fresh_process(__file__, "--work", store, "--labels", arguments.labels) for store in stores]
     first = results[0]
     rows = [
         [

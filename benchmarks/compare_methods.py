@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import describe_machine, find_data, format_table
+from _common import describe_machine, find_data, format_table, write_text
 from _multiclass import SETS
 from _trees import rcv1_task
 from widemargin import Taxonomy, compare, read_xmc
@@ -109,7 +109,7 @@ it recommends is the cheapest to train of those that are not worse than the best
 which the budget stopped a fit. One command writes this page:
 `PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."""
     sections = [describe(name, results[name]) for name in LOADERS if name in results]
-    PAGE.write_text("\n\n".join([introduction, *sections, results["machine"]]) + "\n", encoding="utf-8")
+    write_text(PAGE, "\n\n".join([introduction, *sections, results["machine"]]) + "\n")
 
 
 def main():
@@ -128,7 +128,7 @@ def main():
         )
         results[name] = found.to_dict()
         results["machine"] = describe_machine()
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        write_text(RESULTS, json.dumps(results, indent=1) + "\n")
         write_page(results)
         print(found.recommendation)
 

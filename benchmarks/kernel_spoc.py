@@ -14,13 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 
 import numpy as np
 from sklearn.svm import SVC
 
-from _common import describe_machine, find_data, format_table, peak_growth_bytes, time_it, write_result
+from _common import (
+    describe_machine,
+    find_data,
+    format_table,
+    in_fresh_process,
+    peak_growth_bytes,
+    time_it,
+    write_result,
+)
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.kernel_top_k import solve_kernel_top_k
@@ -88,9 +94,7 @@ def measure(cache_size_mb):
 
 def bounded(cache_size_mb):
     """A row of the second table."""
-    command = [sys.executable, __file__, "--measure", str(cache_size_mb)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    growth, cpu_s, gap, n_iter, status = json.loads(output)
+    growth, cpu_s, gap, n_iter, status = in_fresh_process(__file__, "--measure", cache_size_mb)
     return [str(cache_size_mb), f"{cpu_s:.2f}", f"{growth / 2**20:,.0f}", f"{gap:.1e}", str(n_iter), status]
 
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-from _common import _status_kb, describe_machine, format_table, write_result
+from _common import describe_machine, format_table, in_fresh_process, write_result
 from _trees import generated_task
+from widemargin._memory import peak_bytes
 
 DEPTH, WORDS, FEATURES = 6, 30, 50_000
 
@@ -39,7 +37,7 @@ def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[
         "nodes": task.tree.n_nodes - 1,
         "wall_s": time.perf_counter() - wall,
         "cpu_s": time.process_time() - cpu,
-        "peak_mb": (_status_kb("VmHWM") or 0) / 1024,
+        "peak_mb": peak_bytes() / 2**20,
         "passes": int(result.n_iter[0]),
         "gap": result.certificate.decrease_gap,
         "alpha": float(penalty.alpha or 0.0),
@@ -63,8 +61,7 @@ def main() -> None:
     table = []
     for n_rows in args.rows:
         options = {"--nodes": args.nodes, "--rows": n_rows, "--C": args.C, "--tol": args.tol, "--n-jobs": args.n_jobs}
-        command = [sys.executable, str(Path(__file__)), "--child", *(str(x) for pair in options.items() for x in pair)]
-        done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        done = in_fresh_process(__file__, "--child", *(x for pair in options.items() for x in pair))
         times = [f"{done['wall_s']:.1f}", f"{done['cpu_s']:.1f}", f"{1e6 * done['cpu_s'] / n_rows:.0f}"]
         rest = [f"{done['peak_mb']:.0f}", str(done["passes"]), f"{done['gap']:.1e}", f"{done['weights_mb']:.0f}"]
         table.append([f"{n_rows:,}", *times, *rest])

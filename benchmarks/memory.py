@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from _common import describe_machine, find_data, format_table, peak_growth_bytes, write_result
+from _common import describe_machine, find_data, format_table, in_fresh_process, peak_growth_bytes, write_result
 from widemargin import OneVsAllClassifier, datasets, load_data
 
 PRUNE = 0.01
@@ -81,8 +80,7 @@ def run_case(case):
             sp.save_npz(Path(folder) / f"{name}.npz", matrix, compressed=False)
         del data
         for n_jobs in THREADS:
-            command = [sys.executable, __file__, "--measure", folder, "--n-jobs", str(n_jobs)]
-            answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            answer = in_fresh_process(__file__, "--measure", folder, "--n-jobs", n_jobs)
             rows.append(describe(case, n_jobs, answer))
     return rows
 

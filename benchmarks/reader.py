@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,7 +21,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from _common import describe_machine, find_data, format_table, n_cores, peak_growth_bytes, time_it, write_result
+from _common import (
+    describe_machine,
+    find_data,
+    format_table,
+    in_fresh_process,
+    n_cores,
+    peak_growth_bytes,
+    time_it,
+    write_result,
+)
 
 DATA_FILE = "yso-finna-en/train.txt.gz"
 GENERATED_ROWS, GENERATED_FEATURES, GENERATED_LABELS = 100_000, 40_000, 10_000
@@ -97,8 +105,7 @@ def array_bytes(result: Any) -> int:
 
 def measure_memory(reader: str, path: Path, n_threads: int) -> dict[str, int]:
     """Peak memory above the start, and size of the arrays, in a fresh process."""
-    command = [sys.executable, __file__, "--memory", reader, str(path), str(n_threads)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return in_fresh_process(__file__, "--memory", reader, path, n_threads)
 
 
 def print_memory(reader: str, path: str, n_threads: int) -> None:

@@ -23,7 +23,7 @@ import osqp
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
-from _common import ROOT, describe_machine, format_table, time_it
+from _common import ROOT, describe_machine, format_table, time_it, write_text
 from widemargin.solvers.spoc import solve_spoc
 
 N_CLASSES, C, TOL = 4, 1.0, 1e-6
@@ -237,7 +237,7 @@ relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
 
 {describe_machine(("numpy", "scipy", "clarabel", "osqp"))}
 """
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def main():

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.stats
 from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
 
-from _common import ROOT, describe_machine
+from _common import ROOT, describe_machine, write_text
 from _multiclass import digits, letter, usps
 from widemargin import OneVsAllClassifier, OutputCodeClassifier
 from widemargin.labels.codes import random_code
@@ -172,9 +172,7 @@ def run(seconds):
             result = work(*arguments)
         done[key] = result | {"cpu_s": round(time.process_time() - cpu, 2)}
         print(key, {n: round(v, 4) for n, v in result.items() if isinstance(v, float)}, flush=True)
-        temporary = RUNS.with_suffix(".tmp")
-        temporary.write_text(json.dumps(done, indent=0) + "\n")
-        temporary.replace(RUNS)
+        write_text(RUNS, json.dumps(done, indent=0) + "\n")
     return done, True
 
 
@@ -307,7 +305,7 @@ def write_page(done):
     pairs = [(norm, "random") for norm in NORMS] + [("l1", "l2"), ("linf", "l2"), ("greedy", "random")]
     rounds = [f"- {which}: {interleave_verdict(done, kind)}" for kind, which in ROUND_KINDS.items()]
     starts = ", ".join(f"{NORM_TITLES[norm]} {small:g} and {large:g}" for norm, (small, large) in FIRST_C.items())
-    PAGE.write_text(TEXT.format(
+    write_text(PAGE, TEXT.format(
         rows=rows, tables=tables, verdicts="\n".join(verdict(done, *pair) for pair in pairs), n_rounds=ROUNDS,
         interleaved=interleave_table(done), rounds="\n".join(rounds), chosen=chosen_table(done), starts=starts,
         ends=at_an_end(done), summary=summary(done), low=GRID[0], high=GRID[-1], minutes=cpu / 60,

@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 
@@ -24,7 +22,7 @@ import scipy.sparse as sp
 from liblinear.liblinear import liblinear, parameter, problem, toPyModel
 from sklearn.svm import LinearSVC
 
-from _common import describe_machine, format_table, peak_growth_bytes, write_result
+from _common import describe_machine, format_table, in_fresh_process, peak_growth_bytes, write_result
 from _multiclass import SETS
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.top_k import solve_top_k
@@ -151,8 +149,7 @@ def measure_memory(name, who):
 def compare_memory(name):
     growth = {}
     for who in ("ours", "LIBLINEAR"):
-        command = [sys.executable, __file__, "--measure", name, who]
-        growth[who] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        growth[who] = in_fresh_process(__file__, "--measure", name, who)
     mine, theirs = (growth[who] / 2**20 for who in ("ours", "LIBLINEAR"))
     return [name, f"{mine:.1f}", f"{theirs:.1f}", f"{mine / theirs:.2f}"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import format_table
+from _common import format_table, write_text
 from reproduce_one_vs_all import paper
 from reproduce_one_vs_all.claims import CLAIMS
 from reproduce_one_vs_all.runs import OPTIMUM_TOL, PRUNE, STARTS, Outcome
@@ -53,10 +53,7 @@ def write_page(
         table_4(every),
         agreement(comparisons),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("\n\n".join(section for section in sections if section) + "\n", encoding="utf-8")
-    temporary.rename(path)
+    write_text(path, "\n\n".join(section for section in sections if section) + "\n")
 
 
 def data_table(studies: list[Study]) -> str:

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from _common import write_text
 from reproduce_orthogonal_transfer import rival
 from reproduce_orthogonal_transfer.methods import VARIANTS, common_alpha, predict, train
 from reproduce_orthogonal_transfer.tasks import Rows, Task, folds
@@ -58,7 +59,7 @@ class Results:
         return sum(cell["total_s"] for cells in self.cells.values() for cell in cells)
 
     def _keep(self, task: Task, number: int, name: str, setting: str, make: Callable[..., Cell]) -> None:
-        """Find a cell or make it; files are written to a temporary name and renamed."""
+        """Find a cell or make it."""
         path = self.folder / f"{task.name}-{number}-{name}-{setting}.json"
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         settings = json.loads(json.dumps(asdict(self.settings) | {"n_train": task.n_train, "n_splits": None}))
@@ -66,9 +67,7 @@ class Results:
             began = time.process_time()
             cell = make(task, number, name, setting)
             kept = {"settings": settings, **cell, "total_s": time.process_time() - began}
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(kept), encoding="utf-8")
-            temporary.rename(path)
+            write_text(path, json.dumps(kept))
             print(f"{path.stem}: {kept['error']:.2f} % in {kept['total_s']:.2f} s", flush=True)
         self.cells.setdefault((task.name, name, setting), []).append(kept)
 

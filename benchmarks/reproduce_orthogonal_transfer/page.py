@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from _common import write_text
 from reproduce_orthogonal_transfer import paper
 from reproduce_orthogonal_transfer.cells import COMMON, OTHER_SPLITS, RIVAL, TUNED, TUNED_VARIANTS, Results
 from reproduce_orthogonal_transfer.methods import VARIANTS
@@ -123,11 +124,8 @@ def write_page(
         costs(results),
         *given_sections(results, as_given),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
     paragraphs = "\n\n".join(section for section in sections if section).split("\n\n")
-    temporary.write_text("\n\n".join(map(_filled, paragraphs)) + "\n", encoding="utf-8")
-    temporary.rename(path)
+    write_text(path, "\n\n".join(map(_filled, paragraphs)) + "\n")
 
 
 def _filled(paragraph: str) -> str:

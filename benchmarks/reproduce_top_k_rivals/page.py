@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from _common import write_text
 from reproduce_top_k_rivals.methods import BASE, Method
 from reproduce_top_k_rivals.problems import SILHOUETTES
 from reproduce_top_k_rivals.runs import KS, choose
@@ -121,11 +122,8 @@ def write_page(path: Path, results: Results, others: Sequence[Results], machine:
         STOPPED,
         stopped_table([results, *others]),
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
     paragraphs = "\n\n".join(section.strip() for section in sections).split("\n\n")
-    temporary.write_text("\n\n".join(map(_filled, paragraphs)) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, "\n\n".join(map(_filled, paragraphs)) + "\n")
     return path
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from _common import write_text
 from reproduce_top_k_rivals.methods import EPOCHS, MOST_EPOCHS, Method
 from reproduce_top_k_rivals.problems import Part, Problem, Split
 from reproduce_top_k_rivals.search import best, next_value
@@ -110,9 +111,7 @@ class Runs:
                 raise Missing(key)
             found = measure(split, method.estimator(value, epochs, limit_s)) | {"limit_s": limit_s}
             self.kept[key] = found
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self.kept, indent=0) + "\n", encoding="utf-8")
-            temporary.replace(self.path)
+            write_text(self.path, json.dumps(self.kept, indent=0) + "\n")
             print(key, found, flush=True)
         self.used.add(key)
         valid, test = (dict(zip(KS, found[part], strict=True)) for part in ("valid", "test"))

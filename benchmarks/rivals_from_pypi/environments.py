@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from _common import write_text
 from rivals_from_pypi.rivals import Rival
 
 INSTALL_TIMEOUT_S = 600
@@ -55,9 +56,7 @@ def prepare(rival: Rival, folder: Path, pip_options: Sequence[str] = ()) -> Envi
         reason = reason or _install(python, [*pip_options, *packages])
     reason = reason or _import_error(python, rival.module)
     environment = Environment(None if reason else str(python), reason)
-    temporary = kept.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(environment)), encoding="utf-8")
-    temporary.rename(kept)
+    write_text(kept, json.dumps(asdict(environment)))
     return environment
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from _common import write_text
 from rivals_from_pypi.environments import Environment, prepare
 from rivals_from_pypi.processes import run_limited
 from rivals_from_pypi.rivals import OURS, Entry, Rival
@@ -94,10 +95,7 @@ def _keep(
             "settings": settings,
             **_run(task, task_folder, rival, entry, environment.python, folder / "runs" / slug, cpu_limit_s),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(kept), encoding="utf-8")
-        temporary.rename(path)
+        write_text(path, json.dumps(kept))
         told = kept["reason"] or f"{kept['train_cpu_s']:.2f} CPU s, {next(iter(kept['quality'].values())):.2f} %"
         print(f"{task.name}: {entry.rival}, {entry.label}: {told}", flush=True)
     return kept

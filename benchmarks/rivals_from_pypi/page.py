@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
-from _common import format_table
+from _common import format_table, write_text
 from rivals_from_pypi.environments import Environment
 from rivals_from_pypi.measuring import Results, Row
 from rivals_from_pypi.rivals import OURS, Entry, Rival
@@ -51,10 +51,7 @@ def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, m
 
 def write_page(path: Path, parts: Sequence[str]) -> None:
     """The page of the documentation."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("\n\n".join([f"# {TITLE}", *parts]) + "\n", encoding="utf-8")
-    temporary.rename(path)
+    write_text(path, "\n\n".join([f"# {TITLE}", *parts]) + "\n")
 
 
 def _install_table(rivals: Sequence[Rival], results: Results) -> str:

@@ -27,8 +27,8 @@ from widemargin import (
     train,
     write_store,
 )
+from widemargin._memory import forget_peak, peak_bytes
 from widemargin.cli.app import app
-from widemargin.comparison._measure import _peak
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
@@ -190,9 +190,10 @@ def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_m
         return out.read_bytes()
 
     def growth(*options):
-        before = client.run(_peak, reset=True)
+        client.run(forget_peak)
+        before = client.run(peak_bytes)
         found = predicted(tmp_path / "cluster.tsv", "--scheduler", cluster.scheduler_address, *options)
-        after = client.run(_peak)
+        after = client.run(peak_bytes)
         return found, max(after[worker] - before[worker] for worker in after) / 2**20
 
     client.run(_import_prediction)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -52,46 +51,13 @@ def objective(X, losses, penalty, result):
     return penalty.value(result.coef) + losses.evaluate(X, result.coef).value
 
 
-def optimum_of_primal(X, losses, penalty):
-    """Clarabel on the primal; the penalty must be quadratic."""
-    W, xi = cp.Variable((losses.paths.m, X.shape[1])), cp.Variable(losses.n_blocks, nonneg=True)
-    rows = []
-    for g in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(g)
-        if len(i):
-            scores = W @ X[losses.row[g]]
-            rows.append(xi[g] >= rho - cp.multiply(kappa, scores[i] - scores[j]))
-    root = np.linalg.cholesky(penalty.matrix.toarray()).T
-    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(root @ W) + losses.cost @ xi), rows)
-    return problem.solve(solver=cp.CLARABEL)
-
-
-def optimum_of_dual(X, losses, penalty):
-    """Clarabel on max D(a, S), for orthogonal transfer."""
-    paths = losses.paths
-    B, gain, rules = np.zeros((paths.m, X.shape[1])), 0.0, []
-    for g in range(losses.n_blocks):
-        i, j, rho, _ = losses.constraints(g)
-        if not len(i):
-            continue
-        a = cp.Variable(len(i), nonneg=True)
-        rules.append(cp.sum(a) <= 1)
-        gain = gain + losses.cost[g] * (rho @ a)
-        E = np.eye(paths.m)[:, i] - np.eye(paths.m)[:, j]
-        B = B + losses.cost[g] * cp.reshape(E @ a, (paths.m, 1), order="C") @ X[losses.row[g]][None, :]
-    S = cp.Variable((paths.m, paths.m), symmetric=True)
-    rules += [cp.diag(S) == 1, S <= 1, S >= -1]
-    M = cp.multiply(paths.symmetric(penalty.K).toarray(), S)
-    return cp.Problem(cp.Maximize(gain - 0.5 * cp.matrix_frac(B, M)), rules).solve(solver=cp.CLARABEL)
-
-
 @pytest.mark.parametrize("shape", TREES)
 @pytest.mark.parametrize(("method", "options"), CASES)
-def test_bounds_hold_the_optimum_of_clarabel(method, options, shape):
+def test_bounds_hold_the_optimum_of_clarabel(method, options, shape, tree_optimum):
     C = [0.05, 0.5, 5.0, 0.2][list(TREES).index(shape)]
     X, losses, penalty = draw(Tree(np.array(TREES[shape])), method, options, C, seed=len(shape))
     result = solve_joint_dual(X, losses, penalty, tol=1e-6, max_iter=20_000)
-    optimum = (optimum_of_dual if method == "orthogonal" else optimum_of_primal)(X, losses, penalty)
+    optimum = tree_optimum(X, losses, penalty)
     certificate = result.certificate
     assert result.status is Status.CONVERGED
     assert certificate.decrease_gap <= 1e-6
@@ -102,7 +68,7 @@ def test_bounds_hold_the_optimum_of_clarabel(method, options, shape):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_orthogonal_transfer_matches_clarabel_with_eight_nodes_and_any_K(seed):
+def test_orthogonal_transfer_matches_clarabel_with_eight_nodes_and_any_K(seed, tree_optimum):
     rng = np.random.default_rng(seed)
     tree = Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3, 6]))
     K = OrthogonalPenalty.of_tree(tree).paths.symmetric(OrthogonalPenalty.of_tree(tree).K).toarray()
@@ -111,7 +77,7 @@ def test_orthogonal_transfer_matches_clarabel_with_eight_nodes_and_any_K(seed):
     X, losses, _ = draw(tree, "orthogonal", {}, 0.1 * 10.0 ** (seed % 3), seed)
     penalty = OrthogonalPenalty.of_matrix(tree, K)
     result = solve_joint_dual(X, losses, penalty, tol=1e-6, max_iter=20_000)
-    optimum = optimum_of_dual(X, losses, penalty)
+    optimum = tree_optimum(X, losses, penalty)
     slack = 1e-6 * abs(optimum)
     assert result.certificate.dual - slack <= optimum <= result.certificate.primal + slack
     assert result.certificate.decrease_gap <= 1e-6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -50,37 +49,6 @@ def gram_features(K):
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def optimum_of_primal(X, losses, penalty):
-    """Clarabel on the primal; the penalty must be quadratic."""
-    W, xi = cp.Variable((losses.paths.m, X.shape[1])), cp.Variable(losses.n_blocks, nonneg=True)
-    rows = []
-    for g in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(g)
-        if len(i):
-            scores = W @ X[losses.row[g]]
-            rows.append(xi[g] >= rho - cp.multiply(kappa, scores[i] - scores[j]))
-    root = np.linalg.cholesky(penalty.matrix.toarray()).T
-    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(root @ W) + losses.cost @ xi), rows)
-    return problem.solve(solver=cp.CLARABEL)
-
-
-def optimum_of_dual(X, losses, penalty):
-    """Clarabel on max D(a, S), for orthogonal transfer."""
-    m, B, gain, rules = losses.paths.m, 0.0, 0.0, []
-    for g in range(losses.n_blocks):
-        i, j, rho, _ = losses.constraints(g)
-        if len(i):
-            a = cp.Variable(len(i), nonneg=True)
-            rules.append(cp.sum(a) <= 1)
-            gain = gain + losses.cost[g] * (rho @ a)
-            E = np.eye(m)[:, i] - np.eye(m)[:, j]
-            B = B + losses.cost[g] * cp.reshape(E @ a, (m, 1), order="C") @ X[losses.row[g]][None, :]
-    S = cp.Variable((m, m), symmetric=True)
-    rules += [cp.diag(S) == 1, S <= 1, S >= -1]
-    M = cp.multiply(losses.paths.symmetric(penalty.K).toarray(), S)
-    return cp.Problem(cp.Maximize(gain - 0.5 * cp.matrix_frac(B, M)), rules).solve(solver=cp.CLARABEL)
-
-
 def objective(K, losses, penalty, result):
     """The objective of the returned coefficients, by the definitions, as that of weights on features of the kernel."""
     X = gram_features(K)
@@ -90,12 +58,12 @@ def objective(K, losses, penalty, result):
 
 @pytest.mark.parametrize(("method", "options"), CASES)
 @pytest.mark.parametrize("C", [0.05, 5.0])
-def test_bounds_hold_the_optimum_of_clarabel_for_an_rbf_kernel(method, options, C):
+def test_bounds_hold_the_optimum_of_clarabel_for_an_rbf_kernel(method, options, C, tree_optimum):
     X, losses, penalty = draw(SMALL, method, options, C, n_samples=10)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.2))
     K = kernel.columns(slice(None))
     result = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-6, max_iter=20_000)
-    best = (optimum_of_dual if method == "orthogonal" else optimum_of_primal)(gram_features(K), losses, penalty)
+    best = tree_optimum(gram_features(K), losses, penalty)
     certificate = result.certificate
     assert result.status is Status.CONVERGED
     assert certificate.decrease_gap <= 1e-6
@@ -209,10 +177,10 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert one.certificate == two.certificate
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
+def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same(tree_optimum):
     X, losses, penalty = draw(SMALL, "orthogonal", {}, C=1.0)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.2))
-    best = optimum_of_dual(gram_features(kernel.columns(slice(None))), losses, penalty)
+    best = tree_optimum(gram_features(kernel.columns(slice(None))), losses, penalty)
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
         ({"time_limit": 0.0}, Status.TIME_LIMIT),

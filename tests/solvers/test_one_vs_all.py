@@ -1,4 +1,4 @@
-"""The one-vs-all solver: statuses, laws, bounds, storage."""
+"""The one-vs-all solver: statuses, the way of the objective, laws, labels with one side only."""
 
 from __future__ import annotations
 
@@ -8,50 +8,17 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.problems.losses import get_loss
-from widemargin.reference.binary_certificate import dual_bound
-from widemargin.reference.binary_objective import BinaryProblem
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 BACKENDS = ["core", "reference"]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
-@pytest.fixture
-def data(rng):
-    """Sparse rows of unit length, and twelve labels of very different frequency."""
-    X = sp.random_array((120, 40), density=0.15, rng=rng, format="csr")
-    norms = np.sqrt(X.multiply(X).sum(axis=1))
-    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
-    Y = rng.random((120, 12)) < np.geomspace(0.02, 0.6, 12)
-    Y[0] = True
-    Y[1] = False
-    return X, sp.csr_array(Y)
-
-
-def objective(X, y, w, b, c=1.0, penalty_b=0.0):
-    """The formula, written anew in float64; y is a boolean."""
-    margins = np.where(y, 1.0, -1.0) * (X.astype(np.float64) @ w.astype(np.float64) + float(b))
-    losses = np.sum(c * np.maximum(0.0, 1.0 - margins) ** 2)
-    return 0.5 * (w.astype(np.float64) @ w.astype(np.float64)) + 0.5 * penalty_b * float(b) ** 2 + losses
-
-
-def objectives(X, Y, coef, intercept):
-    coef = coef.toarray() if sp.issparse(coef) else coef
-    labels = Y.toarray().astype(bool).T
-    return np.array([objective(X, y, w, b) for y, w, b in zip(labels, coef, intercept, strict=True)])
-
-
 # Statuses
 
 
-def test_converged_means_the_gradient_rule_and_the_gap_hold_for_every_label(data):
-    X, Y = data
+def test_converged_means_the_gradient_rule_and_the_gap_hold_for_every_label(labelled_rows):
+    X, Y = labelled_rows
     result = solve_one_vs_all(X, Y)
     assert result.status is Status.CONVERGED
     assert (result.status_by_label == "converged").all()
@@ -70,8 +37,8 @@ def test_converged_means_the_gradient_rule_and_the_gap_hold_for_every_label(data
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_max_iter_is_reported_with_honest_bounds(data, backend):
-    X, Y = data
+def test_max_iter_is_reported_with_honest_bounds(labelled_rows, backend):
+    X, Y = labelled_rows
     best = solve_one_vs_all(X, Y, tol=1e-10, backend=backend)
     result = solve_one_vs_all(X, Y, max_iter=1, tol=1e-6, backend=backend)
     assert result.status is Status.MAX_ITER
@@ -82,8 +49,8 @@ def test_max_iter_is_reported_with_honest_bounds(data, backend):
     assert result.certificate.relative_gap > 1e-3
 
 
-def test_time_limit_leaves_unsolved_labels_at_zero_with_their_objective_there(data):
-    X, Y = data
+def test_time_limit_leaves_unsolved_labels_at_zero_with_their_objective_there(labelled_rows):
+    X, Y = labelled_rows
     weight = np.linspace(0.0, 2.0, 120)
     factors = np.linspace(1.0, 3.0, 12)
     result = solve_one_vs_all(X, Y, C=2.0, sample_weight=weight, positive_weight=factors, time_limit_s=0.0)
@@ -98,8 +65,8 @@ def test_time_limit_leaves_unsolved_labels_at_zero_with_their_objective_there(da
 
 
 @pytest.mark.parametrize("prune", [0.0, 0.01])
-def test_callback_stops_between_blocks_and_sees_progress(data, prune):
-    X, Y = data
+def test_callback_stops_between_blocks_and_sees_progress(labelled_rows, prune):
+    X, Y = labelled_rows
     seen = []
 
     def stop_at_six(progress):
@@ -118,13 +85,13 @@ def test_callback_stops_between_blocks_and_sees_progress(data, prune):
     assert result.certificate.worst.relative_gap == 1.0
 
 
-def test_a_callback_that_stops_after_the_last_block_changes_nothing(data):
-    X, Y = data
+def test_a_callback_that_stops_after_the_last_block_changes_nothing(labelled_rows):
+    X, Y = labelled_rows
     assert solve_one_vs_all(X, Y, callback=lambda progress: progress.fraction == 1.0).status is Status.CONVERGED
 
 
-def test_rounding_floor_counts_as_converged(data):
-    X, Y = data
+def test_rounding_floor_counts_as_converged(labelled_rows):
+    X, Y = labelled_rows
     for backend in BACKENDS:
         result = solve_one_vs_all(X, Y, tol=0.0, backend=backend)
         assert result.status is Status.CONVERGED
@@ -142,8 +109,8 @@ def test_nearly_hard_margins_converge(seed):
         assert result.certificate.worst.relative_gap <= 1e-6
 
 
-def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(data):
-    X, Y = data
+def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(labelled_rows):
+    X, Y = labelled_rows
     loose = solve_one_vs_all(X, Y, tol=1.0, gap_tol=None)
     certified = solve_one_vs_all(X, Y, tol=1.0, gap_tol=1e-6)
     assert loose.certificate.worst.relative_gap > 1e-6
@@ -155,8 +122,8 @@ def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(data):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_objective_trace_never_rises(data, backend):
-    X, Y = data
+def test_objective_trace_never_rises(labelled_rows, backend):
+    X, Y = labelled_rows
     for j in range(Y.shape[1]):
         history = solve_one_vs_all(X, Y[:, [j]], tol=1e-8, backend=backend).history
         assert history["iteration"].tolist() == list(range(history.n_rows))
@@ -165,8 +132,8 @@ def test_objective_trace_never_rises(data, backend):
         assert primal[0] == pytest.approx(120.0)
 
 
-def test_history_has_a_row_for_each_iteration_and_frequency_bin(data):
-    X, Y = data
+def test_history_has_a_row_for_each_iteration_and_frequency_bin(labelled_rows):
+    X, Y = labelled_rows
     result = solve_one_vs_all(X, Y)
     history = result.history
     bins = np.floor(np.log2(Y.sum(axis=0))).astype(int)
@@ -178,8 +145,8 @@ def test_history_has_a_row_for_each_iteration_and_frequency_bin(data):
     np.testing.assert_array_equal(history["active_rows"][history["iteration"] == 0] % 120, 0)
 
 
-def test_core_follows_the_specification_step_by_step(data):
-    X, Y = data
+def test_core_follows_the_specification_step_by_step(labelled_rows):
+    X, Y = labelled_rows
     core, reference = (solve_one_vs_all(X, Y, tol=1e-6, prune=0.05, backend=backend) for backend in BACKENDS)
     np.testing.assert_array_equal(core.n_iter, reference.n_iter)
     np.testing.assert_allclose(core.coef.toarray(), reference.coef.toarray(), atol=1e-10)
@@ -223,8 +190,8 @@ def test_core_and_specification_find_the_same_optimum(seed, shape, intercept, dt
 
 
 @pytest.mark.parametrize("threads", [2, 5])
-def test_result_does_not_depend_on_threads_or_blocks(data, threads):
-    X, Y = data
+def test_result_does_not_depend_on_threads_or_blocks(labelled_rows, threads):
+    X, Y = labelled_rows
     one = solve_one_vs_all(X, Y, prune=0.01)
     many = solve_one_vs_all(X, Y, prune=0.01, n_threads=threads, labels_per_block=5)
     for name in ("data", "indices", "indptr"):
@@ -236,8 +203,8 @@ def test_result_does_not_depend_on_threads_or_blocks(data, threads):
 
 
 @pytest.mark.parametrize("intercept", [{}, {"regularize_intercept": True}, {"fit_intercept": False}])
-def test_weight_equals_repetition_and_zero_weight_equals_absence(data, rng, intercept):
-    X, Y = data
+def test_weight_equals_repetition_and_zero_weight_equals_absence(labelled_rows, rng, intercept):
+    X, Y = labelled_rows
     weight = rng.integers(0, 4, size=120)
     rows = np.repeat(np.arange(120), weight)
     weighted = solve_one_vs_all(X, Y, sample_weight=weight, tol=1e-10, **intercept)
@@ -249,23 +216,23 @@ def test_weight_equals_repetition_and_zero_weight_equals_absence(data, rng, inte
     assert kept.coef.tobytes() == weighted.coef.tobytes()
 
 
-def test_negated_labels_give_negated_weights(data):
-    X, Y = data
+def test_negated_labels_give_negated_weights(labelled_rows):
+    X, Y = labelled_rows
     flipped = sp.csr_array(~Y.toarray())
     one, other = (solve_one_vs_all(X, labels, tol=1e-10) for labels in (Y, flipped))
     np.testing.assert_allclose(one.coef, -other.coef, atol=1e-8)
     np.testing.assert_allclose(one.intercept, -other.intercept, atol=1e-8)
 
 
-def test_scaling_weights_against_C_changes_nothing(data):
-    X, Y = data
+def test_scaling_weights_against_C_changes_nothing(labelled_rows):
+    X, Y = labelled_rows
     one = solve_one_vs_all(X, Y, C=4.0, tol=1e-10)
     other = solve_one_vs_all(X, Y, C=1.0, sample_weight=np.full(120, 4.0), tol=1e-10)
     np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
 
 
-def test_warm_start_from_the_solution_takes_no_step(data):
-    X, Y = data
+def test_warm_start_from_the_solution_takes_no_step(labelled_rows):
+    X, Y = labelled_rows
     cold = solve_one_vs_all(X, Y, tol=1e-6)
     for coef in (cold.coef, sp.csr_matrix(cold.coef)):
         warm = solve_one_vs_all(X, Y, tol=1e-6, initial=(coef, cold.intercept), labels_per_block=5)
@@ -279,8 +246,8 @@ def test_warm_start_from_the_solution_takes_no_step(data):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_labels_without_positives_or_negatives_are_exact(data, backend):
-    X, _ = data
+def test_labels_without_positives_or_negatives_are_exact(labelled_rows, backend):
+    X, _ = labelled_rows
     Y = np.zeros((120, 2))
     Y[:, 1] = 1.0
     result = solve_one_vs_all(X, Y, backend=backend)
@@ -293,8 +260,8 @@ def test_labels_without_positives_or_negatives_are_exact(data, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_side_without_weight_is_a_side_without_rows(data, backend):
-    X, Y = data
+def test_a_side_without_weight_is_a_side_without_rows(labelled_rows, backend):
+    X, Y = labelled_rows
     result = solve_one_vs_all(X, Y[:, [6]], positive_weight=[0.0], backend=backend)
     assert result.intercept.tolist() == [-1.0]
     assert result.certificate.primal == result.certificate.dual == 0.0
@@ -310,114 +277,3 @@ def test_one_sided_label_with_a_regularised_intercept_is_an_ordinary_problem(bac
     assert result.intercept[0] == pytest.approx(b, rel=1e-9)
     assert result.certificate.primal == pytest.approx(0.5 * b**2 + n * (1 + b) ** 2, rel=1e-12)
     assert result.certificate.relative_gap <= 1e-12
-
-
-# What is stored, and its certificate
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bounds_are_those_of_the_stored_weights(data, dtype):
-    X, Y = data
-    X = X.astype(dtype)
-    full, pruned = (solve_one_vs_all(X, Y, prune=prune) for prune in (0.0, 0.1))
-    assert full.coef.dtype == pruned.coef.dtype == full.intercept.dtype == dtype
-    assert isinstance(full.coef, np.ndarray)
-    assert sp.issparse(pruned.coef)
-    kept = np.where(np.abs(full.coef) < 0.1, 0, full.coef)
-    np.testing.assert_array_equal(pruned.coef.toarray(), kept)
-    np.testing.assert_array_equal(pruned.intercept, full.intercept)
-    np.testing.assert_allclose(pruned.primal_by_label, objectives(X, Y, pruned.coef, pruned.intercept), rtol=1e-12)
-    before = objectives(X, Y, full.coef, full.intercept)
-    assert pruned.certificate.primal_before_pruning == pytest.approx(before.sum(), rel=1e-12)
-    assert full.certificate.primal == pytest.approx(before.sum(), rel=1e-12)
-    np.testing.assert_array_equal(pruned.dual_by_label, full.dual_by_label)
-    norms = [np.sum(np.square(w.astype(np.float64)), axis=1) for w in (kept, full.coef)]
-    np.testing.assert_allclose(pruned.pruned_share, 1 - norms[0] / norms[1], atol=1e-12)
-    assert not full.pruned_share.any()
-
-
-def test_dual_bound_is_that_of_the_weights_by_numpy(data):
-    X, Y = data
-    result = solve_one_vs_all(X, Y)
-    for j, y in enumerate(Y.toarray().T):
-        sign = np.where(y, 1.0, -1.0)
-        problem = BinaryProblem(X, sign, np.ones(120), get_loss("squared_hinge"), 1.0, 0.0)
-        v = np.append(result.coef[j], result.intercept[j])
-        assert result.dual_by_label[j] == pytest.approx(dual_bound(problem, problem.scores(v)), rel=1e-11)
-
-
-def test_sparse_and_dense_rows_agree(data):
-    X, Y = data
-    sparse, dense, fortran = (solve_one_vs_all(rows, Y, tol=1e-8) for rows in (X, X.toarray(), X.toarray(order="F")))
-    np.testing.assert_allclose(sparse.coef, dense.coef, atol=1e-9)
-    np.testing.assert_array_equal(dense.coef, fortran.coef)
-
-
-def test_read_only_memory_maps_with_64_bit_indices_are_taken_as_they_are(data, tmp_path):
-    X, Y = data
-    parts = []
-    for name, dtype in (("data", np.float32), ("indices", np.int64), ("indptr", np.int64)):
-        np.save(tmp_path / f"{name}.npy", getattr(X, name).astype(dtype))
-        parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
-    mapped = sp.csr_matrix(X.shape, dtype=np.float32)
-    mapped.data, mapped.indices, mapped.indptr = parts
-    result = solve_one_vs_all(mapped, Y)
-    assert result.coef.tobytes() == solve_one_vs_all(X.astype(np.float32), Y).coef.tobytes()
-
-
-def test_small_memory_limits_change_nothing_but_the_blocks(data):
-    X, Y = data
-    calls = []
-    options = {"prune": 0.01, "n_threads": 3}
-    small = solve_one_vs_all(X, Y, memory_limit_mb=1e-3, callback=lambda p: calls.append(p.done) or False, **options)
-    assert calls == list(range(1, 13))
-    assert small.coef.data.tobytes() == solve_one_vs_all(X, Y, **options).coef.data.tobytes()
-
-
-def test_explicit_zeros_and_repeated_entries_of_Y_are_put_right(data):
-    X, _ = data
-    messy = sp.coo_array((np.array([1, 1, 0, 1]), (np.array([3, 3, 5, 8]), np.zeros(4, int))), shape=(120, 1))
-    clean = np.zeros((120, 1))
-    clean[[3, 8]] = 1
-    assert solve_one_vs_all(X, messy).coef.tobytes() == solve_one_vs_all(X, clean).coef.tobytes()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"C": 0.0}, "C must be positive"),
-        ({"C": np.nan}, "C must be positive"),
-        ({"tol": -1.0}, "tol must not be negative"),
-        ({"gap_tol": -1.0}, "gap_tol must not be negative"),
-        ({"prune": np.nan}, "prune must not be negative"),
-        ({"max_iter": -1}, "max_iter must be at least 0"),
-        ({"n_threads": 0}, "n_threads must be at least 1"),
-        ({"backend": "gpu"}, "backend must be"),
-        ({"loss": "hinge"}, "unknown loss 'hinge'"),
-        ({"sample_weight": np.ones(3)}, r"sample_weight must have shape \(120,\)"),
-        ({"sample_weight": np.zeros(120)}, "no row of positive sample_weight"),
-        ({"sample_weight": np.full(120, np.inf)}, "sample_weight must be finite"),
-        ({"positive_weight": -np.ones(12)}, "positive_weight must be finite and not negative"),
-        ({"initial": (np.zeros((2, 2)), np.zeros(2))}, r"initial must have shapes \(12, 40\)"),
-        ({"labels_per_block": 0}, "labels_per_block must be at least 1"),
-    ],
-)
-def test_options_without_meaning_are_refused(data, options, message):
-    X, Y = data
-    with pytest.raises(ValueError, match=message):
-        solve_one_vs_all(X, Y, **options)
-
-
-def test_matrices_that_do_not_fit_are_refused(data):
-    X, Y = data
-    with pytest.raises(ValueError, match="float32 or float64 matrix, got int64"):
-        solve_one_vs_all(np.ones((2, 2), dtype=np.int64), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="one row for each of the 120 rows"):
-        solve_one_vs_all(X, Y[:5])
-    with pytest.raises(ValueError, match="no label"):
-        solve_one_vs_all(X, Y[:, :0])
-    with pytest.raises(ValueError, match="encode −1 as 0"):
-        solve_one_vs_all(X, np.where(Y.toarray(), 1, -1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 
+from widemargin._memory import forget_peak, peak_bytes
 from widemargin.estimators.persistence import save
 from widemargin.model_io import folder_size
 from widemargin.solvers.result import Callback, Progress
@@ -23,8 +23,6 @@ __all__ = ["Cost", "fit_quietly", "measured_fit", "stop_at"]
 
 PREDICTED_ROWS = 2000
 """Rows of the prediction that is timed, at most."""
-CLEAR_REFERENCES, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-RESET_PEAK = "5"
 
 
 @dataclass(frozen=True)
@@ -68,11 +66,11 @@ def fit_quietly(estimator: Any, X: Any, y: Any) -> Any:
 def measured_fit(estimator: Any, X: Any, y: Any, X_test: Any, k: int) -> tuple[Any, Cost]:
     """A fitted clone and what it costs."""
     model = clone(estimator)
-    before = _peak(reset=True)
+    before = peak_bytes() if forget_peak() else float("nan")
     began = time.process_time()
     fit_quietly(model, X, y)
     cpu_s = time.process_time() - began
-    memory = max(0.0, _peak() - before)
+    memory = max(0.0, peak_bytes() - before)
     model.set_params(callback=None)
     rows = _safe_indexing(X_test, np.arange(min(PREDICTED_ROWS, X_test.shape[0])))
     began = time.process_time()
@@ -85,13 +83,3 @@ def _saved_bytes(model: Any) -> int:
     with tempfile.TemporaryDirectory() as folder:
         save(model, Path(folder) / "model")
         return folder_size(Path(folder) / "model")
-
-
-def _peak(*, reset: bool = False) -> float:
-    """Largest resident memory of this process since the last reset, in bytes; NaN off Linux."""
-    with suppress(OSError, StopIteration):
-        if reset:
-            CLEAR_REFERENCES.write_text(RESET_PEAK)
-        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-        return 1024.0 * float(line.split()[1])
-    return float("nan")

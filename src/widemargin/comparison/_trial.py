@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -13,7 +13,7 @@ from widemargin.comparison._rows import n_rows_of, part_of, take
 from widemargin.comparison.candidates import Candidate
 from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
 
-__all__ = ["those_that_worked", "trial_rows", "trial_seconds"]
+__all__ = ["Trial", "trial_rows", "try_methods"]
 
 TRIAL_ROWS = 1000
 """Rows of the fit that tells what a method costs."""
@@ -21,6 +21,15 @@ GROWTH = 1.3
 """Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
 TRANSFORMED = 2.25
 """How often a transformer sees the training rows of a fold: as a whole and in the search, and a quarter to test."""
+
+
+class Trial(NamedTuple):
+    """Methods that work with the seconds of a fit, why others do not, and seconds of the transformer in a fold."""
+
+    candidates: list[Candidate]
+    seconds: list[float]
+    refused: dict[str, str]
+    overhead: float
 
 
 def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any) -> tuple[tuple[Any, Any], float]:
@@ -63,3 +72,12 @@ def those_that_worked(
         raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
     worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
     return [c for c, _ in worked], [seconds for _, seconds in worked], refused
+
+
+def try_methods(
+    candidates: list[Candidate], X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any
+) -> Trial:
+    """Fit each method on a few rows, as a trial for fits of `n_rows`."""
+    few, overhead = trial_rows(X, y, n_rows, kind, seed, transformer)
+    trials = [trial_seconds(candidate, *few, n_rows) for candidate in candidates]
+    return Trial(*those_that_worked(candidates, trials), overhead)

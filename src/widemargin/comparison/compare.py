@@ -36,7 +36,7 @@ from widemargin.comparison._rows import (
     take,
     transformed,
 )
-from widemargin.comparison._trial import those_that_worked, trial_rows, trial_seconds
+from widemargin.comparison._trial import try_methods
 from widemargin.comparison.candidates import Candidate, candidates_for
 from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.estimators.path import path
@@ -148,8 +148,8 @@ def compare(
     began = time.monotonic()
     y, y_test, has_lists = _labels(y, y_test)
     targets = encode_targets(y)
-    n_classes = len(targets.classes)
     _check_arguments(X, y, X_test, y_test, cv, budget, transformer)
+    n_rows, n_classes = n_rows_of(X), len(targets.classes)
     engine = _engine(executor, budget)
     task = Task(metrics_for(targets.kind, n_classes, metric), targets.kind, taxonomy, random_state)
     options: dict[str, Any] = {
@@ -160,24 +160,14 @@ def compare(
         "n_jobs": n_jobs,
     }
     candidates = candidates_for(targets.kind, n_classes, taxonomy, **options)
-    n_rows = n_rows_of(X)
     n_folds, n_training = (1, n_rows) if X_test is not None else (cv, n_rows * (cv - 1) // cv)
-    few, overhead = trial_rows(X, y, n_training, targets.kind, random_state, transformer)
-    trials = [trial_seconds(candidate, *few, n_training) for candidate in candidates]
-    candidates, seconds, refused = those_that_worked(candidates, trials)
+    trial = try_methods(candidates, X, y, n_training, targets.kind, random_state, transformer)
     left = None if budget is None else max(0.0, WITHOUT_RESERVE * budget - (time.monotonic() - began))
-    plan = make_plan(candidates, seconds, n_folds, n_training, left, overhead)
+    plan = make_plan(trial.candidates, trial.seconds, n_folds, n_training, left, trial.overhead)
     run = _Run(plan, task, transformer, Clock(plan, left), began, report)
-    folds = _folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state)
-    if not engine.in_process:
-        run.folds = folds_on_workers(run, [run.prepared(*given) for given in enumerate(folds)], engine)
-        folds = iter(())
-    for number, fold in enumerate(folds):
-        if number >= plan.n_folds and not run.clock.has_time_for_another_fold:
-            break
-        run.add(fold)
+    run.measure(_folds(X, y, X_test, y_test, cv, plan, targets.kind, random_state), engine)
     about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
-    return run.result(about | {"lists_of_one_label": has_lists}, refused | plan.dropped)
+    return run.result(about | {"lists_of_one_label": has_lists}, trial.refused | plan.dropped)
 
 
 def _engine(executor: Any, budget: float | None) -> Executor:
@@ -203,6 +193,16 @@ class _Run:
         self.plan, self.task, self.transformer = plan, task, transformer
         self.clock, self.began, self.report = clock, began, report
         self.folds: list[dict[str, FoldResult]] = []
+
+    def measure(self, folds: Iterator[Fold], engine: Executor) -> None:
+        """All folds on workers, or here as many as the plan has and the time allows."""
+        if not engine.in_process:
+            self.folds = folds_on_workers(self, [self.prepared(*given) for given in enumerate(folds)], engine)
+            return
+        for number, fold in enumerate(folds):
+            if number >= self.plan.n_folds and not self.clock.has_time_for_another_fold:
+                break
+            self.add(fold)
 
     def add(self, fold: Fold) -> None:
         """All methods on a fold; one that the budget cuts short counts only if it is the first."""

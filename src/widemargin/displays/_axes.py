@@ -22,12 +22,15 @@ __all__ = [
     "STEEL",
     "VERMILION",
     "axes_for",
-    "check_choice",
+    "colour_on",
+    "draw_bar",
+    "draw_curve",
     "draw_matrix",
     "shades",
     "short_name",
     "two_shades",
     "whole_numbers",
+    "without_frame",
     "write_in_cells",
 ]
 
@@ -96,9 +99,28 @@ def whole_numbers(axis: Any) -> None:
 def draw_matrix(ax: Any, matrix: Any, colours: Any, low: float, high: float) -> Any:
     """A matrix as an image whose pixels are the cells, the first row at the top."""
     image = ax.imshow(matrix, cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="none")
+    without_frame(ax)
+    return image
+
+
+def without_frame(ax: Any) -> None:
+    """Axes without lines around them and without ticks."""
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    return image
+
+
+def draw_bar(ax: Any, colours: Any, **place: Any) -> Any:
+    """A narrow bar of what the colours mean, to the right of the axes."""
+    bar = ax.figure.colorbar(colours, ax=ax, fraction=0.03, pad=0.02, **place)
+    bar.outline.set_linewidth(0.4)
+    return bar
+
+
+def draw_curve(ax: Any, x: Any, y: Any, name: str | None, **style: Any) -> None:
+    """A line; with a name it takes the next colour and a place in the legend, to stand next to others."""
+    ax.plot(x, y, color=None if name else BLUE, label=name, **style)
+    if name is not None:
+        ax.legend(frameon=False)
 
 
 def write_in_cells(ax: Any, texts: Any, shade: Any, **style: Any) -> None:
@@ -106,11 +128,9 @@ def write_in_cells(ax: Any, texts: Any, shade: Any, **style: Any) -> None:
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
             if text:
-                strong = {"color": "white"} if shade[row][column] >= STRONG else {}
-                ax.text(column, row, text, ha="center", va="center", **style, **strong)
+                ax.text(column, row, text, ha="center", va="center", **style, **colour_on(shade[row][column]))
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+def colour_on(shade: float) -> dict[str, str]:
+    """The colour of a text on a shade (0 to 1), where it is not the usual one."""
+    return {"color": "white"} if shade >= STRONG else {}

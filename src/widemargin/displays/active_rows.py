@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, axes_for, whole_numbers
+from widemargin.displays._axes import BLUE, whole_numbers
+from widemargin.displays._base import Display
 from widemargin.displays._histories import bin_name, clock_of, parts_of
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
@@ -46,7 +47,7 @@ class ActiveRowsOfPart(NamedTuple):
     rows: npt.NDArray[np.float64]
 
 
-class ActiveRowsDisplay:
+class ActiveRowsDisplay(Display):
     """Active rows over the iterations of a fit, by label frequency where labels are solved apart.
 
     Use `from_estimator` or `from_history`.
@@ -146,20 +147,7 @@ class ActiveRowsDisplay:
             lines.append(ActiveRowsOfPart(name, np.asarray(history[clock.column])[rows], counts[rows]))
         return cls(parts=lines, n_samples=n_samples, unit=clock.name)
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        ActiveRowsDisplay
-            The display itself, with `ax_` and `figure_`.
-        """
-        self.figure_, self.ax_ = axes_for(ax)
+    def _draw(self) -> None:
         scale = 1.0 if self.n_samples is None else 1.0 / max(1, self.n_samples)
         opacity = np.linspace(FAINTEST if len(self.parts) > 1 else 1.0, 1.0, len(self.parts))
         for part, alpha in zip(self.parts, opacity, strict=True):
@@ -172,4 +160,3 @@ class ActiveRowsDisplay:
         if len(self.parts) > 1:
             place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 5}
             self.ax_.legend(frameon=False, title="training rows of a label", fontsize="small", **place)
-        return self

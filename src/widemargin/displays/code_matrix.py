@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import axes_for, check_choice, draw_matrix, short_name, two_shades
+from widemargin.displays._axes import draw_bar, draw_matrix, short_name, two_shades
+from widemargin.displays._base import Display
+from widemargin.metrics._checks import check_choice
 
 __all__ = ["CodeMatrixDisplay"]
 
@@ -17,7 +19,7 @@ MAX_NAMES = 40
 """Classes whose names are written; more would lie on top of each other."""
 
 
-class CodeMatrixDisplay:
+class CodeMatrixDisplay(Display):
     """A code matrix as a picture.
 
     Use `from_estimator` or `from_code`.
@@ -70,7 +72,7 @@ class CodeMatrixDisplay:
             The display.
         """
         check_is_fitted(estimator)
-        check_choice("code", code, ("decides", "trained"))
+        check_choice(code, "code", ("decides", "trained"))
         attribute = "code_matrix_" if code == "decides" else "code_book_"
         if not hasattr(estimator, attribute):
             why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
@@ -102,20 +104,7 @@ class CodeMatrixDisplay:
             )
         return cls(code=matrix, classes=classes).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        CodeMatrixDisplay
-            The display itself, with `ax_` and `figure_`.
-        """
-        self.figure_, self.ax_ = axes_for(ax)
+    def _draw(self) -> None:
         largest = float(np.abs(self.code).max(initial=0.0)) or 1.0
         image = draw_matrix(self.ax_, self.code, two_shades(), -largest, largest)
         if self.classes is not None and len(self.classes) <= MAX_NAMES:
@@ -124,6 +113,4 @@ class CodeMatrixDisplay:
         else:
             self.ax_.set_ylabel(f"{len(self.code):,} classes")
         self.ax_.set_xlabel(f"{self.code.shape[1]:,} binary classifiers")
-        bar = self.figure_.colorbar(image, ax=self.ax_, fraction=0.03, pad=0.02)
-        bar.outline.set_linewidth(0.4)
-        return self
+        draw_bar(self.ax_, image)

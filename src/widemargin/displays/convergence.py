@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, check_choice, whole_numbers
+from widemargin.displays._axes import BLUE, VERMILION, axes_for, draw_curve, whole_numbers
 from widemargin.displays._histories import clock_of, least_of_bin, total_of
+from widemargin.metrics._checks import check_choice
 from widemargin.problems.certificate import Certificate
 
 __all__ = ["ConvergenceDisplay"]
@@ -199,7 +200,7 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             The display itself, with `ax_` and `figure_`.
         """
-        check_choice("scale", scale, ("objective", "gap"))
+        check_choice(scale, "scale", ("objective", "gap"))
         self.figure_, self.ax_ = axes_for(ax)
         if scale == "objective":
             self._draw_bounds(name)
@@ -226,10 +227,8 @@ class ConvergenceDisplay:
     def _draw_gap(self, name: str | None) -> None:
         gaps = np.maximum(self.relative_gap, ROUNDING)
         self.ax_.set_yscale("log")
-        self.ax_.plot(self.iteration, gaps, color=None if name else BLUE, label=name, **self._style())
+        draw_curve(self.ax_, self.iteration, gaps, name, **self._style())
         self.ax_.set_ylabel("relative gap")
-        if name is not None:
-            self.ax_.legend(frameon=False)
 
     def _style(self) -> dict[str, Any]:
         """A dot at each certified point of a line."""

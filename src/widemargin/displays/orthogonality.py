@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, GREY, axes_for
+from widemargin.displays._axes import BLUE, GREY
+from widemargin.displays._base import Display
 from widemargin.estimators.orthogonality import Orthogonality
 
 __all__ = ["OrthogonalityDisplay"]
@@ -20,7 +21,7 @@ __all__ = ["OrthogonalityDisplay"]
 PERCENTILES = (5, 25, 50, 75, 95)
 
 
-class OrthogonalityDisplay:
+class OrthogonalityDisplay(Display):
     """Cosines between the weights of nodes and of their ancestors, by the levels of both.
 
     Use `from_estimator` or `from_orthogonality`.
@@ -125,20 +126,7 @@ class OrthogonalityDisplay:
             n_pairs=np.array([len(values) for values in cosines]),
         )
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        OrthogonalityDisplay
-            The display itself, with `ax_` and `figure_`.
-        """
-        self.figure_, self.ax_ = axes_for(ax)
+    def _draw(self) -> None:
         places = np.arange(len(self.levels))
         low, first, middle, third, high = self.percentiles.T
         self.ax_.axvline(0.0, color=GREY, linewidth=0.8)
@@ -154,4 +142,3 @@ class OrthogonalityDisplay:
             note = f" {share:.0%} of {n:,}"
             self.ax_.annotate(note, (1.0, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         self.ax_.set_title("held orthogonal", fontsize="small", loc="right")
-        return self

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.displays._axes import SERIES, axes_for, check_choice
+from widemargin.displays._axes import SERIES, axes_for
 from widemargin.displays._histories import least_of_bin
 from widemargin.estimators._path_scoring import class_numbers
-from widemargin.metrics._checks import MISSING, check_enough_places, check_places, check_ranking, hits
+from widemargin.metrics._checks import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
 from widemargin.solvers._one_vs_all_history import frequency_bin
 
 __all__ = ["PrecisionByFrequencyDisplay"]
@@ -212,7 +212,7 @@ class PrecisionByFrequencyDisplay:
         PrecisionByFrequencyDisplay
             The display itself, with `ax_` and `figure_`.
         """
-        check_choice("measure", measure, ("precision", "recall"))
+        check_choice(measure, "measure", ("precision", "recall"))
         self.figure_, self.ax_ = axes_for(ax)
         places = np.arange(len(self.frequency_bin))
         for number, (k, values) in enumerate(zip(self.ks, getattr(self, measure), strict=True)):

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.displays._axes import BLUE, GREY, axes_for, check_choice
+from widemargin.displays._axes import BLUE, GREY, axes_for
 from widemargin.displays._tree_labels import probable_predictions
 from widemargin.estimators._path_scoring import class_numbers
-from widemargin.metrics._checks import check_indicator
+from widemargin.metrics._checks import check_choice, check_indicator
 
 __all__ = ["ReliabilityDisplay"]
 
@@ -159,7 +159,7 @@ class ReliabilityDisplay:
     @classmethod
     def of_predictions(cls, y_true: Any, y_prob: Any, n_bins: int = N_BINS, strategy: str = "uniform") -> Self:
         """The display of probabilities, not drawn yet."""
-        check_choice("strategy", strategy, ("uniform", "quantile"))
+        check_choice(strategy, "strategy", ("uniform", "quantile"))
         probability, right = _decisions(y_true, y_prob)
         if len(probability) == 0 or not (np.min(probability) >= 0.0 and np.max(probability) <= 1.0):
             raise ValueError("y_prob must hold at least one probability, and all of them between 0 and 1")

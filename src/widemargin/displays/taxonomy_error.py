@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import GREY, RUST, STRONG, axes_for, shades, short_name
+from widemargin.displays._axes import GREY, RUST, colour_on, draw_bar, shades, short_name, without_frame
+from widemargin.displays._base import Display
 from widemargin.displays._tree_labels import numbers, predictions_of
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import subtree_sums
@@ -28,7 +29,7 @@ LEAST_POINTS = 7.0
 POINTS_PER_INCH, POINTS_PER_LETTER = 72.0, 4.2
 
 
-class TaxonomyErrorDisplay:
+class TaxonomyErrorDisplay(Display):
     """The error of every node of a taxonomy.
 
     Use `from_estimator` or `from_predictions`.
@@ -120,20 +121,7 @@ class TaxonomyErrorDisplay:
         np.divide(support - right, support, out=error, where=support > 0)
         return cls(taxonomy=taxonomy, support=support.astype(np.int64), error=error)
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        TaxonomyErrorDisplay
-            The display itself, with `ax_` and `figure_`.
-        """
-        self.figure_, self.ax_ = axes_for(ax)
+    def _draw(self) -> None:
         tops, depth = self._tops(), self.taxonomy.depth
         height = self.support / max(1, int(self.support[0]))
         shown = np.flatnonzero((height >= LEAST_SHARE) & (depth > 0))
@@ -153,16 +141,13 @@ class TaxonomyErrorDisplay:
         self.ax_.set_ylim(1.0, 0.0)
         self.ax_.set_xticks(range(1, deepest + 1))
         self.ax_.set_yticks([])
-        self.ax_.spines[:].set_visible(False)
-        self.ax_.tick_params(length=0)
+        without_frame(self.ax_)
         self.ax_.set_xlabel("level of the tree")
         from matplotlib.cm import ScalarMappable
 
-        bar = self.figure_.colorbar(ScalarMappable(cmap=colours), ax=self.ax_, fraction=0.03, pad=0.02, shrink=0.5)
+        bar = draw_bar(self.ax_, ScalarMappable(cmap=colours), shrink=0.5)
         bar.solids.set_alpha(None)  # the shades differ in opacity only
         bar.set_label("error")
-        bar.outline.set_linewidth(0.4)
-        return self
 
     def _tops(self) -> npt.NDArray[np.float64]:
         """Where the cell of each node begins, as a share of the height: below the siblings before it."""
@@ -184,7 +169,7 @@ class TaxonomyErrorDisplay:
         deepest = int(self.taxonomy.depth[shown].max(initial=1))
         letters = max(3, int(box.width * wide / deepest / POINTS_PER_LETTER) - 2)
         for node in shown[height[shown] * box.height * high >= LEAST_POINTS].tolist():
-            strong = {"color": "white"} if self.error[node] >= STRONG else {}
             name = short_name(self.taxonomy.nodes[node], letters)
             middle = tops[node] + height[node] / 2
-            self.ax_.text(self.taxonomy.depth[node] - 0.47, middle, name, va="center", fontsize=6.5, **strong)
+            colour = colour_on(self.error[node])
+            self.ax_.text(self.taxonomy.depth[node] - 0.47, middle, name, va="center", fontsize=6.5, **colour)

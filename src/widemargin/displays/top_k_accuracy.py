@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin import metrics
-from widemargin.displays._axes import BLUE, axes_for
+from widemargin.displays._axes import axes_for, draw_curve
 from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 
 __all__ = ["TopKAccuracyDisplay"]
@@ -144,11 +144,9 @@ class TopKAccuracyDisplay:
             The display itself, with `ax_` and `figure_`.
         """
         self.figure_, self.ax_ = axes_for(ax)
-        self.ax_.plot(self.k, self.accuracy, color=None if name else BLUE, label=name, marker="o", markersize=4)
+        draw_curve(self.ax_, self.k, self.accuracy, name, marker="o", markersize=4)
         self.ax_.set_xticks(self.k)
         self.ax_.set_ylim(top=1.0)
         self.ax_.set_xlabel("k")
         self.ax_.set_ylabel("top-k accuracy")
-        if name is not None:
-            self.ax_.legend(frameon=False)
         return self

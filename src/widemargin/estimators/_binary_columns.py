@@ -34,6 +34,7 @@ from widemargin.parallel import Executor, current_executor, run_tasks, use_execu
 from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.linear_scores import LinearScorer
+from widemargin.solvers._limits import worst_of
 from widemargin.solvers.result import Callback, Progress, Status
 
 __all__ = [
@@ -52,8 +53,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 
 SIGNS = np.array([-1, 1])
-# From best to worst, as in the solver of one-vs-all.
-SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
 
 
 @dataclass(frozen=True)
@@ -366,5 +365,5 @@ def _joined(parts: Sequence[LinearColumns]) -> LinearColumns:
         np.concatenate([part.intercept for part in parts]),
         total,
         np.concatenate([part.n_iter for part in parts]),
-        max((part.status for part in parts), key=SEVERITY.index),
+        worst_of(part.status for part in parts),
     )

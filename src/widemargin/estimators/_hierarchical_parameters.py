@@ -6,9 +6,9 @@ from typing import Any
 
 from widemargin.estimators._kernel_parameters import check_kernel_parameters
 from widemargin.estimators._parameters import (
+    LINEAR_MODEL,
     boolean,
     check_parameters,
-    jobs_or_none,
     nonnegative,
     positive,
     positive_integer,
@@ -57,19 +57,12 @@ def check_hierarchical_parameters(estimator: Any) -> None:
             raise ValueError(f"{name}: {parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     check_parameters(
         estimator,
-        C=positive,
         alpha_share=positive,
         k=positive_integer,
         stop=boolean,
         beam_width=positive_integer,
-        tol=positive,
-        fit_intercept=boolean,
-        intercept_scaling=positive,
-        normalize=boolean,
-        max_iter=positive_integer,
-        memory_limit_mb=positive,
         warm_start=boolean,
-        n_jobs=jobs_or_none,
+        **LINEAR_MODEL,
     )
     check_kernel_parameters(estimator)
     _check_numbers_and_words(name, estimator)

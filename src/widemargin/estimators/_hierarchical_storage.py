@@ -9,10 +9,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
-from widemargin.estimators._kernel_parameters import kernel_description
+from widemargin.estimators._kernel_storage import (
+    refuse_function_kernel,
+    restore_support,
+    stored_gamma,
+    stored_support,
+)
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.estimators._storage_checks import checked_matrix, checked_vector
-from widemargin.estimators._top_k_storage import refuse_function_kernel
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_model import PATH_METHODS
 from widemargin.estimators._tree_targets import label_nodes, without_stops
@@ -20,7 +24,6 @@ from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
 from widemargin.model_io import ModelState
-from widemargin.problems.kernels import make_kernel
 from widemargin.reference.tree_factor import AncestorPaths, TreeFactor
 from widemargin.solvers.tree_weights import TreeWeights
 
@@ -56,20 +59,18 @@ class StoredHierarchicalModel(StoredLinearModel):
 
     def _stored_weights(self) -> dict[str, Any]:
         if hasattr(self, "dual_coef_"):
-            rows = {} if self.kernel == "precomputed" else {"support_vectors": self.support_vectors_}
-            return {"dual_coef": self.dual_coef_, "support": self.support_, **rows}
+            return stored_support(self)
         if isinstance(self.coef_, TreeWeights):
             factor = self.coef_.factor
             return {"coef_parts": self.coef_.parts, "factor_R": factor.R, "pivots": factor.pivots}
         return {"coef": self.coef_}
 
     def _stored_attributes(self) -> dict[str, Any]:
-        kernel = {"gamma": float(self.gamma_)} if hasattr(self, "dual_coef_") else {}
         return {
             "nodes": list(self.taxonomy_.nodes),
             "taxonomy_given": self.taxonomy is not None,
             "alpha": self.alpha_,
-            **kernel,
+            **stored_gamma(self),
         }
 
     def _check_stored_parameters(self) -> None:
@@ -116,7 +117,7 @@ class StoredHierarchicalModel(StoredLinearModel):
         """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
         arrays, m = state.arrays, self.taxonomy_.n_nodes - 1
         if self.kernel != "linear":
-            self._restore_support(state, m)
+            restore_support(self, state, m)
             return
         shape = (m, self.n_features_in_)
         if "coef_parts" not in arrays:
@@ -129,23 +130,6 @@ class StoredHierarchicalModel(StoredLinearModel):
             raise ValueError("the factor of the weights does not fit the tree")
         paths = AncestorPaths.of(self.taxonomy_.parent)
         self.coef_ = TreeWeights(parts, TreeFactor(paths, np.empty(0), R, pivots))  # L is not used
-
-    def _restore_support(self, state: ModelState, m: int) -> None:
-        arrays = state.arrays
-        self.support_ = checked_vector(arrays["support"], "support", "iu")
-        self.dual_coef_ = checked_matrix(arrays["dual_coef"], "dual_coef", (m, len(self.support_)))
-        self.gamma_ = float(state.attributes["gamma"])
-        if self.kernel == "precomputed":
-            self.support_vectors_: Any = np.empty((0, 0))
-            if self.n_features_in_ != self.n_samples_fit_:
-                raise ValueError(f"{self.n_features_in_} kernel values a row for {self.n_samples_fit_} training rows")
-        else:
-            shape = (len(self.support_), self.n_features_in_)
-            self.support_vectors_ = checked_matrix(arrays["support_vectors"], "support_vectors", shape)
-            make_kernel(*kernel_description(self, self.gamma_))
-        numbers = _numbers(self.support_)
-        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < self.n_samples_fit_):
-            raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
 
 
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "LINEAR_MODEL",
     "boolean",
     "check_parameters",
     "finite_number",
@@ -62,6 +63,19 @@ def boolean(value: Any) -> bool:
 def jobs_or_none(value: Any) -> bool:
     """A whole number other than 0, or None."""
     return value is None or (isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value != 0))
+
+
+LINEAR_MODEL: dict[str, Callable[[Any], bool]] = {
+    "C": positive,
+    "tol": positive,
+    "fit_intercept": boolean,
+    "intercept_scaling": positive,
+    "normalize": boolean,
+    "max_iter": positive_integer,
+    "memory_limit_mb": positive,
+    "n_jobs": jobs_or_none,
+}
+"""The parameters that the dual methods have in common."""
 
 
 def check_parameters(estimator: Any, **allowed: Callable[[Any], bool]) -> None:

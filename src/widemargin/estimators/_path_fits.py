@@ -16,6 +16,7 @@ from typing import Any
 
 from sklearn.base import clone
 
+from widemargin.estimators._kernel_models import training_kernel
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.top_k import TopKClassifier
 from widemargin.solvers.top_k_start import DualPoint
@@ -85,7 +86,7 @@ class TopKSession(FitSession):
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
         model = clone(self.estimator).set_params(**point)
         if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
-            self.kernel = model._training_kernel(self.data.X)
+            self.kernel = training_kernel(model, self.data.X)
         start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
         model._fit_checked(self.data, start=start, kernel=self.kernel)
         self.last = model._dual_point

@@ -22,7 +22,14 @@ from widemargin.data.normalize import with_unit_rows
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.solvers.result import SolverResult, Status
 
-__all__ = ["TrainingData", "check_training_data", "keep_result", "keep_targets", "warn_if_unfinished"]
+__all__ = [
+    "TrainingData",
+    "check_one_label_a_row",
+    "check_training_data",
+    "keep_result",
+    "keep_targets",
+    "warn_if_unfinished",
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,19 @@ def check_training_data(
     if sample_weight is not None:
         sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
     return TrainingData(X, with_unit_rows(rows) if estimator.normalize else rows, targets, sample_weight)
+
+
+def check_one_label_a_row(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, accept_sparse: bool = True
+) -> TrainingData:
+    """Training data of a problem with one label a row."""
+    data = check_training_data(estimator, X, y, sample_weight, accept_sparse=accept_sparse)
+    if data.targets.kind == "multilabel":
+        name = type(estimator).__name__
+        raise ValueError(
+            f"y has several labels a row, and {name} trains on one; use OneVsAllClassifier for such targets"
+        )
+    return data
 
 
 def keep_targets(model: Any, targets: EncodedTargets) -> None:

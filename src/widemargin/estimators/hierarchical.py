@@ -27,6 +27,7 @@ from sklearn.utils.validation import validate_data
 from widemargin import _core
 from widemargin.estimators._hierarchical_parameters import check_hierarchical_parameters
 from widemargin.estimators._hierarchical_storage import StoredHierarchicalModel
+from widemargin.estimators._kernel_models import tag_kernel, training_kernel
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._training import TrainingData, check_training_data, keep_result
 from widemargin.estimators._tree_decisions import DecisionTree
@@ -300,7 +301,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
         instruction_set = _core.choose_instruction_set()
         problem = make_problem(self, data)
-        kernel = None if self.kernel == "linear" else self._training_kernel(data.X)
+        kernel = None if self.kernel == "linear" else training_kernel(self, data.X)
         result = self._solve(data, kernel, problem, self._previous_start(problem))
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, data, kernel, problem)
@@ -309,11 +310,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         return self
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not precomputed
-        tags.input_tags.pairwise = precomputed
-        return tags
+        return tag_kernel(super().__sklearn_tags__(), self.kernel)
 
     def _check_parameters(self) -> None:
         check_hierarchical_parameters(self)

@@ -20,27 +20,26 @@ from sklearn.utils.validation import validate_data
 
 from widemargin import _core
 from widemargin.estimators._class_weight import row_factors
-from widemargin.estimators._kernel_parameters import check_kernel_parameters, kernel_description
+from widemargin.estimators._kernel_models import keep_support_vectors, kernel_scorer, tag_kernel, training_kernel
+from widemargin.estimators._kernel_parameters import check_kernel_parameters
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._parameters import (
+    LINEAR_MODEL,
     boolean,
     check_parameters,
-    jobs_or_none,
     nonnegative,
-    positive,
     positive_integer,
 )
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._top_k_storage import StoredTopKModel
 from widemargin.estimators._training import (
     TrainingData,
-    check_training_data,
+    check_one_label_a_row,
     keep_result,
     keep_targets,
     warn_if_unfinished,
 )
 from widemargin.problems.kernel_scores import KernelScorer
-from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers._kernel_matrix import signed
 from widemargin.solvers.kernel_top_k import solve_kernel_top_k
@@ -241,26 +240,15 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         return self
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not precomputed
-        tags.input_tags.pairwise = precomputed
-        return tags
+        return tag_kernel(super().__sklearn_tags__(), self.kernel)
 
     def _check_parameters(self) -> None:
         check_parameters(
             self,
             k=positive_integer,
-            C=positive,
             smoothing=nonnegative,
-            tol=positive,
-            fit_intercept=boolean,
-            intercept_scaling=positive,
-            normalize=boolean,
-            max_iter=positive_integer,
-            memory_limit_mb=positive,
             warm_start=boolean,
-            n_jobs=jobs_or_none,
+            **LINEAR_MODEL,
         )
         if not isinstance(self.loss, str) or self.loss not in ("alpha", "beta"):
             raise ValueError(f"TopKClassifier: loss must be 'beta' or 'alpha', got {self.loss!r}")
@@ -268,12 +256,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Arrays as the solvers take them, of a problem that has an answer."""
-        data = check_training_data(self, X, y, sample_weight, accept_sparse=self.kernel != "precomputed")
-        if data.targets.kind == "multilabel":
-            raise ValueError(
-                "y has several labels a row, and TopKClassifier trains on one; use OneVsAllClassifier for such targets"
-            )
-        return data
+        return check_one_label_a_row(self, X, y, sample_weight, accept_sparse=self.kernel != "precomputed")
 
     def _check_k(self, n_classes: int) -> None:
         if self.k >= n_classes:
@@ -285,7 +268,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     def _fit_checked(self, data: TrainingData, start: DualPoint | None = None, kernel: Any = None) -> SolverResult:
         """Train on checked data, from a dual point that goes before that of the previous fit.
 
-        `kernel` is what `_training_kernel` gives for these rows and parameters, if there is one already.
+        `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
         """
         self._check_k(data.targets.n_classes)
         validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
@@ -295,7 +278,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
         start = self._previous_point(data) if start is None else start
         if kernel is None and self.kernel != "linear":
-            kernel = self._training_kernel(data.X)
+            kernel = training_kernel(self, data.X)
         usable = start if start is not None and start.fits(y, data.targets.n_classes) else None
         result = self._solve(data, kernel, y, loss, costs, usable)
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
@@ -335,12 +318,6 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             return None
         return self._dual_point if np.array_equal(self.classes_, data.targets.classes) else None
 
-    def _training_kernel(self, X: Any) -> TrainingKernel | PrecomputedKernel:
-        """The kernel of the training rows; nothing of it is computed yet."""
-        if self.kernel == "precomputed":
-            return PrecomputedKernel(X)
-        return TrainingKernel(X, make_kernel(*kernel_description(self, resolve_gamma(self.gamma, X))))
-
     def _keep(self, result: SolverResult, data: TrainingData, kernel: Any, y: npt.NDArray[np.int64]) -> None:
         for name in ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_"):
             if hasattr(self, name):
@@ -365,9 +342,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self.support_ = np.flatnonzero(np.diff(coefficients.indptr))
         coef = sp.csr_array(coefficients[self.support_].T)
         self.dual_coef_ = sp.csr_array(coef[[1]] - coef[[0]]) if coef.shape[0] == 2 else coef
-        precomputed = isinstance(kernel, PrecomputedKernel)
-        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
-        self.gamma_ = 1.0 if precomputed else kernel.kernel.gamma
+        keep_support_vectors(self, X, kernel)
 
     def _has_kernel(self) -> bool:
         return hasattr(self, "dual_coef_")
@@ -375,14 +350,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     def _scorer(self) -> Any:
         if not self._has_kernel():
             return super()._scorer()
-        precomputed = self.kernel == "precomputed"
-        return KernelScorer(
-            None if precomputed else make_kernel(*kernel_description(self, self.gamma_)),
-            self.support_ if precomputed else self.support_vectors_,
-            self.dual_coef_,
-            self.intercept_,
-            memory_limit_mb=self.memory_limit_mb,
-        )
+        return kernel_scorer(self)
 
     def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         if not self._has_kernel():

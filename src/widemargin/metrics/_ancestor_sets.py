@@ -19,6 +19,7 @@ from scipy import sparse
 from widemargin.labels._target_forms import as_indicator, as_label_sets, is_indicator, unwrap
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
+from widemargin.metrics._checks import check_weights
 
 __all__ = ["checked_weights", "node_numbers", "weighted_sizes"]
 
@@ -43,15 +44,8 @@ def _check_rows(n_true: int, n_pred: int) -> None:
 
 
 def checked_weights(sample_weight: npt.ArrayLike | None, n_samples: int) -> FloatArray:
-    """Weights of the rows, checked."""
-    if sample_weight is None:
-        return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n_samples,):
-        raise ValueError(f"sample_weight has shape {weight.shape}, but there are {n_samples} rows")
-    if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
-        raise ValueError("sample_weight must be finite, not negative, and not all zero")
-    return weight
+    """Weights of the rows, checked; without weights there may also be no rows."""
+    return np.ones(n_samples) if sample_weight is None else check_weights(sample_weight, n_samples)
 
 
 def weighted_sizes(

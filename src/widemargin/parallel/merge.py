@@ -17,12 +17,10 @@ import scipy.sparse as sp
 
 from widemargin.model_io.joined import JoinedArray, JoinedCsr
 from widemargin.parallel.shard_files import ENDINGS, Arrays, read_member, read_shard
-from widemargin.problems.certificate import Certificate
-from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._fast_run import frequency_history
 from widemargin.solvers._one_vs_all_history import HistoryTable, frequency_bin
-from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
-from widemargin.solvers.result import History, Status
+from widemargin.solvers._one_vs_all_run import OneVsAllResult, outcome_of
+from widemargin.solvers.result import History
 
 __all__ = ["merge_shards", "weights_of"]
 
@@ -59,28 +57,14 @@ def merge_shards(
         `coef` is a `JoinedArray` or a `JoinedCsr`, which can be written to a model and nothing else.
     """
     light = _read_light(files, n_features, n_positives)
-    bounds = dict(zip(BOUND_COLUMNS, light.arrays["bounds"].T, strict=True))
     status = np.array([ending.value for ending in ENDINGS])[light.arrays["ending"]]
-    attained = status != Status.NOT_ATTAINED.value
     return OneVsAllResult(
         coef=_joined_weights(files, light, n_features),
         intercept=light.arrays["intercept"],
         dual=None,
-        certificate=Certificate.sum(
-            bounds["primal"],
-            bounds["dual"],
-            bounds["primal_at_zero"],
-            bounds["primal_before_pruning"],
-            attained=attained,
-        ),
         history=_history(light, n_positives),
         n_iter=light.arrays["n_iter"],
-        status=max((Status(value) for value in np.unique(status)), key=SEVERITY.index),
-        status_by_label=status,
-        primal_by_label=bounds["primal"],
-        dual_by_label=bounds["dual"],
-        pruned_share=bounds["pruned_share"],
-        bounds_by_label=light.arrays["bounds"],
+        **outcome_of(light.arrays["bounds"], status, copy=False),
     )
 
 

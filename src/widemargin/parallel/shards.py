@@ -10,10 +10,8 @@ of the stores in use, the solver, and the weights of one shard, whatever the num
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from widemargin import _core
+from widemargin._memory import peak_bytes
 from widemargin.data.store import open_store
 from widemargin.exceptions import WidemarginError
 from widemargin.parallel import copies
@@ -138,13 +137,7 @@ def pin_instruction_set(name: str) -> None:
 
 def peak_memory_mb() -> float:
     """The largest resident memory of this process so far, in MB of 2²⁰ bytes."""
-    # What `getrusage` says may be the memory of the parent before this program took its place.
-    with contextlib.suppress(OSError), open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 2**10
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return peak_bytes() / 2**20
 
 
 def check_memory(limit_mb: float | None) -> None:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from widemargin.estimators._linear import LinearLabelModel
-from widemargin.estimators._parameters import boolean, check_parameters, jobs_or_none, positive, positive_integer
+from widemargin.estimators._parameters import LINEAR_MODEL, check_parameters
 from widemargin.estimators._progress import printing_callback
-from widemargin.estimators._training import (
-    TrainingData,
-    check_training_data,
-    keep_result,
-    keep_targets,
-    warn_if_unfinished,
-)
+from widemargin.estimators._training import TrainingData, keep_result, keep_targets, warn_if_unfinished
 from widemargin.solvers.result import Callback, SolverResult, Status
 
-__all__ = ["RankingModel", "check_one_label_a_row"]
+__all__ = ["RankingModel"]
 
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, lower C, or scale the features",
@@ -48,17 +41,7 @@ class RankingModel(LinearLabelModel):
         return tags
 
     def _check_common_parameters(self) -> None:
-        check_parameters(
-            self,
-            C=positive,
-            tol=positive,
-            fit_intercept=boolean,
-            intercept_scaling=positive,
-            normalize=boolean,
-            max_iter=positive_integer,
-            memory_limit_mb=positive,
-            n_jobs=jobs_or_none,
-        )
+        check_parameters(self, **LINEAR_MODEL)
         if not isinstance(self.reduction, str) or self.reduction not in ("joint", "one-vs-all"):
             name = type(self).__name__
             raise ValueError(f"{name}: reduction must be 'joint' or 'one-vs-all', got {self.reduction!r}")
@@ -89,14 +72,3 @@ class RankingModel(LinearLabelModel):
         keep_targets(self, data.targets)
         keep_result(self, result)
         self.n_iter_ = int(result.n_iter.sum())
-
-
-def check_one_label_a_row(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> TrainingData:
-    """Training data of a problem with one label a row."""
-    data = check_training_data(estimator, X, y, sample_weight)
-    if data.targets.kind == "multilabel":
-        name = type(estimator).__name__
-        raise ValueError(
-            f"y has several labels a row, and {name} trains on one; use OneVsAllClassifier for such targets"
-        )
-    return data

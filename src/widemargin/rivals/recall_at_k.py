@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators._parameters import check_parameters, positive_integer
-from widemargin.rivals._ranking import RankingModel, check_one_label_a_row
+from widemargin.estimators._training import check_one_label_a_row
+from widemargin.rivals._ranking import RankingModel
 from widemargin.solvers.recall_at_k import solve_recall_at_k
 from widemargin.solvers.result import Callback
 

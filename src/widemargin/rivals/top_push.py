@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators._class_weight import row_factors
-from widemargin.rivals._ranking import RankingModel, check_one_label_a_row
+from widemargin.estimators._training import check_one_label_a_row
+from widemargin.rivals._ranking import RankingModel
 from widemargin.solvers.result import Callback
 from widemargin.solvers.top_push import solve_top_push
 

@@ -23,9 +23,8 @@ from widemargin.estimators._parameters import (
     positive_integer,
     whole_number,
 )
-from widemargin.estimators._training import keep_targets
+from widemargin.estimators._training import check_one_label_a_row, keep_targets
 from widemargin.problems.embedded_scores import EmbeddedScorer
-from widemargin.rivals._ranking import check_one_label_a_row
 from widemargin.solvers.result import Callback, Progress
 from widemargin.solvers.wsabie import train_wsabie
 

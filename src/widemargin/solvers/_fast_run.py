@@ -15,11 +15,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.problems.certificate import Certificate
 from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._one_vs_all_history import frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs
-from widemargin.solvers._one_vs_all_run import SEVERITY, OneVsAllResult
+from widemargin.solvers._one_vs_all_run import OneVsAllResult, outcome_of
 from widemargin.solvers.result import Callback, History, Progress, Status
 
 __all__ = ["FastRun", "frequency_history", "make_core_solver"]
@@ -160,17 +159,9 @@ class FastRun:
             coef=self._coef(),
             intercept=self.intercept,
             dual=None,
-            certificate=Certificate.sum(
-                bounds["primal"], bounds["dual"], bounds["primal_at_zero"], bounds["primal_before_pruning"]
-            ),
             history=self._history(),
             n_iter=self.n_iter,
-            status=max((Status(value) for value in np.unique(status)), key=SEVERITY.index),
-            status_by_label=status,
-            primal_by_label=bounds["primal"].copy(),
-            dual_by_label=bounds["dual"].copy(),
-            pruned_share=bounds["pruned_share"].copy(),
-            bounds_by_label=self.bounds,
+            **outcome_of(self.bounds, status),
         )
 
     def _coef(self) -> Any:

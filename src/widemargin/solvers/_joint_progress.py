@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from widemargin.problems.certificate import Certificate
-from widemargin.solvers.result import Callback, History, Progress, Status
+from widemargin.solvers._limits import Limits, history_of
+from widemargin.solvers.result import Callback, History, Status
 
 __all__ = ["JointProgress"]
 
@@ -22,7 +22,7 @@ LEAST_SHARE = 0.05
 """Of a pass, that a round counts at least: it improves the coupling even where hardly a block is awake."""
 
 
-class JointProgress:
+class JointProgress(Limits):
     """Counts rounds and passes, asks for certificates, and records.
 
     Parameters
@@ -53,9 +53,8 @@ class JointProgress:
     def __init__(
         self, at_zero: float, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None
     ) -> None:
-        self.began = time.monotonic()
-        self.at_zero, self.tol, self.max_iter, self.callback = at_zero, tol, max_iter, callback
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        super().__init__(max_iter, callback, time_limit)
+        self.at_zero, self.tol = at_zero, tol
         self.rounds, self.passes = 0, 0.0
         self.status: Status | None = None
         self.certified: tuple[float, float] | None = None
@@ -63,16 +62,6 @@ class JointProgress:
         self._dual = 0.0  # the last estimate
         self._gap = np.inf
         self._best, self._best_round, self._last = np.inf, 0, 0
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds up to the limit."""
-        return self.deadline - time.monotonic()
-
-    @property
-    def is_out_of_time(self) -> bool:
-        """Whether the limit is reached."""
-        return self.seconds_left <= 0.0
 
     @property
     def allowed_gap(self) -> float:
@@ -89,27 +78,15 @@ class JointProgress:
         """Whether the certified gap has not become smaller for long, as where rounding keeps it up."""
         return self.rounds - self._best_round >= STALL_ROUNDS and np.isfinite(self._best)
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The last certified bounds."""
-        assert self.certified is not None
-        return self.certified
-
     def record(self, dual: float, gap: float, n_visits: int, n_blocks: int) -> None:
         """Keep a round, with estimates of the dual bound and of the gap, and see whether something asks to stop."""
         self.rounds += 1
         self.passes += max(n_visits / n_blocks, LEAST_SHARE)
         self.certified = None
         self._dual, self._gap = dual, gap
-        seconds = time.monotonic() - self.began
+        seconds = self.elapsed_s
         self._rows.append([self.rounds, self.passes, seconds, dual + gap, dual, n_visits, 0])
-        progress = Progress(int(self.passes), self.max_iter, seconds, dual + gap, dual)
-        if self.callback is not None and self.callback(progress):
-            self.status = Status.STOPPED
-        elif self.is_out_of_time:
-            self.status = Status.TIME_LIMIT
-        elif self.passes >= self.max_iter:
-            self.status = Status.MAX_ITER
+        self.status = self.reached(self.passes, seconds, dual + gap, dual) or self.status
 
     def accept(self, primal: float, dual: float) -> None:
         """Take certified bounds; they end the ascent if they are close enough."""
@@ -118,7 +95,7 @@ class JointProgress:
         if gap < self._best:
             self._best, self._best_round = gap, self.rounds
         if self._rows:
-            self._rows[-1][2:5] = time.monotonic() - self.began, primal, dual
+            self._rows[-1][2:5] = self.elapsed_s, primal, dual
             self._rows[-1][6] = 1
         if gap <= self.tol:
             self.status = Status.CONVERGED
@@ -127,9 +104,18 @@ class JointProgress:
         """Forget what was reached: from now on another precision makes it."""
         self._best, self._best_round = np.inf, self.rounds
 
+    def outcome(self) -> dict[str, Any]:
+        """What a result says of the way and of its end: `certificate`, `history`, `n_iter` and `status`."""
+        assert self.certified is not None
+        primal, dual = self.certified
+        return {
+            "certificate": Certificate(primal, dual, self.at_zero, primal),
+            "history": self.history(),
+            "n_iter": np.array([int(np.ceil(self.passes))]),
+            "status": self.status or Status.CONVERGED,
+        }
+
     def history(self) -> History:
         """One row a round; the bounds are estimates where `certified` is 0."""
         names = ("iteration", "passes", "seconds", "primal", "dual", "visits", "certified")
-        table: npt.NDArray[np.float64] = np.array(self._rows, dtype=np.float64).reshape(-1, len(names))
-        columns = dict(zip(names, table.T, strict=True))
-        return History({n: c.astype(np.int64) if n in ("iteration", "visits") else c for n, c in columns.items()})
+        return history_of(self._rows, names, whole=("iteration", "visits"))

@@ -22,6 +22,7 @@ __all__ = ["KernelMatrix", "signed", "wrong_classes"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+COLUMNS_AT_ONCE = 128  # that a core asks for at most
 GRAM_ROWS = 128  # in a chunk of the matrix: 1.5 MB of float32 at 3,000 rows, which stays in the cache
 COLUMN_ROWS = 32  # in a chunk of columns that are asked for
 CERTIFIED_ROWS = 64  # in a chunk of the scores of the bounds
@@ -47,6 +48,12 @@ class KernelMatrix:
     def diagonal(self) -> Floats:
         """Diagonal; what is negative by rounding is 0."""
         return np.maximum(self.kernel.diagonal(), 0.0) + self.shift
+
+    def room(self, cache_bytes: float, dtype: Any) -> tuple[bool, int]:
+        """Whether the whole matrix fits, and if not, how many columns do, next to those asked for at once."""
+        column_bytes = np.dtype(dtype).itemsize * self.n
+        whole = column_bytes * self.n <= cache_bytes
+        return whole, 0 if whole else max(0, int(cache_bytes / column_bytes) - COLUMNS_AT_ONCE)
 
     def whole(self, dtype: Any) -> npt.NDArray[Any]:
         """The matrix; a precomputed one of this type is not copied."""

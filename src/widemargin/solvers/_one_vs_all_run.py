@@ -18,12 +18,13 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.losses import get_loss
 from widemargin.reference.one_vs_all import BOUND_COLUMNS, RECORD_COLUMNS, BlockResult, BlockTask
 from widemargin.solvers._backend import select_labels, solve_labels
+from widemargin.solvers._limits import worst_of
 from widemargin.solvers._one_vs_all_history import HistoryTable, frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 from widemargin.solvers.starts import Start
 
-__all__ = ["OneVsAllResult", "Run"]
+__all__ = ["OneVsAllResult", "Run", "outcome_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,7 +33,6 @@ BLOCK_S = 0.5  # a block should take about as long: short enough to interrupt, l
 MAX_GROWTH = 4.0  # of a block over the one before
 WORK_VECTORS_FEATURES = 8  # float64 vectors of n_features + 1 a thread, see cpp/one_vs_all.hpp
 WORK_BYTES_PER_ROW = 33  # scores, direction's scores, active rows and their curvature, labels
-SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
 LABEL, SECONDS = RECORD_COLUMNS.index("label"), RECORD_COLUMNS.index("seconds")
 # Names of the values of `BlockResult.converged`, padded so that any status fits.
 ENDINGS = np.array(
@@ -75,6 +75,20 @@ class OneVsAllResult(SolverResult):
     seconds_by_label: npt.NDArray[np.float64] | None = None
     bounds_by_label: npt.NDArray[np.float64] | None = None
     records: npt.NDArray[np.float64] | None = None
+
+
+def outcome_of(table: npt.NDArray[np.float64], status: npt.NDArray[np.str_], *, copy: bool = True) -> dict[str, Any]:
+    """What a result says of bounds (n_labels, 5), the columns being `BOUND_COLUMNS`, and of how each label ended."""
+    bounds = dict(zip(BOUND_COLUMNS, table.T, strict=True))
+    objectives = {name: bounds[name] for name in ("primal", "dual", "primal_at_zero", "primal_before_pruning")}
+    columns = {"primal_by_label": "primal", "dual_by_label": "dual", "pruned_share": "pruned_share"}
+    return {
+        "certificate": Certificate.sum(**objectives, attained=status != Status.NOT_ATTAINED.value),
+        "status": worst_of(Status(value) for value in np.unique(status)),
+        "status_by_label": status,
+        **{field: bounds[name].copy() if copy else bounds[name] for field, name in columns.items()},
+        "bounds_by_label": table,
+    }
 
 
 class Run:
@@ -180,22 +194,10 @@ class Run:
             coef=self._coef(),
             intercept=self.result.intercept,
             dual=None,
-            certificate=Certificate.sum(
-                bounds["primal"],
-                bounds["dual"],
-                bounds["primal_at_zero"],
-                bounds["primal_before_pruning"],
-                attained=status != Status.NOT_ATTAINED.value,
-            ),
             history=self.history.history(),
             n_iter=self.result.n_iter,
-            status=max((Status(value) for value in np.unique(status)), key=SEVERITY.index),
-            status_by_label=status,
-            primal_by_label=bounds["primal"].copy(),
-            dual_by_label=bounds["dual"].copy(),
-            pruned_share=bounds["pruned_share"].copy(),
+            **outcome_of(self.result.bounds, status),
             seconds_by_label=self.seconds,
-            bounds_by_label=self.result.bounds,
             records=None if self.records is None else np.concatenate(self.records),
         )
 

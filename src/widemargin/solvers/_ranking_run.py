@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.problems.ranking_pairs import RankingPairs
+from widemargin.solvers._limits import history_of, worst_of
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 
 __all__ = ["RankingSolution", "Reduction", "Rounds", "solve_reduction"]
@@ -22,7 +23,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Reduction: TypeAlias = Literal["joint", "one-vs-all"]
 
-SEVERITY = [Status.CONVERGED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED]
 """From the best to the least good."""
 
 
@@ -79,9 +79,7 @@ class RankingSolution:
     @classmethod
     def nothing_to_learn(cls, pairs: RankingPairs) -> RankingSolution:
         """Zero weights, which are optimal where there is nothing to rank."""
-        none: Ints = np.empty(0, dtype=np.int64)
-        W = np.zeros((pairs.n_blocks, pairs.n_columns))
-        return cls(W, 0.0, 0.0, 0.0, Status.CONVERGED, (none, none, np.empty(0)))
+        return cls.untouched(pairs, 0.0, Status.CONVERGED)
 
     @classmethod
     def untouched(cls, pairs: RankingPairs, primal_at_zero: float, status: Status) -> RankingSolution:
@@ -161,7 +159,7 @@ def _result(
         certificate=Certificate.sum(primal, dual, zero, primal),
         history=_history(runs),
         n_iter=np.array([len(run.rows) for run in runs], dtype=np.int64),
-        status=max((one.status for one in solutions), key=SEVERITY.index),
+        status=worst_of(one.status for one in solutions),
     )
 
 
@@ -180,7 +178,4 @@ def _history(runs: list[Rounds]) -> History:
     """One row a round; the rounds of one problem after those of another."""
     rows = [(float(problem), *row) for problem, run in enumerate(runs) for row in run.rows]
     names = ("problem", "iteration", "seconds", "primal", "dual", "working_set")
-    table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
-    columns = dict(zip(names, table.T, strict=True))
-    whole = ("problem", "iteration", "working_set")
-    return History({name: column.astype(np.int64) if name in whole else column for name, column in columns.items()})
+    return history_of(rows, names, whole=("problem", "iteration", "working_set"))

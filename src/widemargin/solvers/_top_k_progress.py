@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
-import numpy.typing as npt
 
 from widemargin.problems.certificate import relative_gap
-from widemargin.solvers.result import Callback, History, Progress, Status
+from widemargin.solvers._limits import Limits, history_of
+from widemargin.solvers.result import Callback, History, Status
 
 __all__ = ["TopKProgress"]
 
@@ -38,7 +36,7 @@ STALL_PASSES = 200
 """Passes before that is said: the first ones are slow, too."""
 
 
-class TopKProgress:
+class TopKProgress(Limits):
     """Counts passes, asks for evaluations where the gap is expected to be reached, and records them.
 
     Parameters
@@ -63,9 +61,8 @@ class TopKProgress:
     """
 
     def __init__(self, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
-        self.began = time.monotonic()
-        self.tol, self.max_iter, self.callback = tol, max_iter, callback
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        super().__init__(max_iter, callback, time_limit)
+        self.tol = tol
         self.passes = 0
         self.next_evaluation = min(FIRST_EVALUATION, max_iter)
         self.status: Status | None = None
@@ -80,16 +77,6 @@ class TopKProgress:
     def passes_to_go(self) -> int:
         """Passes up to the next evaluation."""
         return self.next_evaluation - self.passes
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds up to the limit."""
-        return self.deadline - time.monotonic()
-
-    @property
-    def is_out_of_time(self) -> bool:
-        """Whether the limit is reached."""
-        return self.seconds_left <= 0.0
 
     @property
     def looks_reached(self) -> bool:
@@ -128,16 +115,11 @@ class TopKProgress:
         """Keep an evaluation, plan the next, and see whether something asks to stop."""
         primal, dual = bounds
         gap = float(relative_gap(np.array([primal]), np.array([dual]))[0])
-        seconds = time.monotonic() - self.began
+        seconds = self.elapsed_s
         self._rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
         self._gaps.append(gap)
         self.next_evaluation = min(self.max_iter, self.passes + self._passes_needed(gap))
-        if self.callback is not None and self.callback(Progress(self.passes, self.max_iter, seconds, primal, dual)):
-            self.status = Status.STOPPED
-        elif self.is_out_of_time:
-            self.status = Status.TIME_LIMIT
-        elif self.passes >= self.max_iter:
-            self.status = Status.MAX_ITER
+        self.status = self.reached(self.passes, seconds, primal, dual) or self.status
 
     def accept(self, bounds: tuple[float, float]) -> None:
         """Take certified bounds; they end the ascent if they are close enough."""
@@ -152,11 +134,7 @@ class TopKProgress:
     def history(self) -> History:
         """One row an evaluation."""
         names = ("iteration", "seconds", "primal", "dual", "relative_gap", "active_rows", "visits")
-        table: npt.NDArray[np.float64] = np.array(self._rows, dtype=np.float64).reshape(-1, len(names))
-        columns = dict(zip(names, table.T, strict=True))
-        return History(
-            {n: c.astype(np.int64) if n in ("iteration", "active_rows", "visits") else c for n, c in columns.items()}
-        )
+        return history_of(self._rows, names, whole=("iteration", "active_rows", "visits"))
 
     def _passes_needed(self, gap: float) -> int:
         """How many passes the gap is expected to need: its logarithm falls along a line."""

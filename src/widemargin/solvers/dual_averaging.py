@@ -28,7 +28,8 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
 from widemargin.problems.tree_penalties import TreePenalty
-from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
+from widemargin.solvers._limits import history_of
+from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = ["solve_dual_averaging"]
 
@@ -232,16 +233,13 @@ class _Run:
         primal = self.penalty.value(self.best) + self.losses.evaluate(self.X, self.best).value
         weights = np.zeros((len(self.best), self.n_features))
         weights[:, self.used] = self.best
-        table = np.array(rows, dtype=np.float64).reshape(-1, len(COLUMNS))
-        columns: dict[str, npt.NDArray[Any]] = dict(zip(COLUMNS, table.T, strict=True))
-        columns["iteration"] = columns["iteration"].astype(np.int64)
         has_bias = bias != 0.0
         return SolverResult(
             coef=weights[:, :-1].copy() if has_bias else weights,
             intercept=bias * weights[:, -1] if has_bias else np.zeros(len(weights)),
             dual=None,
             certificate=Certificate(primal, self.lower, self.at_zero, primal),
-            history=History(columns),
+            history=history_of(rows, COLUMNS, whole=("iteration",)),
             n_iter=np.array([len(rows)]),
             status=status,
         )

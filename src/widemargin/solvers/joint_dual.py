@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.problems.certificate import Certificate
 from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.solvers._joint_core import JointAscent, rows_with_constant
 from widemargin.solvers._joint_progress import JointProgress
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import Callback, SolverResult
 from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["JointResult", "JointStart", "solve_joint_dual"]
@@ -238,17 +237,13 @@ def _result(
 ) -> JointResult:
     if progress.certified is None:
         progress.accept(*ascent.certify())
-    primal, dual = progress.bounds
     coef, intercept = _weights(ascent, bias, memory_limit_mb)
     learns = isinstance(penalty, OrthogonalPenalty)
     return JointResult(
         coef=coef,
         intercept=intercept,
         dual=ascent.duals(),
-        certificate=Certificate(primal, dual, ascent.losses.at_zero, primal),
-        history=progress.history(),
-        n_iter=np.array([int(np.ceil(progress.passes))]),
-        status=progress.status or Status.CONVERGED,
+        **progress.outcome(),
         S=ascent.core.signs() if learns else None,
         products=ascent.core.products() if learns else None,
     )

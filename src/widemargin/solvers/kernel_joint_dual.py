@@ -25,7 +25,6 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from widemargin import _core
-from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import TreeLosses
@@ -36,7 +35,7 @@ from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
 from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.result import Callback
 
 __all__ = ["KernelJointResult", "solve_kernel_joint_dual"]
 
@@ -49,7 +48,6 @@ SMALL_SHARE = 0.1
 """Of the gap that is allowed in the end: what blocks that are left as they are may have of it together."""
 WORK = 20_000_000  # multiplications between looks at the clock: some 20 ms
 PASS_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
-BLOCK = 128  # columns that it asks for at most
 MEGABYTE = 2**20
 
 
@@ -177,10 +175,9 @@ class _Run:
         fixed = penalty.M if isinstance(penalty, QuadraticPenalty) else None
         self.coupled = fixed is None or bool(np.any(fixed[~self.paths.is_diagonal] != 0.0))
         n, self.diagonal = matrix.n, matrix.diagonal()
-        whole = 8 * n * n <= cache_bytes
+        whole, n_slots = matrix.room(cache_bytes, np.float64)
         self.Z = np.zeros((self.paths.m, n))
         self._problem = _core.TreeProblem(**problem_arrays(losses, self.paths, self.coupled))
-        n_slots = 0 if whole else max(0, int(cache_bytes / (8 * n)) - BLOCK)
         self.core = _core.KernelTreeAscent(self._problem, self.diagonal, self.Z, n_slots, seed % 2**63)
         if whole:
             self.core.use_matrix(matrix.whole(np.float64))
@@ -230,7 +227,6 @@ class _Run:
 
     def result(self, progress: JointProgress) -> KernelJointResult:
         """What was certified last."""
-        primal, dual = progress.bounds
         B = DualPoint(self.losses, self.dual).B
         support = np.unique(B.indices).astype(np.int64)
         dual_coef = self.factor.solve(B[:, support].toarray())
@@ -238,10 +234,7 @@ class _Run:
             coef=None,
             intercept=self.matrix.shift * dual_coef.sum(axis=1),
             dual=self.dual,
-            certificate=Certificate(primal, dual, self.losses.at_zero, primal),
-            history=progress.history(),
-            n_iter=np.array([int(np.ceil(progress.passes))]),
-            status=progress.status or Status.CONVERGED,
+            **progress.outcome(),
             S=self.S if self.signs is not None else None,
             products=self.products if self.signs is not None else None,
             support=support,

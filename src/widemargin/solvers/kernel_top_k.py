@@ -30,7 +30,8 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
-from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
+from widemargin.solvers._limits import history_of
+from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = ["solve_kernel_top_k"]
 
@@ -51,7 +52,6 @@ REFRESH = 200  # passes after which float32 scores are computed afresh; sooner w
 SHARE = 0.99  # of the tolerance that the gap by the running scores must reach before it is certified
 WORK = 50_000_000  # multiplications between looks at the clock: some 20 ms
 EPOCH_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
-BLOCK = 128  # columns that it asks for at most
 
 
 def solve_kernel_top_k(
@@ -197,9 +197,7 @@ class _Run:
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
         """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
-        n, size = len(self.y), np.dtype(self.dtype).itemsize
-        whole = size * n * n <= self.cache_bytes
-        n_slots = 0 if whole else max(0, int(self.cache_bytes / (size * n)) - BLOCK)
+        whole, n_slots = self.matrix.room(self.cache_bytes, self.dtype)
         make = _core.KernelAscentSingle if self.dtype is np.float32 else _core.KernelAscentDouble
         alpha, smoothing = self.loss.variant == "alpha", self.loss.smoothing
         self.core = make(
@@ -312,16 +310,14 @@ class _Run:
 
     def _result(self, x: sp.csr_array, primal: float, dual: float, status: Status) -> SolverResult:
         elapsed = time.monotonic() - self.began
-        table = np.array([*self.rows, (self.n_epochs, elapsed, primal, dual, self.core.n_active)])
-        columns = dict(zip(("iteration", "seconds", "primal", "dual", "active_rows"), table.T, strict=True))
-        for name in ("iteration", "active_rows"):
-            columns[name] = columns[name].astype(np.int64)
+        rows = [*self.rows, (self.n_epochs, elapsed, primal, dual, self.core.n_active)]
+        names = ("iteration", "seconds", "primal", "dual", "active_rows")
         return SolverResult(
             coef=None,
             intercept=self.matrix.shift * np.asarray(signed(x, self.y).sum(axis=0)).ravel(),
             dual=x,
             certificate=Certificate(primal, dual, self._at_zero(), primal),
-            history=History(columns),
+            history=history_of(rows, names, whole=("iteration", "active_rows")),
             n_iter=np.array([self.n_epochs]),
             status=status,
         )

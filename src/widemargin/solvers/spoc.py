@@ -26,8 +26,9 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import Kernel, PrecomputedKernel, TrainingKernel
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.spoc import bounds, signed, solve
+from widemargin.solvers._limits import history_of
 from widemargin.solvers.kernel_top_k import LARGEST_COST, solve_kernel_top_k
-from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
+from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 
 __all__ = ["solve_spoc"]
@@ -187,15 +188,11 @@ class _Problem:
             ascent.set_duals(np.ascontiguousarray(start.toarray() if sp.issparse(start) else start, dtype=np.float64))
         status = _ascend(ascent, tol, max_iter, callback, time_limit)
         primal, dual = ascent.certify()
-        last = (ascent.n_passes, ascent.elapsed, primal, dual)
-        table = ascent.records().reshape(-1, len(COLUMNS)).T
-        active = table[-1, -1] if table.shape[1] else len(self.y)
-        columns = dict(zip(COLUMNS, np.column_stack([table, (*last, active)]), strict=True))
-        for name in ("iteration", "active_rows"):
-            columns[name] = columns[name].astype(np.int64)
+        rows = ascent.records().reshape(-1, len(COLUMNS)).tolist()
+        rows.append([ascent.n_passes, ascent.elapsed, primal, dual, rows[-1][-1] if rows else len(self.y)])
         eta = ascent.eta().reshape(len(self.y), self.n_classes)
         code = np.ascontiguousarray(ascent.code().reshape(-1, self.n_classes).T)
-        return self._result(code, eta, primal, dual, columns, status)
+        return self._result(code, eta, primal, dual, rows, status)
 
     def solve_by_reference(
         self, kernel: TrainingKernel | PrecomputedKernel | None, tol: float, max_iter: int, start: Any
@@ -209,12 +206,11 @@ class _Problem:
         steps, reached = solve(K, self.y, b, self.costs, eta, tol=tol, max_iter=n * max_iter)
         primal, dual = bounds(K, self.y, b, self.costs, eta)
         code = None if kernel is not None else signed(eta, self.y, self.costs).T @ self.h
-        row = {"iteration": steps // n, "seconds": 0.0, "primal": primal, "dual": dual, "active_rows": n}
-        columns = {name: np.array([value]) for name, value in row.items()}
-        return self._result(code, eta, primal, dual, columns, Status.CONVERGED if reached else Status.MAX_ITER)
+        rows = [[steps // n, 0.0, primal, dual, n]]
+        return self._result(code, eta, primal, dual, rows, Status.CONVERGED if reached else Status.MAX_ITER)
 
     def _result(
-        self, code: Floats | None, eta: Floats, primal: float, dual: float, columns: dict[str, Any], status: Status
+        self, code: Floats | None, eta: Floats, primal: float, dual: float, rows: list[list[float]], status: Status
     ) -> SolverResult:
         eta[np.arange(len(self.y)), self.y] = 0.0
         return SolverResult(
@@ -222,8 +218,8 @@ class _Problem:
             intercept=np.zeros(self.n_classes),
             dual=eta,
             certificate=Certificate(primal, dual, self.at_zero(), primal),
-            history=History(columns),
-            n_iter=columns["iteration"][-1:],
+            history=history_of(rows, COLUMNS, whole=("iteration", "active_rows")),
+            n_iter=np.array([int(rows[-1][0])]),
             status=status,
         )
 

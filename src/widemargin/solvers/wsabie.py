@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+from widemargin.solvers._limits import history_of
 from widemargin.solvers.result import Callback, History, Progress, Status
 
 __all__ = ["WsabieResult", "train_wsabie"]
@@ -125,9 +126,9 @@ def train_wsabie(
         if callback is not None and callback(Progress(epoch + 1, max_iter, seconds, rows[-1][2], -np.inf)):
             status = Status.STOPPED
             break
-    columns = dict(zip(("iteration", "seconds", "loss", "violated"), np.array(rows).T, strict=True))
+    history = history_of(rows, ("iteration", "seconds", "loss", "violated"), whole=())
     features = np.ascontiguousarray(model.U.T)
-    return WsabieResult(features, model.V, History(columns), len(rows), status)
+    return WsabieResult(features, model.V, history, len(rows), status)
 
 
 class _Embedding:
