@@ -70,7 +70,7 @@ def measured_fit(estimator: Any, X: Any, y: Any, X_test: Any, k: int) -> tuple[A
     began = time.process_time()
     fit_quietly(model, X, y)
     cpu_s = time.process_time() - began
-    memory = max(0.0, peak_bytes() - before)
+    memory = max(peak_bytes() - before, 0.0)  # in this order NaN stays NaN
     model.set_params(callback=None)
     rows = _safe_indexing(X_test, np.arange(min(PREDICTED_ROWS, X_test.shape[0])))
     began = time.process_time()

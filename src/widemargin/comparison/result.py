@@ -52,13 +52,14 @@ class MethodResult:
     stopped: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values, for JSON, which has no NaN."""
         quality = {name: asdict(interval) for name, interval in self.quality.items()}
+        cost = asdict(self.cost)
         return {
             "method": self.name,
             "parameters": self.parameters,
             "quality": quality,
-            **asdict(self.cost),
+            **{name: None if value != value else value for name, value in cost.items()},
             "relative_gap": self.relative_gap,
             "stopped": self.stopped,
         }

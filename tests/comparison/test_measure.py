@@ -1,0 +1,28 @@
+"""What a fit costs, as far as the system tells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from widemargin import TopKClassifier, compare
+from widemargin.comparison._measure import measured_fit
+
+X = np.eye(3)[np.arange(30) % 3]
+Y = np.arange(30) % 3
+
+
+def test_memory_is_unknown_where_the_system_does_not_tell(monkeypatch):
+    monkeypatch.setattr("widemargin.comparison._measure.forget_peak", lambda: False)
+    assert np.isnan(measured_fit(TopKClassifier(), X, Y, X, 1)[1].memory_bytes)
+    result = compare(X, Y, methods=["one-vs-all"], cv=2).to_dict()
+    json.dumps(result, allow_nan=False)
+    assert [method["memory_bytes"] for method in result["methods"]] == [None] * len(result["methods"])
+
+
+def test_memory_never_shrinks_during_a_fit(monkeypatch):
+    sizes = iter([5000, 4000])
+    monkeypatch.setattr("widemargin.comparison._measure.forget_peak", lambda: True)
+    monkeypatch.setattr("widemargin.comparison._measure.peak_bytes", lambda: next(sizes))
+    assert measured_fit(TopKClassifier(), X, Y, X, 1)[1].memory_bytes == 0.0
