@@ -41,7 +41,7 @@ COLUMNS = ["title", "body"]
 ROWS = [
     {"title": "a red ball", "body": 'it "bounces",\nwell', "tags": "red|round", "note": "x"},
     {"title": "a kite", "body": "it flies", "tags": "red", "note": ""},
-    {"title": "żółty ser", "body": "", "tags": "yellow|round", "note": "é"},
+    {"title": "żółty wóz", "body": "", "tags": "yellow|round", "note": "é"},
     {"title": "a tyre", "body": "black; round", "tags": "round", "note": "1"},
 ]
 XMC = b"3 4 3\n0,2 0:1 2:0.5\n1 1:2\n 3:1e-3 0:2\n"
