@@ -112,16 +112,18 @@ FUZZ_TEXTS ?= 60000
 FUZZ_FOLDERS ?= 5000
 FUZZ_MODELS ?= 20000
 FUZZ_DATA ?= 20000
+FUZZ_TABLES ?= 10000
 ifndef FUZZ_SEED
 FUZZ_SEED := $(shell date +%s)
 endif
-fuzz: sanitized-core ## 105,000 mutated texts, models and data sets under ASan and UBSan
+fuzz: sanitized-core ## 115,000 mutated texts, models, data sets and tables under ASan and UBSan
 	@mkdir -p build/fuzz fuzz/failures
 	$(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp fuzz/fuzz_text_reader.cpp fuzz/mutate_main.cpp -pthread -o build/fuzz/text_mutator
 	build/fuzz/text_mutator $(FUZZ_TEXTS) $(FUZZ_SEED) fuzz/corpus/text_reader/*
 	$(SANITIZED_PYTHON) fuzz/fuzz_model_loader.py --cases $(FUZZ_FOLDERS) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_models.py --cases $(FUZZ_MODELS) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_data.py --cases $(FUZZ_DATA) --seed $(FUZZ_SEED)
+	$(SANITIZED_PYTHON) fuzz/fuzz_tables.py --cases $(FUZZ_TABLES) --seed $(FUZZ_SEED)
 
 # Guided by coverage, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against
 # its Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.

@@ -2,7 +2,9 @@
 //
 //     program <number of inputs> <seed> <corpus files...>
 //
-// The input being run is kept in fuzz/failures/current, so that it is there after a crash; SIGALRM ends a hang.
+// The input being run is kept in fuzz/failures/current, so that it is there after a crash; SIGPROF or SIGALRM
+// ends a hang.
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr unsigned kSecondsPerInput = 10;
+constexpr unsigned kSecondsPerInput = 10;                 // of the processor
+constexpr unsigned kLongestWait = 20 * kSecondsPerInput;  // on a busy machine, an input may wait longer than it works
 constexpr std::size_t kMaxBytes = 4096;
 const std::vector<std::string> kTokens = {"\n",
                                           "\r\n",
@@ -109,6 +112,14 @@ void keep(const Bytes &data) {
         .write(reinterpret_cast<const char *>(data.data()), static_cast<std::streamsize>(data.size()));
 }
 
+// Ends the program when an input takes too long; 0 seconds for none.
+void set_limits(unsigned seconds, unsigned wait) {
+    itimerval limit{};
+    limit.it_value.tv_sec = seconds;
+    setitimer(ITIMER_PROF, &limit, nullptr);
+    alarm(wait);
+}
+
 }  // namespace
 
 int main(int n_arguments, char **arguments) {
@@ -120,10 +131,10 @@ int main(int n_arguments, char **arguments) {
     for (long i = 0; i < n_inputs; ++i) {
         const Bytes data = mutator.next();
         keep(data);
-        alarm(kSecondsPerInput);
+        set_limits(kSecondsPerInput, kLongestWait);
         LLVMFuzzerTestOneInput(data.data(), data.size());
     }
-    alarm(0);
+    set_limits(0, 0);
     std::remove("fuzz/failures/current");
     std::printf("text_reader: %ld mutated inputs, no crash, no hang\n", n_inputs);
     return 0;

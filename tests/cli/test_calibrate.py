@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
 from widemargin.cli.app import app
+from widemargin.displays import ReliabilityDisplay
 
 NAMES = ["ash", "beech", "cedar", "fir"]
 TREE = Taxonomy.from_parents(
@@ -90,6 +92,39 @@ def test_labels_in_a_tree(data, files):
     wanted = metrics.expected_calibration_error(top.labels == truth, model.label_proba(X[72:], top.indices))
     found = json.loads(invoke("evaluate", files / "m", files / "test-one.txt", "--json"))
     assert found["calibration_error"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_calibration_on_a_tree_is_the_same_in_evaluate_display_and_report(data, files):
+    """By names, row by row: the probability of the prediction, as deep as the label goes, and whether it is right."""
+    X, y, _ = data
+    columns = [*NAMES, "needly"]
+    true = np.array(columns)[y]
+    true[np.flatnonzero(y == 2)[::2]] = "needly"  # a label above others: it says nothing of what is below
+    Y = (true[:, None] == np.array(columns)).astype(np.int8)
+    Y[80] = 0  # a row without a label cannot be measured
+    write_xmc(files / "mixed.txt", X, sp.csr_array(Y))
+    (files / "mixed-labels.txt").write_text("\n".join(columns) + "\n")
+    options = ["--method", "per-node", "--taxonomy", files / "tree.tsv", "--calibrate", "isotonic"]
+    invoke("train", files / "train-one.txt", "-o", files / "m", "--labels", files / "labels.txt", *options)
+    invoke("convert", files / "mixed.txt", files / "mixed.store", "--labels", files / "mixed-labels.txt")
+    found = json.loads(invoke("evaluate", files / "m", files / "mixed.store", "--json"))["calibration_error"]
+
+    model, bins = load(files / "m"), {}
+    for row, (label, guess) in enumerate(zip(true.tolist(), model.predict(X).tolist(), strict=True)):
+        if row != 80:
+            path = TREE.path(guess)[: len(TREE.path(label))]
+            of_nodes = dict(zip(model.taxonomy_.nodes[1:], model.predict_node_proba(X[[row]])[0].tolist(), strict=True))
+            p = of_nodes[path[-1]]
+            bins.setdefault(min(int(p * 15), 14), []).append((path[-1] == label, p))
+    wanted = sum(abs(sum(right - p for right, p in pairs)) for pairs in bins.values()) / 95
+    assert wanted > 0.02
+    assert found == pytest.approx(wanted, abs=1e-9)
+
+    invoke("report", files / "m", files / "mixed.store", "-o", files / "report.html")
+    assert f"calibration error {wanted:.3f}" in (files / "report.html").read_text()
+    kept = np.flatnonzero(np.arange(96) != 80)
+    display = ReliabilityDisplay.from_estimator(model, X[kept], true[kept], ax=Figure().subplots())
+    assert display.expected_calibration_error == pytest.approx(wanted, abs=1e-9)
 
 
 def test_a_model_that_is_not_calibrated_has_scores_only(files):

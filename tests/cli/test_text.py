@@ -232,11 +232,6 @@ def test_rows_without_labels_are_trained_on_and_evaluated(folder, tmp_path):
     assert "column 'tags' has no labels" in message
 
 
-def test_labels_that_look_like_lists_are_told(folder, tmp_path):
-    result = invoke("train", folder / "rows.csv", *TEXT, "--labels", "tags", "-o", tmp_path / "model")
-    assert "look like lists; give --label-sep '|'" in result.stderr
-
-
 def test_text_is_trained_in_shards_and_predicted_by_processes(folder, tmp_path):
     options = ("--labels", "tags", "--label-sep", "|", "--shard-size", 2, "-o", tmp_path / "model")
     invoke("train", folder / "rows.csv", *TEXT, *options)

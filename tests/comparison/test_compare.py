@@ -14,9 +14,8 @@ from widemargin.comparison import Comparison, MethodResult
 from widemargin.comparison._measure import Cost
 from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
 from widemargin.comparison._plan import Clock, make_plan
-from widemargin.comparison._trial import trial_rows
+from widemargin.comparison._trial import TRIAL_VALUES, trial_rows
 from widemargin.comparison.candidates import Candidate, candidates_for
-from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +170,14 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
     assert make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=None).dropped == {}
 
 
-def test_a_trial_of_a_large_problem_is_not_a_small_one():
+def test_a_trial_has_rows_and_values_enough_to_tell_the_cost():
     rng = np.random.default_rng(0)
     X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values a row
     y = np.arange(30_000) % 3
     (few, y_few), overhead = trial_rows(X, y, 24_000, "multiclass", 0, None)
-    assert SMALL_PROBLEM_VALUES < few.nnz < 1.5 * SMALL_PROBLEM_VALUES
+    assert TRIAL_VALUES < few.nnz < 1.5 * TRIAL_VALUES
     assert (few.shape[0], overhead) == (len(y_few), 0.0)
-    few, _ = trial_rows(X[:3000], y[:3000], 2400, "multiclass", 0, None)[0]  # all of it is small
+    few, _ = trial_rows(X[:3000], y[:3000], 2400, "multiclass", 0, None)[0]  # all of it
     assert 2400 <= few.shape[0] <= 2403  # one row of each class is always there
     few, _ = trial_rows(np.zeros((5000, 300)), y[:5000], 4000, "multiclass", 0, None)[0]
     assert 1000 <= few.shape[0] <= 1003

@@ -1,4 +1,7 @@
-"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly."""
+"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly.
+
+Tables and text that becomes a store are beside stores and arrays: two fuzzers of the same shape.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 TEXTS = sorted((CORPUS / "text_reader").iterdir())
-CASES = sorted((CORPUS / "data").glob("*.zip"))
+CASES = [path for kind in ("data", "tables") for path in sorted((CORPUS / kind).glob("*.zip"))]
 
 
 @pytest.fixture(scope="module")
@@ -16,15 +19,16 @@ def text_fuzzer(load_fuzzer):
     return load_fuzzer("fuzz_text_reader")
 
 
-@pytest.fixture(scope="module")
-def data_fuzzer(load_fuzzer):
-    return load_fuzzer("fuzz_data")
+@pytest.fixture(scope="module", params=["fuzz_data", "fuzz_tables"])
+def data_fuzzer(request, load_fuzzer):
+    return load_fuzzer(request.param)
 
 
 def test_corpora_are_there_and_small():
     assert 100 <= len(TEXTS) < 200
     assert sum(path.stat().st_size for path in TEXTS) < 200_000
-    assert len(CASES) >= 10
+    assert {path.parent.name for path in CASES} == {"data", "tables"}
+    assert len(CASES) >= 20
     assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 1_000_000
 
 
@@ -34,8 +38,9 @@ def test_core_and_twin_agree(path, text_fuzzer):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
-def test_kept_cases_end_in_an_error_or_valid_arrays(data_fuzzer, case, tmp_path):
-    assert data_fuzzer.run_case(data_fuzzer.mutations.read_case(case), tmp_path / "data")
+def test_kept_cases_end_in_an_error_or_valid_data(load_fuzzer, case, tmp_path):
+    fuzzer = load_fuzzer(f"fuzz_{case.parent.name}")
+    assert fuzzer.run_case(fuzzer.mutations.read_case(case), tmp_path / "data")
 
 
 def test_undamaged_data_of_the_fuzzer_load(data_fuzzer, tmp_path):

@@ -127,8 +127,9 @@ def test_a_damaged_csv_file_is_an_error_with_its_line(write, content, parts):
         ('[{"title": "a"},\n{"title": "b"}]\n', ["line 1", "not an array"]),
         ('"title"\n', ["line 1", "a str, not a JSON object"]),
         ("[" * 100_000, ["line 1", "not a JSON object"]),
+        ('{"title": "\\ud83d\\ude00"}\n{"tags": ["\\uD800"]}\n', ["line 2", "'\\ud800' is half of a character"]),
     ],
-    ids=["cut off", "array", "string", "deep"],
+    ids=["cut off", "array", "string", "deep", "half a character"],
 )
 def test_a_damaged_json_file_is_an_error_with_its_line(write, content, parts):
     message = failure(write("t.jsonl", content))
@@ -231,6 +232,14 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
         read_texts(parquet(title=["a", "b"], tags=["x", ""]), "title", "tags")
     with pytest.raises(DataFormatError, match=r"column 'tag' is not in .*; its columns are 'title', 'tags'"):
         read_texts(tmp_path / "t.parquet", "title", "tag")
+    twice = pyarrow.table([["a"], ["b"]], names=["title", "title"])
+    pyarrow.parquet.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(DataFormatError, match="2 columns have the name 'title'"):
+        read_texts(tmp_path / "t.parquet", "title")
+    damaged = parquet(title=["a"]).read_bytes().replace(b"title", b"t\xe9tle")
+    (tmp_path / "t.parquet").write_bytes(damaged)
+    with pytest.raises(DataFormatError, match=r"cannot be read as Parquet \('utf-8' codec"):
+        read_texts(tmp_path / "t.parquet", "title")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataFormatError, match="cannot be read as Parquet"):
         read_texts(tmp_path / "t.parquet", "title")

@@ -93,8 +93,8 @@ def test_reliability_of_classes_is_that_of_the_best_one(rows, ax):
     prob = model.predict_proba(X)
     right, best = model.predict(X) == y, prob.max(axis=1)
     error = 0.0
-    for b in range(10):
-        part = (best > b / 10) & (best <= (b + 1) / 10)
+    for b in range(15):
+        part = (best > b / 15) & (best <= (b + 1) / 15)
         if part.any():
             error += part.mean() * abs(right[part].mean() - best[part].mean())
     display = ReliabilityDisplay.from_estimator(model, X, y, ax=ax)

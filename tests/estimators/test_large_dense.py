@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
+from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def data():
     centres = rng.normal(size=(8, 110))
     y = rng.integers(8, size=2000)
     X = (centres[y] + 2.5 * rng.normal(size=(2000, 110))).astype(np.float32)
-    assert X.size > SMALL_PROBLEM_VALUES
+    assert len(centres) * X.size > SMALL_DENSE_WORK
     return X, y
 
 

@@ -8,13 +8,13 @@ import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier, Status
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
+from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
 
 
 @pytest.fixture(scope="module")
 def data():
     X, Y = make_zipf_multilabel(5000, 2000, 40, nnz_per_row=60, random_state=0)
-    assert X.nnz > SMALL_PROBLEM_VALUES
+    assert X.nnz > SMALL_SPARSE_WORK
     return X, Y
 
 

@@ -20,6 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from widemargin import OneVsAllClassifier
+from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
 
 # Regularised intercept: the problem that LinearSVC solves, and so an independent answer.
 REGULARIZED = {"regularize_intercept": True}
@@ -351,3 +352,20 @@ def test_verbose_prints_progress(multilabel, capsys):
         warnings.simplefilter("error")
         OneVsAllClassifier(verbose=1).fit(*multilabel)
     assert "6 of 6 labels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_only_very_small_problems_are_solved_to_rounding_error(dense):
+    """Labels count: they are what makes a problem of few values take long."""
+    limit = SMALL_DENSE_WORK if dense else SMALL_SPARSE_WORK
+    rng = np.random.default_rng(0)
+    n_labels, n_features = 25, 20
+    n_rows = limit // n_labels // n_features - 1
+    X = rng.normal(size=(n_rows + 1, n_features)).astype(np.float32)
+    Y = (X @ rng.normal(size=(n_features, n_labels)) > 1).astype(int)
+    gaps = []
+    for n in (n_rows, n_rows + 1):
+        rows = X[:n] if dense else sp.csr_array(X[:n])
+        gaps.append(OneVsAllClassifier().fit(rows, sp.csr_array(Y[:n])).certificate_.relative_gap)
+    assert n_labels * (n_rows + 1) * n_features == limit
+    assert gaps[0] < 1e-10 < gaps[1] < 1e-3

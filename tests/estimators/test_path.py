@@ -35,9 +35,9 @@ def classes():
 
 @pytest.fixture(params=["fast", "newton"])
 def solver(request, monkeypatch):
-    """Both solvers on the same small data: usually the fast one gets larger ones only."""
-    if request.param == "fast":
-        monkeypatch.setattr(one_vs_all, "SMALL_PROBLEM_VALUES", 0)
+    """Both solvers on the same small data: usually Newton gets smaller ones only."""
+    for limit in ("SMALL_SPARSE_WORK", "SMALL_DENSE_WORK"):
+        monkeypatch.setattr(one_vs_all, limit, 0 if request.param == "fast" else 10**9)
     return request.param
 
 
@@ -186,7 +186,7 @@ def test_transformers_of_a_pipeline_are_fitted_once(data):
     X, Y = data
     counts = X.copy()
     counts.data = np.ceil(5 * counts.data)
-    pipeline = make_pipeline(TfidfTransformer(), OneVsAllClassifier())
+    pipeline = make_pipeline(TfidfTransformer(), OneVsAllClassifier(tol=1e-8, gap_tol=1e-12))
     result = path(pipeline, counts, Y, values=[0.5, 1.0], X_test=counts, y_test=Y, keep="all")
     alone = clone(pipeline).set_params(onevsallclassifier__C=1.0).fit(counts, Y)
     model = result.model(1)

@@ -10,13 +10,14 @@ import scipy.sparse as sp
 
 from widemargin import write_store
 from widemargin.datasets import make_zipf_multilabel
+from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
 
 
 @pytest.fixture(scope="session")
 def problem():
-    """More than 200,000 values, so that the fast solver is used, and so many rows that it has pilot labels."""
+    """No small problem, so that the fast solver is used, and so many rows that it has pilot labels."""
     X, Y = make_zipf_multilabel(12000, 1500, 300, labels_per_row=1, nnz_per_row=19, random_state=1)
-    assert X.nnz > 200_000
+    assert X.nnz > SMALL_SPARSE_WORK
     return X, Y
 
 

@@ -30,6 +30,7 @@ from widemargin import (
 from widemargin._memory import forget_peak, peak_bytes
 from widemargin.cli.app import app
 from widemargin.datasets import make_zipf_multilabel
+from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
@@ -56,7 +57,7 @@ def client(cluster):
 @pytest.fixture(scope="module")
 def large_store(tmp_path_factory):
     X, Y = make_zipf_multilabel(12000, 2500, N_LABELS, labels_per_row=1.5, nnz_per_row=19, random_state=3)
-    assert X.nnz > 200_000
+    assert X.nnz > SMALL_SPARSE_WORK
     folder = tmp_path_factory.mktemp("data") / "train.store"
     write_store(folder, X, Y)
     return folder

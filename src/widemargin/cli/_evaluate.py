@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from widemargin import metrics
 from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
-from widemargin.cli._tree import covered_by_label, evaluate_on_tree
+from widemargin.cli._tree import evaluate_on_tree
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
@@ -54,7 +52,6 @@ def run(
             )
         if isinstance(model, HierarchicalClassifier):
             values = evaluate_on_tree(model, dataset, None if given is None else ks)
-            values |= _error_of_best(model, dataset.X, functools.partial(covered_by_label, model, dataset))
         else:
             values = evaluate_model(model, dataset, ks, **propensity)
     if as_json:
@@ -93,7 +90,7 @@ def evaluate_model(
     if model.kind_ != "multilabel":
         classes = classes_of_rows(model, dataset)
         accuracies = {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes, ks))}
-        return accuracies | _error_of_best(model, X, lambda best: best == classes)
+        return accuracies | _error_of_best(model, X, classes)
     truth = truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
     counts = np.zeros(truth.shape[1])
@@ -115,13 +112,13 @@ def evaluate_model(
     return {name: _by_depth(ks, values) for name, values in at_depth.items()} | f1
 
 
-def _error_of_best(model: Any, X: Any, is_right: Callable[[Any], Any]) -> dict[str, float]:
+def _error_of_best(model: Any, X: Any, classes: Any) -> dict[str, float]:
     """The calibration error of the best class of each row, where the model has probabilities."""
     if not hasattr(model, "label_proba"):
         return {}
     best = model.predict_topk(X, 1).indices
     probabilities = model.label_proba(X, best)[:, 0]
-    return {"calibration_error": metrics.expected_calibration_error(is_right(best[:, 0]), probabilities)}
+    return {"calibration_error": metrics.expected_calibration_error(best[:, 0] == classes, probabilities)}
 
 
 def _with_columns(Y: Any, n_columns: int) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from widemargin.cli._label_lists import hint_of_lists
 from widemargin.cli._text_options import TableColumns, TextOptions
 from widemargin.data.load import Dataset, load_data
 from widemargin.data.tables import is_table
@@ -18,7 +17,7 @@ from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows, Texts, read_texts
 from widemargin.estimators.persistence import load
 from widemargin.estimators.text import TextPart, TextPipeline
-from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import encode_targets
 
 __all__ = [
@@ -33,10 +32,6 @@ __all__ = [
 ]
 
 
-SEPARATORS = ("|", ";", ",")
-"""What may stand between labels where nobody said so."""
-
-
 @dataclass(frozen=True)
 class TextReader:
     """Reads tables for a model: its vectoriser, and the columns of its training data unless others are given."""
@@ -47,6 +42,7 @@ class TextReader:
     label_sep: str | None
     delimiter: str | None = None
     quotes: bool = True
+    one_label: bool = False
 
     def dataset(self, path: Path, *, labelled: bool) -> Dataset:
         """The rows of a table, with labels if they are wanted."""
@@ -56,6 +52,9 @@ class TextReader:
             raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
         labels = self.labels if labelled else None
         form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
+        if labels is not None and self.label_sep is None:
+            # A model of one label a row has whole cells for labels.
+            hint_of_lists(path, labels, form, "train the model with" if self.one_label else "give")
         rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, **form)
         return _dataset(self.vectorizer.transform(rows), rows)
 
@@ -95,6 +94,8 @@ def load_training(
     if text is None:
         return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
+    if text.label_sep is None:
+        hint_of_lists(data, str(labels), form)
     rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
     vectorizer = vectorizer_of(text)
     try:
@@ -105,7 +106,6 @@ def load_training(
         if rows.n_rows == 0:
             raise _no_rows(data) from None
         raise DataFormatError(str(error), path=str(data)) from None
-    _warn_of_lists(data, rows.y())
     source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
     return _dataset(X, rows, TextPart(vectorizer, source))
 
@@ -118,10 +118,11 @@ def vectorizer_of(text: TextOptions) -> TfidfVectorizer:
 def read_table(data: Path, text: TextOptions, labels: str) -> Texts:
     """All texts of a table with their labels, for work that goes through them more than once."""
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
+    if text.label_sep is None:
+        hint_of_lists(data, labels, form)
     found = read_texts(data, text.columns, labels, label_sep=text.label_sep, **form)
     if not found.texts:
         raise _no_rows(data)
-    _warn_of_lists(data, found.y)
     return found
 
 
@@ -136,7 +137,10 @@ def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
     known = model.source_
     columns = given.text or known.get("text", [])
     labels, label_sep = given.labels or known.get("labels"), given.label_sep or known.get("label_sep")
-    return OpenModel(model[-1], TextReader(model[0], columns, labels, label_sep, given.delimiter, given.quotes))
+    classifier = model[-1]
+    form = given.delimiter, given.quotes
+    one_label = classifier.kind_ != "multilabel"
+    return OpenModel(classifier, TextReader(model[0], columns, labels, label_sep, *form, one_label))
 
 
 def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:
@@ -151,21 +155,6 @@ def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:
         y, names = targets.Y, [str(label) for label in targets.classes.tolist()]
     terms = None if text is None else [str(term) for term in text.vectorizer.get_feature_names_out()]
     return Dataset(X, y, names, terms, str(rows.path), text=text)
-
-
-def _warn_of_lists(path: Path, y: Any) -> None:
-    """A word about single labels that look like several: their parts are labels of other rows."""
-    labels = set() if isinstance(y, list) else set(y.tolist())
-    for mark in SEPARATORS:
-        lists = [label for label in labels if mark in label]
-        parts = Counter(part.strip() for label in lists for part in set(label.split(mark)))
-        if any(part and (part in labels or count > 1) for part, count in parts.items()):
-            warnings.warn(
-                f"{path}: labels such as {min(lists)!r} look like lists; give --label-sep {mark!r} if they are",
-                DataFormatWarning,
-                stacklevel=2,
-            )
-            return
 
 
 def _no_rows(path: Any) -> DataFormatError:

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 
 from widemargin import metrics
 from widemargin.data.load import Dataset
-from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
+from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels, path_proba
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["covered_by_label", "evaluate_on_tree", "named_targets"]
+__all__ = ["evaluate_on_tree", "named_targets"]
 
 
 def named_targets(dataset: Dataset, taxonomy: Taxonomy | None) -> Dataset:
@@ -31,7 +31,9 @@ def named_targets(dataset: Dataset, taxonomy: Taxonomy | None) -> Dataset:
     if not sp.issparse(Y) and np.ndim(Y) == 1:
         return replace(dataset, Y=np.array([_text(label) for label in Y.tolist()]) if as_text else Y)
     Y = sp.csr_array(Y)
-    Y.eliminate_zeros()
+    if not np.all(Y.data):  # a store is read-only
+        Y = Y.copy()
+        Y.eliminate_zeros()
     names: list[Any] = list(range(Y.shape[1])) if dataset.label_names is None else list(dataset.label_names)
     if as_text:
         names = [_text(name) for name in names]
@@ -48,7 +50,7 @@ def _text(label: Any) -> str:
 
 
 def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict[str, Any]:
-    """0/1 error, tree-induced loss, F1s and the error of each level; with `ks`, top-k accuracies too."""
+    """0/1 error, tree-induced loss, F1s, the error of each level and of probabilities; with `ks`, top-k accuracies."""
     tree = model.taxonomy_
     y = named_targets(dataset, tree).Y
     predicted = tree.indices(model.predict(dataset.X)).astype(np.int64)
@@ -81,13 +83,8 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
         # As for the 0/1 error, a label below the true one is right.
         np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
         values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
+    if hasattr(model, "label_proba"):
+        sides = nearest[kept], predicted[kept]
+        probability = path_proba(model, dataset.X[kept], *sides)
+        values["calibration_error"] = metrics.expected_calibration_error(tree.tree.covers(*sides), probability)
     return values
-
-
-def covered_by_label(model: Any, dataset: Dataset, classes: Any) -> Any:
-    """Whether the class of each row is a label of it or below one."""
-    row, node = nodes_of_labels(model, named_targets(dataset, model.taxonomy_).Y)
-    predicted = model.taxonomy_.indices(model.classes_)[classes]
-    right = np.zeros(len(predicted), dtype=bool)
-    np.logical_or.at(right, row, model.taxonomy_.tree.covers(node, predicted[row]))
-    return right

@@ -11,12 +11,14 @@ from sklearn.base import clone
 from widemargin.comparison._measure import fit_quietly
 from widemargin.comparison._rows import n_rows_of, part_of, take
 from widemargin.comparison.candidates import Candidate
-from widemargin.estimators.one_vs_all import SMALL_PROBLEM_VALUES
 
 __all__ = ["Trial", "trial_rows", "try_methods"]
 
 TRIAL_ROWS = 1000
-"""Rows of the fit that tells what a method costs."""
+"""Rows of the fit that tells what a method costs, at least."""
+TRIAL_VALUES = 200_000
+"""Stored values of it: with fewer, what a fit costs beside its rows would be taken for the cost of rows, and very small
+problems are solved more exactly than larger ones."""
 GROWTH = 1.3
 """Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
 TRANSFORMED = 2.25
@@ -35,8 +37,7 @@ class Trial(NamedTuple):
 def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any) -> tuple[tuple[Any, Any], float]:
     """A few rows for trials, and what a transformer takes in a fold of so many, by what it took for them.
 
-    Small problems are solved to rounding error, which takes longer than larger ones do; if the rows of a fold are no
-    small problem, those of the trial must not be either.
+    They are as many as `TRIAL_ROWS` and `TRIAL_VALUES` ask for, or all of a fold.
     """
     n_few = min(n_rows, TRIAL_ROWS)
     for _ in range(2):
@@ -45,7 +46,7 @@ def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: A
         began = time.monotonic()
         few = few if transformer is None else clone(transformer).fit_transform(few, y_few)
         overhead = 0.0 if transformer is None else TRANSFORMED * (time.monotonic() - began) * n_rows / len(part)
-        needed = int(len(part) * 1.1 * SMALL_PROBLEM_VALUES / max(1, few.nnz if sp.issparse(few) else few.size)) + 1
+        needed = int(len(part) * 1.1 * TRIAL_VALUES / max(1, few.nnz if sp.issparse(few) else few.size)) + 1
         if n_few == n_rows or needed <= n_few:
             break
         n_few = min(n_rows, needed)

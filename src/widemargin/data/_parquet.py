@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from widemargin.data.files import PathLike, open_input
-from widemargin.data.tables import Cells, missing_column
+from widemargin.data.tables import Cells, check_columns
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["read_parquet_cells"]
@@ -20,18 +20,18 @@ def read_parquet_cells(path: PathLike, columns: Sequence[str], batch_rows: int) 
         pass
     try:
         with parquet.ParquetFile(os.fspath(path)) as file:
-            known = file.schema_arrow.names
-            for column in columns:
-                if column not in known:
-                    raise missing_column(path, column, known)
+            check_columns(path, file.schema_arrow.names, columns)
             number = 0
             for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):
                 parts = [batch.column(column).to_pylist() for column in columns]
                 for values in zip(*parts, strict=True):
                     number += 1
                     yield Cells(number, list(values))
-    except (pyarrow.ArrowException, OSError) as error:
-        text = str(error).splitlines()[0]
+    except DataFormatError:
+        raise
+    # Beside its own errors pyarrow lets out those of names that are no UTF-8, and of dates that Python does not have.
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        text = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataFormatError(f"cannot be read as Parquet ({text})", path=os.fspath(path)) from None
 
 

@@ -142,6 +142,22 @@ def read_cells(
         yield from _read_csv(path, columns, delimiter or DELIMITERS[kind], quotes)
 
 
+def check_columns(
+    path: PathLike, known: Sequence[str], columns: Sequence[str], hint: str = "", line: int | None = None
+) -> None:
+    """An error for columns that a table does not have, or has more than once."""
+    for column in columns:
+        if column not in known:
+            raise missing_column(path, column, known, hint)
+        if known.count(column) > 1:
+            raise DataFormatError(
+                f"{known.count(column)} columns have the name {column!r}",
+                path=os.fspath(path),
+                line=line,
+                remedy="give each column a name of its own",
+            )
+
+
 def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str = "") -> DataFormatError:
     """The error for a column that a table does not have."""
     listed = ", ".join(map(repr, known[:LISTED])) + (f" and {len(known) - LISTED} more" if len(known) > LISTED else "")
@@ -239,16 +255,7 @@ def _column_places(path: PathLike, header: list[str], columns: Sequence[str], de
     """Where the columns are in a record."""
     others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
     hint = f"cells seem to be separated by {others[0]!r}; give it as the delimiter" if others else ""
-    for column in columns:
-        if column not in header:
-            raise missing_column(path, column, header, hint)
-        if header.count(column) > 1:
-            raise DataFormatError(
-                f"{header.count(column)} columns have the name {column!r}",
-                path=os.fspath(path),
-                line=1,
-                remedy="give each column a name of its own",
-            )
+    check_columns(path, header, columns, hint, line=1)
     return [header.index(column) for column in columns]
 
 
@@ -284,4 +291,19 @@ def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
             line=number,
             remedy="write one object a line, with the columns as keys",
         )
+    if "\\ud" in line.lower():
+        _refuse_half_characters(path, number, record)
     return record
+
+
+def _refuse_half_characters(path: PathLike, number: int, record: dict[str, Any]) -> None:
+    """An error for escapes such as \\ud800 that are not in pairs: no file of a model could hold such a label."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataFormatError(
+            f"the escape {error.object[error.start]!r} is half of a character",
+            path=os.fspath(path),
+            line=number,
+            remedy="write such characters as UTF-8, or by both of their escapes",
+        ) from None

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin.estimators._tree_targets import label_nodes
-from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics._ancestor_sets import node_numbers
 
-__all__ = ["child_towards", "numbers", "path_proba", "predictions_of", "probable_predictions", "where_paths_part"]
+__all__ = ["child_towards", "numbers", "predictions_of", "where_paths_part"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,33 +33,6 @@ def predictions_of(estimator: Any, X: Any, y: Any) -> tuple[list[Any], Any, Taxo
     tree: Taxonomy = estimator.taxonomy_
     nodes = label_nodes(np.asarray(y), tree, estimator.separator)
     return [tree.nodes[node] for node in nodes.tolist()], estimator.predict(X), tree
-
-
-def probable_predictions(estimator: Any, X: Any, y: Any) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Of each row with a label: whether the prediction is right, and the probability that it is; see `path_proba`."""
-    tree: Taxonomy = estimator.taxonomy_
-    predicted = tree.indices(estimator.predict(X)).astype(np.int64)
-    true = nearest_labels(tree, *nodes_of_labels(estimator, y), predicted)
-    kept = np.flatnonzero(true >= 0)
-    probability = path_proba(estimator, X[kept], true[kept], predicted[kept])
-    return np.asarray(tree.tree.covers(true[kept], predicted[kept])), probability
-
-
-def path_proba(estimator: Any, X: Any, true: Ints, predicted: Ints) -> npt.NDArray[np.float64]:
-    """Probabilities of predictions, cut to the depth of the true label, beyond which nothing is known of the row.
-
-    The most probable class would not do: a label above others has the probability of all of them.
-    """
-    tree = estimator.taxonomy_.tree
-    known = predicted.copy()
-    while (below := tree.depth[known] > tree.depth[true]).any():
-        known[below] = tree.parent[known[below]]
-    probability: npt.NDArray[np.float64] = estimator.label_proba(X, estimator.predict_topk(X, 1).indices)[:, 0]
-    cut = np.flatnonzero(known != predicted)
-    if len(cut) > 0:
-        of_nodes = np.column_stack([np.ones(len(cut)), estimator.predict_node_proba(X[cut])])  # the root: 1
-        probability[cut] = of_nodes[np.arange(len(cut)), known[cut]]
-    return probability
 
 
 def child_towards(taxonomy: Taxonomy, node: int, nodes: Ints) -> Ints:

@@ -19,15 +19,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.displays._axes import BLUE, GREY, axes_for
-from widemargin.displays._tree_labels import probable_predictions
 from widemargin.estimators._path_scoring import class_numbers
+from widemargin.estimators._tree_truth import probable_predictions
 from widemargin.metrics._checks import check_choice, check_indicator
+from widemargin.metrics.calibration import N_BINS, reliability_curve
 
 __all__ = ["ReliabilityDisplay"]
 
 Floats = npt.NDArray[np.float64]
 
-N_BINS = 10
 LARGEST_MARKER = 120.0
 SMALLEST_MARKER = 8.0
 
@@ -95,7 +95,7 @@ class ReliabilityDisplay:
             Rows.
         y : array-like of shape (n_samples,), indicator, or list of label sets
             Their labels.
-        n_bins : int, default=10
+        n_bins : int, default=15
             Bins of probability.
         strategy : {"uniform", "quantile"}, default="uniform"
             Bins of the same width, or with the same number of predictions.
@@ -140,7 +140,7 @@ class ReliabilityDisplay:
             indicator.
         y_prob : array-like of shape (n_samples,), or array or sparse matrix of shape (n_samples, n_labels)
             Probabilities of class 1, or of all classes or labels.
-        n_bins : int, default=10
+        n_bins : int, default=15
             Bins of probability.
         strategy : {"uniform", "quantile"}, default="uniform"
             Bins of the same width, or with the same number of predictions.
@@ -163,9 +163,11 @@ class ReliabilityDisplay:
         probability, right = _decisions(y_true, y_prob)
         if len(probability) == 0 or not (np.min(probability) >= 0.0 and np.max(probability) <= 1.0):
             raise ValueError("y_prob must hold at least one probability, and all of them between 0 and 1")
-        edges = np.linspace(0.0, 1.0, n_bins + 1)
-        if strategy == "quantile":
-            edges = np.unique(np.quantile(probability, edges))
+        if strategy == "uniform":
+            curve = reliability_curve(right, probability, n_bins=n_bins)
+            counts = curve.weight.astype(np.int64)
+            return cls(confidence=curve.mean_probability, accuracy=curve.true_share, counts=counts)
+        edges = np.unique(np.quantile(probability, np.linspace(0.0, 1.0, n_bins + 1)))
         bins = np.clip(np.searchsorted(edges[1:-1], probability, side="left"), 0, n_bins - 1)
         counts = np.bincount(bins, minlength=n_bins)
         used = counts > 0

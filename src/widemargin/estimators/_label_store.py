@@ -43,10 +43,10 @@ def write_label_store(folder: Path, Y: Any, factors: tuple[Any, Any]) -> None:
 
 def part_options(estimator: Any, X: Any, n_labels: int, area_mb: float) -> tuple[str, dict[str, Any]]:
     """The solver of an estimator's labels and its options, as a `PartSolver` takes them: JSON values."""
-    name = estimator._solver_name(X, area_mb)
+    name = estimator._solver_name(X, n_labels, area_mb)
     solver = "logistic" if name == "fast" and estimator.loss == "logistic" else name
     options = {key: getattr(estimator, key) for key in (*SAME_NAMES, "init_params")}
-    options |= {"memory_limit_mb": area_mb, "polish": estimator._is_polished(X), "width": None}
+    options |= {"memory_limit_mb": area_mb, "polish": estimator._is_polished(X, n_labels), "width": None}
     if solver == "dense":
         options["width"] = block_width(n_labels, X.shape[0], X.shape[1], area_mb)
     plain: dict[str, Any] = json.loads(json.dumps(options, default=plain_value))

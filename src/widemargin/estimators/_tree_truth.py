@@ -1,4 +1,9 @@
-"""The true labels of rows on a tree, as measures and reports need them: one node a row, whatever form they have."""
+"""The true labels of rows on a tree, as measures and reports need them: one node a row, whatever form they have.
+
+What a prediction is measured by, and the probability that it comes with, are the same in `evaluate`, displays and
+reports: the predicted leaf, against whether it is right. A label that is no leaf says nothing of what is below it, and
+so the prediction is cut to its depth. Memory beside the rows: a block of them × nodes.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,12 @@ from widemargin.estimators._tree_targets import label_nodes, most_specific
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["nearest_labels", "nodes_of_labels"]
+__all__ = ["nearest_labels", "nodes_of_labels", "path_proba", "probable_predictions"]
 
 Ints = npt.NDArray[np.int64]
+
+BLOCK_VALUES = 1 << 21
+"""Probabilities of all nodes for so many rows at a time that they take 16 MB."""
 
 
 def nodes_of_labels(model: Any, y: Any) -> tuple[Ints, Ints]:
@@ -38,3 +46,32 @@ def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> In
     nearest = np.full(len(predicted), -1, dtype=np.int64)
     nearest[rows] = node[order][first]
     return nearest
+
+
+def probable_predictions(model: Any, X: Any, y: Any) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Of each row with a label: whether the prediction is right, and the probability that it is; see `path_proba`."""
+    tree: Taxonomy = model.taxonomy_
+    predicted = tree.indices(model.predict(X)).astype(np.int64)
+    true = nearest_labels(tree, *nodes_of_labels(model, y), predicted)
+    kept = np.flatnonzero(true >= 0)
+    probability = path_proba(model, X[kept], true[kept], predicted[kept])
+    return np.asarray(tree.tree.covers(true[kept], predicted[kept])), probability
+
+
+def path_proba(model: Any, X: Any, true: Ints, predicted: Ints) -> npt.NDArray[np.float64]:
+    """Probabilities of predictions, cut to the depth of the true label, beyond which nothing is known of the row.
+
+    The most probable class would not do: a label above others has the probability of all of them.
+    """
+    tree = model.taxonomy_.tree
+    known = predicted.copy()
+    while (below := tree.depth[known] > tree.depth[true]).any():
+        known[below] = tree.parent[known[below]]
+    probability: npt.NDArray[np.float64] = model.label_proba(X, model.predict_topk(X, 1).indices)[:, 0]
+    cut = np.flatnonzero(known != predicted)
+    size = max(1, BLOCK_VALUES // tree.n_nodes)
+    for start in range(0, len(cut), size):
+        rows = cut[start : start + size]
+        of_nodes = np.column_stack([np.ones(len(rows)), model.predict_node_proba(X[rows])])  # the root: 1
+        probability[rows] = of_nodes[np.arange(len(rows)), known[rows]]
+    return probability

@@ -28,6 +28,8 @@ from widemargin.metrics._checks import (
 
 __all__ = ["ReliabilityCurve", "calibration_error_at_k", "expected_calibration_error", "reliability_curve"]
 
+N_BINS = 15  # as Guo, Pleiss, Sun and Weinberger (2017) have it; displays and reports use the same
+
 
 class ReliabilityCurve(NamedTuple):
     """Bins of probabilities that are not empty, ascending.
@@ -53,7 +55,7 @@ class ReliabilityCurve(NamedTuple):
     weight: Floats
 
 
-def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = 15, sample_weight: Any = None) -> ReliabilityCurve:
+def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> ReliabilityCurve:
     """Probabilities against the shares of what came true, in bins of equal width.
 
     Parameters
@@ -100,7 +102,7 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = 15, sample_weig
     return ReliabilityCurve(mean, share, total[used])
 
 
-def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> float:
     """Mean distance between probabilities and shares of what came true, over bins of equal width.
 
     Parameters
@@ -132,7 +134,7 @@ def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = 15, sa
 
 
 def calibration_error_at_k(
-    Y_true: Any, topk: Any, y_prob: Any, k: Places, *, n_bins: int = 15, sample_weight: Any = None
+    Y_true: Any, topk: Any, y_prob: Any, k: Places, *, n_bins: int = N_BINS, sample_weight: Any = None
 ) -> Any:
     """Expected calibration error over the pairs of each row with its k best labels.
 

@@ -19,7 +19,8 @@ from widemargin.displays import (
     TopKAccuracyDisplay,
     TreeConfusionDisplay,
 )
-from widemargin.displays._tree_labels import path_proba, where_paths_part
+from widemargin.displays._tree_labels import where_paths_part
+from widemargin.estimators._tree_truth import path_proba
 from widemargin.report._label_table import short
 from widemargin.report._outcome import Outcome
 from widemargin.report._svg import draw_svg
@@ -91,12 +92,10 @@ def _of_quality(outcome: Outcome) -> Iterator[_Plan]:
 
 
 def _reliability(outcome: Outcome) -> ReliabilityDisplay:
-    """Reliability on the rows whose probabilities of all labels fit into memory."""
+    """Reliability; off trees, on the rows whose probabilities of all labels fit into memory."""
     if outcome.nodes is not None:
-        rows = slice(0, max(1, MOST_PROBABILITIES // len(outcome.model.taxonomy_)))
-        side = outcome.nodes
-        on_paths = path_proba(outcome.model, outcome.X[rows], side.true[rows], side.predicted[rows])
-        return ReliabilityDisplay.of_predictions(outcome.right[rows], on_paths)
+        on_paths = path_proba(outcome.model, outcome.X, outcome.nodes.true, outcome.nodes.predicted)
+        return ReliabilityDisplay.of_predictions(outcome.right, on_paths)
     rows = slice(0, max(1, MOST_PROBABILITIES // outcome.n_labels))
     probabilities = outcome.model.predict_proba(outcome.X[rows])
     if outcome.kind == "labels":

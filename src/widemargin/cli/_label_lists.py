@@ -1,0 +1,92 @@
+"""A hint for tables whose cells of labels look like lists, such as "red;round", where no separator was given.
+
+Names of classes may have a comma too, as "Smith, John" has. Cells are taken for lists of labels where
+
+    many of them have the mark,
+    their parts are clearly fewer than the cells, so that parts come back in other cells, and
+    parts do so at other places: lists mix, while a surname comes first, and the steps of a path keep their level.
+
+The first rows of a table decide, read before the work on all of it begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from widemargin.data.tables import read_cells
+from widemargin.exceptions import DataFormatWarning
+
+__all__ = ["hint_of_lists", "separator_of"]
+
+MARKS = ("|", ";", ",")
+"""What may stand between labels where nobody said so; a slash does not, since it makes paths on a tree."""
+ROWS_LOOKED_AT = 10_000
+LEAST_SHARE = 0.2
+"""Of the cells, those with the mark."""
+FEWER = 0.75
+"""Different parts to different cells, at most."""
+LEAST_MIXED = 1 / 3
+"""Of the parts of several cells, those that do not always have the same place. Pairs of names with a comma, of which
+some are surnames and first names alike, stay far below it."""
+
+
+def hint_of_lists(path: Path, column: str, form: dict[str, Any], remedy: str = "give") -> None:
+    """Warn if the first cells of a column look like lists of labels.
+
+    Parameters
+    ----------
+    path : path
+        The table.
+    column : str
+        The column of labels.
+    form : dict
+        Options of `read_cells`.
+    remedy : str
+        What to do with the option `--label-sep`.
+    """
+    values = (cells.values[0] for cells in itertools.islice(read_cells(path, [column], **form), ROWS_LOOKED_AT))
+    counts = Counter(value.strip() for value in values if isinstance(value, str))
+    mark = separator_of(counts)
+    if mark is not None:
+        example = min((cell for cell in counts if mark in cell), key=lambda cell: (len(cell), cell))
+        warnings.warn(
+            f"{path}: column {column!r} has cells such as {example!r}, each taken as one label; if they are lists of "
+            f"labels, {remedy} --label-sep '{mark}'",
+            DataFormatWarning,
+            stacklevel=1,  # of one place, so that it is told once
+        )
+
+
+def separator_of(cells: Iterable[str] | Counter[str]) -> str | None:
+    """The mark at which cells should be split, if they look like lists; None for names of classes.
+
+    Examples
+    --------
+    >>> from widemargin.cli._label_lists import separator_of
+    >>> separator_of(["red;round", "round", "blue;round", "red;blue", "red"])
+    ';'
+    >>> separator_of(["Smith, John", "Smith, Ann", "Jones, Ann", "Smith, John"])
+    """
+    counts = Counter(cells)
+    return next((mark for mark in MARKS if _are_lists(counts, mark)), None)
+
+
+def _are_lists(counts: Counter[str], mark: str) -> bool:
+    marked = sum(count for cell, count in counts.items() if mark in cell)
+    if marked == 0 or marked < LEAST_SHARE * counts.total():
+        return False
+    n_cells: Counter[str] = Counter()
+    places: defaultdict[str, set[int]] = defaultdict(set)
+    for cell in counts:
+        parts = [part for part in map(str.strip, cell.split(mark)) if part]
+        n_cells.update(set(parts))
+        for place, part in enumerate(parts):
+            places[part].add(place)
+    shared = [part for part, count in n_cells.items() if count > 1]
+    mixed = sum(len(places[part]) > 1 for part in shared)
+    return len(n_cells) <= FEWER * len(counts) and mixed >= LEAST_MIXED * len(shared)
