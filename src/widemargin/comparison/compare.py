@@ -220,8 +220,9 @@ class _Run:
 
     def _tell(self, what: str) -> None:
         if self.report is not None:
-            elapsed = time.monotonic() - self.began
-            self.report(what, elapsed, elapsed + min(self.clock.remaining, self.clock.deadline - time.monotonic()))
+            now = time.monotonic()
+            left = max(0.0, min(self.clock.remaining, self.clock.deadline - now))
+            self.report(what, now - self.began, now - self.began + left)
 
     def prepared(self, number: int, fold: Fold) -> tuple[Fold, Fold | None]:
         """A fold, and its training rows split for the search, as the transformer shows them; the same for all methods.
