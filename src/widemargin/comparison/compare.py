@@ -177,6 +177,7 @@ def compare(
             break
         run.add(fold)
     about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
+    about["folds_asked"] = n_folds
     return run.result(about | {"lists_of_one_label": has_lists}, refused | plan.dropped)
 
 
