@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -38,8 +39,19 @@ from widemargin.parallel.estimate import PROCESS_MB
 N_LABELS = 2000
 
 
+@pytest.fixture(scope="module", autouse=True)
+def patience():
+    """dask gives up after 30 s without an answer, which a busy machine may need to start a process."""
+    names = ("connect", "tcp")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:  # for processes that are started
+            patch.setenv(f"DASK_DISTRIBUTED__COMM__TIMEOUTS__{name.upper()}", "600s")
+        with dask.config.set({f"distributed.comm.timeouts.{name}": "600s" for name in names}):
+            yield
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(patience):
     """Three worker processes with a thread each."""
     with LocalCluster(
         n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0

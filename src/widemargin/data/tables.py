@@ -146,7 +146,7 @@ def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str 
     """The error for a column that a table does not have."""
     listed = ", ".join(map(repr, known[:LISTED])) + (f" and {len(known) - LISTED} more" if len(known) > LISTED else "")
     near = difflib.get_close_matches(column, known, n=1)
-    remedy = f"did you mean {near[0]!r}?" if near else hint or None
+    remedy = f"did you mean {near[0]!r}?" if near else hint or "name one of them (--text, --labels on the command line)"
     return DataFormatError(f"column {column!r} is not in {path}; its columns are {listed or 'none'}", remedy=remedy)
 
 
@@ -238,7 +238,8 @@ def _next_record(path: PathLike, reader: Any) -> list[str] | None:
 def _column_places(path: PathLike, header: list[str], columns: Sequence[str], delimiter: str) -> list[int]:
     """Where the columns are in a record."""
     others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
-    hint = f"cells seem to be separated by {others[0]!r}; give it as the delimiter" if others else ""
+    how = "give it as the delimiter (--delimiter on the command line)"
+    hint = f"cells seem to be separated by {others[0]!r}; {how}" if others else ""
     for column in columns:
         if column not in header:
             raise missing_column(path, column, header, hint)
