@@ -177,7 +177,6 @@ def compare(
             break
         run.add(fold)
     about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
-    about["folds_asked"] = n_folds
     return run.result(about | {"lists_of_one_label": has_lists}, refused | plan.dropped)
 
 
@@ -262,7 +261,7 @@ class _Run:
         first = self.task.metrics[0].name
         methods.sort(key=lambda method: -method.quality[first].mean)
         left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
-        about |= {"folds": len(self.folds), "held_out_rows": len(rows[names[0]])}
+        about |= {"folds": len(self.folds), "folds_asked": self.plan.folds_asked, "held_out_rows": len(rows[names[0]])}
         about["seconds"] = time.monotonic() - self.began
         return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, refused | left_out)
 
