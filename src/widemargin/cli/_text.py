@@ -154,14 +154,8 @@ def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:
 
 
 def _warn_of_lists(path: Path, y: Any) -> None:
-    """A word about single labels that look like several: their parts are labels of other rows.
-
-    Where there is a separator, but no list has two labels, it may be the wrong one.
-    """
-    if isinstance(y, list):
-        labels = set() if any(len(row) > 1 for row in y) else {label for row in y for label in row}
-    else:
-        labels = set(y.tolist())
+    """A word about single labels that look like several: their parts are labels of other rows."""
+    labels = set() if isinstance(y, list) else set(y.tolist())
     for mark in SEPARATORS:
         lists = [label for label in labels if mark in label]
         parts = Counter(part.strip() for label in lists for part in set(label.split(mark)))

@@ -238,8 +238,7 @@ def _next_record(path: PathLike, reader: Any) -> list[str] | None:
 def _column_places(path: PathLike, header: list[str], columns: Sequence[str], delimiter: str) -> list[int]:
     """Where the columns are in a record."""
     others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
-    how = "give it as the delimiter (--delimiter on the command line)"
-    hint = f"cells seem to be separated by {others[0]!r}; {how}" if others else ""
+    hint = f"cells seem to be separated by {others[0]!r}; give it as the delimiter" if others else ""
     for column in columns:
         if column not in header:
             raise missing_column(path, column, header, hint)
