@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -15,7 +16,8 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, write_svmlight, write_xmc
+from widemargin import OneVsAllClassifier, compare, write_svmlight, write_xmc
+from widemargin.cli._compare import notes
 from widemargin.cli._time import parse_seconds
 from widemargin.cli.app import app
 
@@ -45,6 +47,15 @@ def test_json_has_the_methods_and_their_costs(rows_file):
     assert found["recommended"] == "one-vs-all"
     assert found["methods"][0]["cpu_s"] > 0
     assert found["held_out_rows"] == 120
+
+
+def test_what_the_budget_left_out_is_said():
+    y = np.arange(60) % 3
+    result = compare(np.eye(3)[y], y, methods=["one-vs-all"], cv=2)
+    assert notes(result) == [result.recommendation]
+    short = dataclasses.replace(result, about=result.about | {"folds_asked": 5, "share_of_rows": 0.25})
+    assert notes(short)[1] == "There was time for 2 of 5 folds."
+    assert notes(short)[2].startswith("Only 25% of the rows fit the budget")
 
 
 @pytest.mark.parametrize(

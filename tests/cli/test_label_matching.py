@@ -223,3 +223,18 @@ def test_warnings_about_data_are_one_line(X, Y):
         stderr = invoke(*arguments).stderr
         assert stderr.startswith("widemargin: warning: odd.txt")
         assert stderr.count("\n") == 1
+
+
+def test_tables_that_do_not_fit_the_model_are_told_with_the_remedy(tmp_path):
+    for name, text in {
+        "train.csv": "title,tags\nfresh bread,food\na cake,food\nan engine,cars\na wheel,cars\n",
+        "other.csv": "headline,tags\nbread,spaceship\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    model, other = tmp_path / "model", tmp_path / "other.csv"
+    invoke("train", tmp_path / "train.csv", "--text", "title", "--labels", "tags", "--out", model)
+    message = invoke("predict", model, other, exit_code=1).stderr
+    assert "its columns are 'headline', 'tags'; name one of them (--text, --labels" in message
+    message = invoke("evaluate", model, other, "--text", "headline", exit_code=1).stderr
+    assert "the model knows none of the labels; the file has 'spaceship'" in message
+    assert "which column and separator to read: --labels, --label-sep" in message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -43,7 +45,9 @@ def test_the_methods_are_those_that_fit_the_labels():
 
 def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
     assert [c.name for c in candidates_for("multiclass", 9, None, methods=["top-k"])] == ["top-k, k = 1", "top-k"]
-    with pytest.raises(ValueError, match=r"'orthogonal' does not fit these labels; those that do: one-vs-all"):
+    with pytest.raises(
+        ValueError, match=r"'orthogonal' does not fit these labels; those that do: 'one-vs-all', 'top-k, k = 1'"
+    ):
         candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
 
 
@@ -193,13 +197,16 @@ def test_a_short_budget_thins_the_grid_then_the_folds_then_the_rows():
     assert all(plan.total <= budget for plan, budget in zip(plans[1:], (20.0, 6.0, 1.0), strict=True))
 
 
-def test_a_short_budget_cuts_the_comparison_and_the_result_says_so():
+def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
     rng = np.random.default_rng(3)
-    y = rng.integers(0, 30, 4000)
-    X = rng.normal(size=(4000, 40))
-    result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0)
-    assert result.about["share_of_rows"] < 1.0 or result.about["folds"] < 5
+    y, X = rng.integers(0, 5, 2000), rng.normal(size=(2000, 10))
+    slow = SimpleNamespace(monotonic=itertools.count(0.0, 10.0).__next__)  # every trial takes ten seconds
+    monkeypatch.setattr("widemargin.comparison._trial.time", slow)
+    seen = []
+    result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0, report=lambda *what: seen.append(what))
+    assert result.about["share_of_rows"] < 0.5
     assert len(result.methods) + len(result.not_tried) == 3
+    assert all(0.0 <= elapsed <= total for _, elapsed, total in seen)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -39,8 +40,19 @@ from widemargin.parallel.estimate import PROCESS_MB
 N_LABELS = 2000
 
 
+@pytest.fixture(scope="module", autouse=True)
+def patience():
+    """dask gives up after 30 s without an answer, which a busy machine may need to start a process."""
+    names = ("connect", "tcp")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:  # for processes that are started
+            patch.setenv(f"DASK_DISTRIBUTED__COMM__TIMEOUTS__{name.upper()}", "600s")
+        with dask.config.set({f"distributed.comm.timeouts.{name}": "600s" for name in names}):
+            yield
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(patience):
     """Three worker processes with a thread each."""
     with LocalCluster(
         n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
@@ -67,28 +79,72 @@ def n_shards(out):
     return len(list((out / WORK_FOLDER).glob("shards-*/*.npz")))
 
 
-def wait_for_shards(out, number, process):
-    while n_shards(out) < number:
-        assert process.poll() is None, "the driver ended too early"
+def wait_until(condition, process=None):
+    """Look again and again; the limit is there so that a mistake does not hang."""
+    for _ in range(30_000):
+        if condition():
+            return
+        assert process is None or process.poll() is None, "the driver ended too early"
         time.sleep(0.02)
+    raise AssertionError("it did not come")
+
+
+class Gates(WorkerPlugin):
+    """Workers begin a shard behind a gate only when the gate is open: no test has to be fast to come in time.
+
+    A gate is a file, and the label before which shards need it not.
+    """
+
+    name = "gates"
+
+    def __init__(self, gates):
+        self.gates = gates
+
+    def setup(self, worker):
+        from widemargin.parallel import shards
+
+        self.solve_shard, self.removed = shards.solve_shard, False
+        shards.solve_shard = self.wait_and_solve  # tasks name their function, and get this one
+
+    def wait_and_solve(self, store, label_range, params, out):
+        while not self.removed and any(
+            label_range[0] >= first and not Path(gate).exists() for gate, first in self.gates
+        ):
+            time.sleep(0.02)
+        return self.solve_shard(store, label_range, params, out)
+
+    def teardown(self, worker):
+        from widemargin.parallel import shards
+
+        shards.solve_shard, self.removed = self.solve_shard, True
+
+
+def worker_plugins(dask_scheduler):
+    return [name for name in dask_scheduler.worker_plugins if name.startswith("widemargin")]
 
 
 def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, large_store, tmp_path, content):
     train(OneVsAllClassifier(prune=0.01, normalize=True), large_store, tmp_path / "undisturbed")
     out, scheduler = tmp_path / "model", cluster.scheduler_address
+    worker_died, driver_died = tmp_path / "worker-died", tmp_path / "driver-died"
+    client.register_plugin(Gates([(str(worker_died), 500), (str(driver_died), 1000)]))
     command = [sys.executable, "-m", "widemargin.cli", "train", str(large_store), "--out", str(out)]
     command += ["--scheduler", scheduler, "--shard-size", "50"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for_shards(out, 3, driver)
+    wait_until(lambda: n_shards(out) == 10, driver)
     worker = next(iter(client.run(os.getpid).values()))
     os.kill(worker, signal.SIGKILL)
-    wait_for_shards(out, n_shards(out) + 5, driver)  # the others go on
+    worker_died.touch()
+    wait_until(lambda: n_shards(out) == 20, driver)  # the others go on
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    assert 0 < n_shards(out) < N_LABELS // 50
     assert not (out / "model.json").exists()
+    wait_until(lambda: not client.run_on_scheduler(worker_plugins))  # what the driver put there goes with it
+    driver_died.touch()
     train(OneVsAllClassifier(prune=0.01, normalize=True), large_store, out, executor=client, shard_size=70)
     assert content(out) == content(tmp_path / "undisturbed")
+    client.wait_for_workers(3)  # the next test shall not see one join
+    client.unregister_worker_plugin("gates")
 
 
 class Blind(WorkerPlugin):
@@ -140,10 +196,13 @@ def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_pa
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
     with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
         late.register_plugin(Blind(str(tmp_path)))
-        timer = threading.Timer(0.5, empty.scale, (1,))
-        timer.start()
-        train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=told.append)
-        timer.join()
+
+        def report(sentence):  # the first one comes after the stores are offered and before any task
+            if not told:
+                empty.scale(1)
+            told.append(sentence)
+
+        train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=report)
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
     assert "2 stores were copied" in told[-1]
 

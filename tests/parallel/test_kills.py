@@ -46,9 +46,9 @@ def test_command_killed_at_random_moments_goes_on_to_the_same_bytes(store, tmp_p
     def command(out):
         return lambda: app(["train", str(store), "--out", str(out), *options], standalone_mode=False)
 
-    started = time.monotonic()
-    os.waitpid(in_child(command(tmp_path / "undisturbed")), 0)
-    duration = time.monotonic() - started
+    # CPU time does not grow where the machine is busy or stops for a while; a first guess of how long to wait.
+    used = os.wait4(in_child(command(tmp_path / "undisturbed")), 0)[2]
+    duration = used.ru_utime + used.ru_stime
     expected = content(tmp_path / "undisturbed")
     assert "model.json" in expected
     n_kills = n_models = 0
@@ -60,9 +60,9 @@ def test_command_killed_at_random_moments_goes_on_to_the_same_bytes(store, tmp_p
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             n_kills += 1
-        elif (out / "model.json").exists():  # complete before the kill: on to the next model
+        else:  # complete before the kill: on to the next model, with less patience
             assert content(out) == expected
-            n_models += 1
+            n_models, duration = n_models + 1, 0.8 * duration
             out = tmp_path / f"model{n_models}"
     os.waitpid(in_child(command(out)), 0)
     assert content(out) == expected

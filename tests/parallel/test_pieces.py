@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 
@@ -153,10 +154,12 @@ class AskingWorker:
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
+    """Look again and again; the limit is there so that a mistake does not hang."""
+    for _ in range(60_000):
+        if condition():
+            return
         time.sleep(0.01)
+    raise AssertionError("it did not come")
 
 
 def send(name, folder):
@@ -170,11 +173,11 @@ def test_one_worker_of_a_host_asks_and_the_last_one_removes_the_copies(away, tmp
     plugins = [StorePlugin(list(away), "topic") for _ in workers]
     plugins[0].setup(workers[0])
     wait_until(lambda: workers[0].asked)
-    plugins[1].setup(workers[1])
-    time.sleep(0.5)
-    assert not workers[1].asked, "the first one has the lock"
     first = next(iter(away))
+    assert copies.hold(first[-64:], "copying", fcntl.LOCK_EX | fcntl.LOCK_NB) is None, "the first one has the lock"
+    plugins[1].setup(workers[1])
     copies.receive_block(first[-64:], "store.json", 0, b"half of a copy")
+    assert not workers[1].asked
     plugins[0].teardown(workers[0])  # it dies while the copy comes
     for name, folder in away.items():
         wait_until(lambda name=name: ("topic", "b", name) in workers[1].asked)
@@ -196,9 +199,12 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
     copies.begin_copy(name[-64:])
     with pytest.raises(ValueError, match="not the name of a file"):
         copies.receive_block(name[-64:], "../x", 0, b"")
-    send(name, folder)
-    data = folder / "X.data.npy"
-    copies.receive_block(name[-64:], "X.data.npy", data.stat().st_size - 1, b"\xff")
+    for file_name, offset, block in copies.blocks_of(folder):
+        wrong = block[:-1] + b"\xff" if file_name == "X.data.npy" else block
+        copies.receive_block(name[-64:], file_name, offset, wrong)
+    copies.all_sent(name[-64:])
+    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change what is checked
+        copies.receive_block(name[-64:], "X.data.npy", 0, b"")
     with pytest.raises(DataFormatError):
         copies.complete_copy(name[-64:])
     assert not copies.is_here(name)

@@ -140,7 +140,7 @@ def test_a_body_that_does_not_arrive_is_refused_and_others_are_answered(model):
         }
 
         async def receive():
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # for ever
 
         async def send(message):
             sent.append(message)
@@ -171,7 +171,7 @@ def test_requests_that_come_together_are_predicted_together():
     sizes, gate = [], threading.Event()
 
     def predict(rows, k):
-        gate.wait(5)
+        gate.wait()
         rows = [row for part in rows for row in part]
         sizes.append(len(rows))
         return [[(row, place) for place in range(k)] for row in rows]
@@ -180,9 +180,11 @@ def test_requests_that_come_together_are_predicted_together():
         batches = Batches(predict, most_rows=8, most_waiting=100)
         batches.start()
         first = asyncio.create_task(batches.ask(["a"], 1, 1))
-        await asyncio.sleep(0.05)  # its batch has begun
+        while batches.n_batches < 1:  # until its batch has begun
+            await asyncio.sleep(0)
         others = [asyncio.create_task(batches.ask([f"{n}", f"{n}'"], 2, 2)) for n in range(5)]
-        await asyncio.sleep(0.05)
+        while batches.n_waiting < 10:
+            await asyncio.sleep(0)
         gate.set()
         answers = await asyncio.gather(first, *others)
         await batches.stop()

@@ -1,11 +1,13 @@
-"""The fast one-vs-all solver ends soon and cleanly when it is interrupted, told to stop, or out of time."""
+"""The fast one-vs-all solver ends soon and cleanly when it is interrupted, told to stop, or out of time.
+
+What "soon" means is counted in calls of the callback, of which a whole run has more than a hundred: a limit of seconds
+would say more about the machine.
+"""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from widemargin.solvers.result import Status
 
 # An unfinished label of this problem takes milliseconds, all of them a minute and more.
 N_ROWS, N_FEATURES, N_LABELS = 20_000, 3000, 20_000
-SOON_S = 10.0  # generous: test machines are busy
+HANG_S = 600.0
 
 
 def long_problem():
@@ -37,37 +39,53 @@ def problem():
     return long_problem()
 
 
+# A thread of the process presses Ctrl-C when the moment is there; another process might come too late.
 CHILD = """
-import sys, threading
+import os, signal, sys, threading
 sys.path.insert(0, {folder!r})
 from test_interruption import long_problem
 from widemargin import OneVsAllClassifier
+from widemargin.solvers._fast_run import FastRun
+
+moments = dict(beginning=threading.Event(), midst=threading.Event())
+watch, seen, seen_then = FastRun._watch, [], []
+
+def press():
+    moments[{moment!r}].wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    seen_then.append(len(seen))
+
+def first_watch(self, last, callback):
+    moments["beginning"].set()
+    return watch(self, last, callback)
+
+def callback(progress):
+    seen.append(progress)
+    moments["midst"].set()
+    return False
 
 X, Y = long_problem()
-model = OneVsAllClassifier(n_jobs={n_jobs}, prune=0.01)
-print("ready", flush=True)
+FastRun._watch = first_watch
+thread = threading.Thread(target=press)
+thread.start()
+model = OneVsAllClassifier(n_jobs={n_jobs}, prune=0.01, callback=callback)
 try:
     model.fit(X, Y)
 except KeyboardInterrupt:
-    print("interrupted", threading.active_count(), hasattr(model, "coef_"), flush=True)
+    thread.join()
+    print("interrupted", threading.active_count(), hasattr(model, "coef_"), len(seen) - seen_then[0] <= 1)
     model.fit(X[:, :50], Y[:, :5])  # the process is whole
-    print("fitted", model.coef_.shape, flush=True)
+    print("fitted", model.coef_.shape)
 """
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("delay_s", [0.02, 1.0])  # at the beginning, and in the midst of the labels
-def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, delay_s):
-    code = CHILD.format(folder=str(__file__).rsplit("/", 1)[0], n_jobs=n_jobs)
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(delay_s)
-        sent = time.perf_counter()
-        child.send_signal(signal.SIGINT)
-        assert child.stdout.readline() == "interrupted 1 False\n"
-        assert time.perf_counter() - sent < SOON_S
-        assert child.stdout.readline() == "fitted (5, 50)\n"
-        assert child.wait(60) == 0
+@pytest.mark.parametrize("moment", ["beginning", "midst"])
+def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, moment):
+    code = CHILD.format(folder=str(__file__).rsplit("/", 1)[0], n_jobs=n_jobs, moment=moment)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
+    assert child.stdout == "interrupted 1 False True\nfitted (5, 50)\n", child.stderr
+    assert child.returncode == 0
 
 
 def test_an_interrupted_fit_leaves_the_previous_model_as_it_was(problem):
@@ -87,13 +105,18 @@ def test_an_interrupted_fit_leaves_the_previous_model_as_it_was(problem):
 
 def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     X, Y = problem
-    seen = []
-    started = time.perf_counter()
-    result = solve_fast_one_vs_all(X, Y, prune=0.01, callback=lambda progress: seen.append(progress) or len(seen) > 1)
-    assert time.perf_counter() - started < SOON_S
+    asked = []
+
+    def stop_once_labels_are_there(progress):
+        if progress.done > 0:
+            asked.append(progress)
+        return bool(asked)
+
+    result = solve_fast_one_vs_all(X, Y, prune=0.01, callback=stop_once_labels_are_there)
     assert result.status is Status.STOPPED
+    assert len(asked) == 1
     finished = result.status_by_label == "converged"
-    assert seen[-1].done <= finished.sum() < N_LABELS
+    assert asked[0].done <= finished.sum() < N_LABELS
     assert result.coef[finished].nnz == result.coef.nnz > 0
     np.testing.assert_allclose(result.primal_by_label[~finished], N_ROWS)
     assert (result.dual_by_label[~finished] == 0).all()
@@ -101,10 +124,8 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     assert (full.dual_by_label <= result.primal_by_label[finished][:3] * (1 + 1e-9)).all()
 
 
-def test_the_time_limit_holds_within_a_moment(problem):
+def test_the_time_limit_leaves_labels_out(problem):
     X, Y = problem
-    started = time.perf_counter()
     result = solve_fast_one_vs_all(X, Y, prune=0.01, time_limit_s=0.5)
-    assert time.perf_counter() - started < SOON_S
     assert result.status is Status.TIME_LIMIT
     assert set(result.status_by_label) <= {"converged", "time_limit"}

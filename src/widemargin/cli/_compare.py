@@ -124,6 +124,8 @@ def notes(result: Comparison) -> list[str]:
     lines = [result.recommendation]
     if about["lists_of_one_label"]:
         lines.append("Every list has exactly one label, so that the labels were compared as classes.")
+    if about["folds"] < about["folds_asked"]:
+        lines.append(f"There was time for {about['folds']} of {about['folds_asked']} folds.")
     if about["share_of_rows"] < 1.0:
         lines.append(
             f"Only {about['share_of_rows']:.0%} of the rows fit the budget; a larger one may change the order."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,8 @@ def run(
     if token is None and not _is_local(host):
         sys.stderr.write(f"widemargin: warning: {host} can be reached from elsewhere; set a --token\n")
     app = make_app(model, limits=Limits(**limits), token=token)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_level="warning",
         access_log=False,
         limit_concurrency=connections,
@@ -50,6 +50,26 @@ def run(
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
     )
+    with _listening(host, port) as listener, contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the way to end it
+        place = f"[{host}]" if ":" in host else host
+        sys.stderr.write(f"widemargin: answers at http://{place}:{listener.getsockname()[1]}; Ctrl-C ends it\n")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that takes connections, so that who reads the address can use it at once."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ValueError(
+            f"cannot listen on {host}, port {port} ({error.strerror}); "
+            "choose another --port, 0 for a free one, or another --host"
+        ) from error
+    return listener
 
 
 def _is_local(host: str) -> bool:

@@ -139,10 +139,15 @@ def _report_unknown(dataset: Dataset, unknown: list[str], n_labels: int, known: 
     if not unknown:
         return
     if len(unknown) == n_labels:
+        remedy = "name the labels of the file as those of the training data, in <name>_labels.txt next to it"
+        if is_table(dataset.path):
+            remedy = (
+                "write labels as in the training data, or say which column and separator to read: --labels, --label-sep"
+            )
         raise DataFormatError(
             f"the model knows none of the labels; the file has {unknown[0]!r}, the model {str(known[0])!r}",
             path=dataset.path,
-            remedy="name the labels of the file as those of the training data, in <name>_labels.txt next to it",
+            remedy=remedy,
         )
     warnings.warn(
         f"{dataset.path}: the model does not know {len(unknown):,} of {n_labels:,} labels, such as {unknown[0]!r}; "

@@ -47,6 +47,8 @@ class Plan:
         Expected seconds of what the methods share in each fold: a vectoriser of text.
     dropped : dict
         Methods that are left out, with the reason.
+    folds_asked : int
+        Folds that were wanted.
     """
 
     candidates: tuple[Candidate, ...]
@@ -55,6 +57,7 @@ class Plan:
     seconds: tuple[float, ...]
     overhead: float = 0.0
     dropped: dict[str, str] = field(default_factory=dict)
+    folds_asked: int = 1
 
     @property
     def total(self) -> float:
@@ -103,7 +106,8 @@ def make_plan(
     (5, 14.6, 1, 2, 1.0)
     """
     limit = float("inf") if budget is None else SAFETY * budget
-    plan = Plan(tuple(candidates), n_folds, 1.0, _seconds(candidates, seconds_a_fit), overhead)
+    expected = _seconds(candidates, seconds_a_fit)
+    plan = Plan(tuple(candidates), n_folds, 1.0, expected, overhead, folds_asked=n_folds)
     for _ in candidates:
         if plan.total <= limit:
             return plan

@@ -151,6 +151,6 @@ def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:
     kept = [c for c in found if any(c.name == name or c.name.startswith(name + ",") for name in methods)]
     missing = [m for m in methods if not any(c.name == m or c.name.startswith(m + ",") for c in kept)]
     if missing or not kept:
-        known = ", ".join(candidate.name for candidate in found)
+        known = ", ".join(repr(candidate.name) for candidate in found)  # names may have commas
         raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; those that do: {known}")
     return kept

@@ -220,8 +220,9 @@ class _Run:
 
     def _tell(self, what: str) -> None:
         if self.report is not None:
-            elapsed = time.monotonic() - self.began
-            self.report(what, elapsed, elapsed + min(self.clock.remaining, self.clock.deadline - time.monotonic()))
+            now = time.monotonic()
+            left = max(0.0, min(self.clock.remaining, self.clock.deadline - now))
+            self.report(what, now - self.began, now - self.began + left)
 
     def prepared(self, number: int, fold: Fold) -> tuple[Fold, Fold | None]:
         """A fold, and its training rows split for the search, as the transformer shows them; the same for all methods.
@@ -260,7 +261,7 @@ class _Run:
         first = self.task.metrics[0].name
         methods.sort(key=lambda method: -method.quality[first].mean)
         left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
-        about |= {"folds": len(self.folds), "held_out_rows": len(rows[names[0]])}
+        about |= {"folds": len(self.folds), "folds_asked": self.plan.folds_asked, "held_out_rows": len(rows[names[0]])}
         about["seconds"] = time.monotonic() - self.began
         return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, refused | left_out)
 

@@ -78,7 +78,7 @@ class Comparison:
     metric : str
         That metric.
     about : dict
-        Rows, labels, folds, share of the rows used, seconds.
+        Rows, labels, folds and how many were asked for, share of the rows used, seconds.
     not_tried : dict of str to str
         Methods that are not in the table, and why.
 

@@ -162,7 +162,7 @@ def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str 
     """The error for a column that a table does not have."""
     listed = ", ".join(map(repr, known[:LISTED])) + (f" and {len(known) - LISTED} more" if len(known) > LISTED else "")
     near = difflib.get_close_matches(column, known, n=1)
-    remedy = f"did you mean {near[0]!r}?" if near else hint or None
+    remedy = f"did you mean {near[0]!r}?" if near else hint or "name one of them (--text, --labels on the command line)"
     return DataFormatError(f"column {column!r} is not in {path}; its columns are {listed or 'none'}", remedy=remedy)
 
 

@@ -3,7 +3,8 @@
 The scheduler gives it to every worker, also to those that join later or come back. A worker that does not find a store
 asks for it by an event; the driver, which listens, sends the pieces (`StoreSender`). No connection is needed that the
 cluster does not have already. Of the workers of a host the one with the lock asks; when it dies, the next one does.
-At the end, the last worker of a host that lets go of the copy removes it.
+At the end, the last worker of a host that lets go of the copy removes it. A driver that dies takes its plugin with it:
+the scheduler sees to that (`DriverWatch`), or workers that join later would ask for stores that nobody sends.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from distributed import WorkerPlugin
+from distributed import SchedulerPlugin, WorkerPlugin
 from distributed.comm.core import CommClosedError
 
 from widemargin.exceptions import WidemarginError
 from widemargin.parallel import copies
 
-__all__ = ["StorePlugin", "StoreSender"]
+__all__ = ["DriverWatch", "StorePlugin", "StoreSender"]
 
 POLL_S = 0.2
 ASK_AGAIN_S = 20.0  # without a sign of the driver
@@ -110,6 +111,27 @@ class StorePlugin(WorkerPlugin):
         copies.complete_copy(digest)
 
 
+class DriverWatch(SchedulerPlugin):
+    """Takes the plugin off all workers when the driver is gone without having done so, as after a kill.
+
+    Parameters
+    ----------
+    driver : str
+        The id of the driver's client.
+    topic : str
+        Name of the plugin, and of this one.
+    """
+
+    def __init__(self, driver: str, topic: str) -> None:
+        self.driver, self.name = driver, topic
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Called for every client that leaves."""
+        if client == self.driver:
+            scheduler.remove_plugin(self.name)
+            scheduler.loop.add_callback(scheduler.unregister_worker_plugin, None, self.name)
+
+
 class StoreSender:
     """The driver's side: answers the workers that ask for stores.
 
@@ -132,6 +154,7 @@ class StoreSender:
         self._ended = False
         self._pool = ThreadPoolExecutor(N_SENDERS, thread_name_prefix=self.topic)
         client.subscribe_topic(self.topic, self._answer)
+        client.register_plugin(DriverWatch(client.id, self.topic), name=self.topic)
         client.register_plugin(StorePlugin(names, self.topic), name=self.topic)
 
     def close(self) -> None:
@@ -140,6 +163,7 @@ class StoreSender:
         self._pool.shutdown(wait=True, cancel_futures=True)
         with contextlib.suppress(OSError):  # the scheduler is gone
             self.client.unsubscribe_topic(self.topic)
+            self.client.unregister_scheduler_plugin(self.topic)
             self.client.unregister_worker_plugin(self.topic)
 
     def _answer(self, event: tuple[float, dict[str, str]]) -> None:

@@ -4,7 +4,7 @@
 
 The same problems, the same stopping rule and the same result as `solve_one_vs_all`, for sparse X and the squared
 hinge; the logistic loss has its own run, see `batched_logistic`. Rare labels are solved on working sets that passes
-over all rows, 16 labels at a time, propose and check; frequent labels by a subspace search over all rows, 16 at a time.
+over all rows, 32 labels at a time, propose and check; frequent labels by a subspace search over all rows, 16 at a time.
 A label counts as solved only when rule and certified gap hold over all rows in float64; what float32 cannot reach is
 finished by the truncated Newton solver. Labels with a given start skip the first proposal: a pass with their old
 weights finds the rows near the margin. Other problems (dense X, an iteration limit, tolerances near rounding, a given
