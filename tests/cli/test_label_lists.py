@@ -116,6 +116,11 @@ def test_with_the_option_and_for_names_nothing_is_told(table, tmp_path):
     assert "--label-sep" not in told
 
 
+def test_a_separator_that_no_cell_has_is_told(table, tmp_path):
+    told = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
+    assert "each taken as one label, as none has '|'; if they are lists of labels, give --label-sep ';'" in told
+
+
 def test_evaluate_tells_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
     invoke("train", table, *TEXT, "tags", "-o", tmp_path / "cells")
     told = invoke("evaluate", tmp_path / "cells", table).stderr

@@ -1,4 +1,5 @@
-"""A hint for tables whose cells of labels look like lists, such as "red;round", where no separator was given.
+"""A hint for tables whose cells of labels look like lists, such as "red;round", where no separator was given, or one
+that no cell has.
 
 Names of classes may have a comma too, as "Smith, John" has. Cells are taken for lists of labels where
 
@@ -35,8 +36,8 @@ LEAST_MIXED = 1 / 3
 some are surnames and first names alike, stay far below it."""
 
 
-def hint_of_lists(path: Path, column: str, form: dict[str, Any], remedy: str = "give") -> None:
-    """Warn if the first cells of a column look like lists of labels.
+def hint_of_lists(path: Path, column: str, form: dict[str, Any], given: str | None, remedy: str = "give") -> None:
+    """Warn if the first cells of a column look like lists of labels, and not of those that the given separator makes.
 
     Parameters
     ----------
@@ -46,17 +47,20 @@ def hint_of_lists(path: Path, column: str, form: dict[str, Any], remedy: str = "
         The column of labels.
     form : dict
         Options of `read_cells`.
+    given : str or None
+        The separator, if there is one.
     remedy : str
         What to do with the option `--label-sep`.
     """
     values = (cells.values[0] for cells in itertools.islice(read_cells(path, [column], **form), ROWS_LOOKED_AT))
     counts = Counter(value.strip() for value in values if isinstance(value, str))
-    mark = separator_of(counts)
+    mark = None if given and any(given in cell for cell in counts) else separator_of(counts)
     if mark is not None:
         example = min((cell for cell in counts if mark in cell), key=lambda cell: (len(cell), cell))
+        why = f", as none has {given!r}" if given else ""
         warnings.warn(
-            f"{path}: column {column!r} has cells such as {example!r}, each taken as one label; if they are lists of "
-            f"labels, {remedy} --label-sep '{mark}'",
+            f"{path}: column {column!r} has cells such as {example!r}, each taken as one label{why}; if they are lists "
+            f"of labels, {remedy} --label-sep '{mark}'",
             DataFormatWarning,
             stacklevel=1,  # of one place, so that it is told once
         )

@@ -52,9 +52,10 @@ class TextReader:
             raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
         labels = self.labels if labelled else None
         form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
-        if labels is not None and self.label_sep is None:
+        if labels is not None:
             # A model of one label a row has whole cells for labels.
-            hint_of_lists(path, labels, form, "train the model with" if self.one_label else "give")
+            remedy = "train the model with" if self.one_label else "give"
+            hint_of_lists(path, labels, form, self.label_sep, remedy)
         rows = TextRows(path, self.columns, labels, label_sep=self.label_sep, **form)
         return _dataset(self.vectorizer.transform(rows), rows)
 
@@ -94,8 +95,7 @@ def load_training(
     if text is None:
         return load_data(data, label_names=labels, feature_names=features, zero_based=zero_based)
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
-    if text.label_sep is None:
-        hint_of_lists(data, str(labels), form)
+    hint_of_lists(data, str(labels), form, text.label_sep)
     rows = TextRows(data, text.columns, str(labels), label_sep=text.label_sep, **form)
     vectorizer = vectorizer_of(text)
     try:
@@ -118,8 +118,7 @@ def vectorizer_of(text: TextOptions) -> TfidfVectorizer:
 def read_table(data: Path, text: TextOptions, labels: str) -> Texts:
     """All texts of a table with their labels, for work that goes through them more than once."""
     form: dict[str, Any] = {"delimiter": text.delimiter, "quotes": text.quotes}
-    if text.label_sep is None:
-        hint_of_lists(data, labels, form)
+    hint_of_lists(data, labels, form, text.label_sep)
     found = read_texts(data, text.columns, labels, label_sep=text.label_sep, **form)
     if not found.texts:
         raise _no_rows(data)

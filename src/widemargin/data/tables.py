@@ -254,7 +254,8 @@ def _next_record(path: PathLike, reader: Any) -> list[str] | None:
 def _column_places(path: PathLike, header: list[str], columns: Sequence[str], delimiter: str) -> list[int]:
     """Where the columns are in a record."""
     others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
-    hint = f"cells seem to be separated by {others[0]!r}; give it as the delimiter" if others else ""
+    how = "give it as the delimiter (--delimiter on the command line)"
+    hint = f"cells seem to be separated by {others[0]!r}; {how}" if others else ""
     check_columns(path, header, columns, hint, line=1)
     return [header.index(column) for column in columns]
 
