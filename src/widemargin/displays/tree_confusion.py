@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import STEEL, axes_for, draw_matrix, shades, short_name, write_in_cells
+from widemargin.displays._axes import STEEL, draw_matrix, shades, short_name, write_in_cells
+from widemargin.displays._base import Display
 from widemargin.displays._tree_labels import ELSEWHERE, STOPPED, child_towards, numbers, predictions_of
 from widemargin.labels.taxonomy import Taxonomy
 
@@ -23,10 +24,10 @@ FEW = 10
 OTHERS, HERE, OUTSIDE = "(others)", "(stays here)", "(elsewhere)"
 
 
-class TreeConfusionDisplay:
+class TreeConfusionDisplay(Display):
     """Counts of true and predicted children of one node of a tree.
 
-    Use `from_estimator` or `from_predictions`.
+    Colours are shares of a true child's rows, numbers are rows. Use `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -157,20 +158,7 @@ class TreeConfusionDisplay:
             node=taxonomy.nodes[above],
         )
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw: colours are shares of a true child's rows, numbers are rows.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        TreeConfusionDisplay
-            The display itself, with `ax_` and `figure_`.
-        """
-        self.figure_, self.ax_ = axes_for(ax)
+    def _draw(self) -> None:
         shares = self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
         draw_matrix(self.ax_, shares, shades(STEEL), 0.0, 1.0)
         texts = [[str(n) if n else "" for n in row] for row in self.confusion.tolist()]
@@ -180,7 +168,6 @@ class TreeConfusionDisplay:
         self.ax_.set_yticks(range(len(self.true_names)), [short_name(name, 18) for name in self.true_names])
         self.ax_.set_xlabel("predicted")
         self.ax_.set_ylabel("true")
-        return self
 
 
 def _places(
