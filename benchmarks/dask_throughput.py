@@ -2,17 +2,15 @@
 
 A training of 8,000 labels of a generated set on a cluster of worker processes with a thread each, from the call of
 `train` to the model on disk, workers warm. Beside it, in the same rounds, what this machine gives to two processes at
-once: copies of arrays far larger than the caches, in two processes against one (memory bandwidth). Workers cannot be
-expected to gain more from the second core than the memory allows.
+once: copies of arrays far larger than the caches, in two processes against one (memory bandwidth).
 
 One process does what comes before the first shard and after the last, about a second: half as many labels, 12 s of
 work, gave 1.54 and 1.61.
 
 Two kinds of cluster are measured, each alone on the machine while it is. As installed, dask watches itself: a process
-of an idle cluster takes 4 to 5 percent of a core for profiles, ticks and monitors, which one worker does not feel and
+of an idle cluster takes about 4 percent of a core for profiles, ticks and monitors, which one worker does not feel and
 two workers on two cores pay for. `QUIET` is what the guide to large data advises on a machine that the workers fill.
-With the clusters of one and two workers alive side by side, as this benchmark once had them, the idle one cost about
-7 percent: 1.63 to 1.71.
+On a shared machine the speed drifts within a round: some show more than 2.
 
     python benchmarks/dask_throughput.py [--repetitions 5] [--labels 8000]
 """

@@ -101,7 +101,7 @@ def compare(name, path, n_parts, options):
                 f"{gap:.1e}" if solver == OURS else "–",
             ]
         )
-    columns = ["solver", "labels", "CPU ms a label", "rounds", "times ours", "rounds", "certified gap"]
+    columns = ["solver", "labels", "CPU ms a label", "lowest–highest", "times ours", "lowest–highest", "certified gap"]
     return f"## {name}: {X.shape[0]:,} rows, {X.shape[1]:,} features\n\n" + format_table(columns, rows)
 
 

@@ -165,6 +165,26 @@ def test_zip_without_arrays_is_refused(tmp_path):
         read_npz(tmp_path / "a.npz")
 
 
+# A header in the body has flags at 6 and the compression at 8; its copy in the directory has both 2 bytes later.
+ENCRYPTED, UNKNOWN_COMPRESSION = (6, b"\x01\x00"), (8, b"\x63\x00")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(ENCRYPTED, "is encrypted"), (UNKNOWN_COMPRESSION, "compression method is not supported")]
+)
+def test_archive_that_zipfile_cannot_open_is_refused(change, words, tmp_path):
+    sp.save_npz(tmp_path / "a.npz", sp.eye(3, format="csr"), compressed=False)
+    content, (place, value) = bytearray((tmp_path / "a.npz").read_bytes()), change
+    for signature, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        at = content.find(signature)
+        while at >= 0:
+            content[at + place + shift : at + place + shift + 2] = value
+            at = content.find(signature, at + 4)
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataFormatError, match=f"a.npz: the file is damaged or not plain arrays .*{words}"):
+        read_npz(tmp_path / "a.npz")
+
+
 def test_objects_and_wrong_endings_are_not_written(tmp_path):
     with pytest.raises(ValueError, match="Python objects"):
         write_npz(tmp_path / "a.npz", np.eye(2), np.array([None, "a"], dtype=object))
