@@ -4,8 +4,8 @@
 
 Goal: no error, no growth of memory, malformed, oversized and slow requests answered with 4xx without disturbing others;
 with --schema, schemathesis (installed separately) finds no 5xx against the OpenAPI description. Prints the median and
-the 99th percentile of the time of an answer, under load and for /health on one kept connection of an idle service (goal:
-a median below 2 ms).
+the 99th percentile of the time of an answer, under load and for /health on one kept connection of an idle service. Goal
+for the latter: a median below 2 ms.
 """
 
 from __future__ import annotations

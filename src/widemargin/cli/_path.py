@@ -19,7 +19,7 @@ from widemargin.cli._methods import make_estimator, targets_for
 from widemargin.cli._text import refuse_table
 from widemargin.cli._train import add_names, check_labelled
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
-from widemargin.data.load import Dataset, load_data
+from widemargin.data.load import Dataset, load_data, refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._path_grid import check_grid
 from widemargin.estimators._path_scoring import top_k_accuracies
@@ -49,6 +49,7 @@ def run(
 ) -> None:
     """Read, train, compare, save and report."""
     if out is not None:
+        refuse_input_as_output(out, data, test, parameters.get("taxonomy"), *names.values())
         check_writable(out)
     refuse_table(data, "path")
     ks = parse_depths(depths)

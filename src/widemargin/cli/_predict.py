@@ -18,11 +18,15 @@ from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._truth import open_for_model
 from widemargin.data.files import atomic_file, check_file_target
+from widemargin.data.load import refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.predict_parts import predict_in_parts
 
 __all__ = ["run"]
+
+STANDARD_OUTPUT = Path("/dev/stdout")
+"""Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 
 
 def run(
@@ -46,6 +50,7 @@ def run(
     """
     if out is not None:
         check_file_target(out)
+    refuse_input_as_output(STANDARD_OUTPUT if out is None else out, data, model_folder)
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     here = explain is not None or _needs_all_scores(model)

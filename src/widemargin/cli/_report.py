@@ -13,7 +13,7 @@ from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.files import check_file_target
-from widemargin.data.load import Dataset
+from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows
 from widemargin.exceptions import DataFormatError
@@ -36,6 +36,7 @@ def run(
     """Load, measure, write, and say what was written."""
     check_report_extra()
     check_file_target(out)
+    refuse_input_as_output(out, data, model_folder)
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     with short_warnings():
