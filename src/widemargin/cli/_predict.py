@@ -25,6 +25,8 @@ from widemargin.estimators.predict_parts import predict_in_parts
 
 __all__ = ["run"]
 
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+"""How tab-separated text has the characters in a name that would break it."""
 STANDARD_OUTPUT = Path("/dev/stdout")
 """Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 
@@ -111,10 +113,10 @@ def _places(top: TopK, row: int, values: Any) -> Iterator[tuple[Any, float]]:
 
 
 def _text_line(top: TopK, row: int, probabilities: Any, why: Why | None) -> str:
-    """Labels with their probabilities where there are some, else with their scores."""
+    """Labels with their probabilities where there are some, else with their scores; one line, whatever their names."""
     places = _places(top, row, top.scores if probabilities is None else probabilities)
-    line = "\t".join(f"{label}\t{value:.6g}" for label, value in places)
-    return "\n  ".join([line, *(why.lines if why else ())]) + "\n"
+    line = "\t".join(f"{str(label).translate(ESCAPES)}\t{value:.6g}" for label, value in places)
+    return "\n  ".join([line, *(text.translate(ESCAPES) for text in (why.lines if why else ()))]) + "\n"
 
 
 def _json_line(top: TopK, row: int, probabilities: Any, why: Why | None, *, ascii_only: bool) -> str:
