@@ -43,7 +43,7 @@ def run(
         dataset = load_for_model(model, data, zero_based, reader)
         y = _targets(model, dataset)
         # A second reading, of texts only, and only as far as the last of the mistakes that are shown.
-        texts = None if reader is None else TextRows(data, reader.columns, delimiter=reader.delimiter)
+        texts = None if reader is None else TextRows(data, reader.columns, **reader.form(data))
         name = title or model_folder.resolve().name
         written = write_report(out, model, dataset.X, y, title=name, data_name=data.name, texts=texts)
     if as_json:
