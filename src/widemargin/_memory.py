@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 import sys
 from contextlib import suppress
@@ -26,7 +27,12 @@ def peak_bytes() -> int:
 
 
 def forget_peak() -> bool:
-    """Let the peak begin anew at what is resident now; false where the system cannot, as off Linux."""
+    """Start the peak again at what is in use now; false where the system cannot, as off Linux.
+
+    What was freed goes back to the system first: otherwise new work would reuse it, and seem to need no memory.
+    """
+    with suppress(AttributeError):  # glibc has it, other libraries do not
+        ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         CLEAR_REFERENCES.write_text(RESET_PEAK)
         return True

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -16,10 +20,14 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, compare, write_svmlight, write_xmc
+from widemargin import OneVsAllClassifier, compare, load, write_svmlight, write_xmc
+from widemargin.cli import _train
 from widemargin.cli._compare import notes
+from widemargin.cli._methods import make_estimator, options_of
 from widemargin.cli._time import parse_seconds
 from widemargin.cli.app import app
+from widemargin.comparison.candidates import candidates_for
+from widemargin.labels.taxonomy import Taxonomy
 
 
 @pytest.fixture
@@ -30,12 +38,37 @@ def rows_file(tmp_path):
     return tmp_path / "rows.svm"
 
 
-def test_the_table_ends_with_a_recommendation(rows_file, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_the_table_ends_with_a_recommendation_and_how_to_train_it(rows_file):
     done = CliRunner().invoke(app, ["compare", str(rows_file), "--folds", "2", "--methods", "one-vs-all; top-k"])
     assert done.exit_code == 0, done.output
-    assert "120 held-out rows" in done.output
-    assert "Use " in done.output.splitlines()[-1]
+    lines = done.output.splitlines()
+    assert "120 held-out rows" in lines[0]
+    assert [line[:4] for line in lines[-3:-1]] == ["Use ", "Trai"]
+    assert lines[-1].startswith(f"    widemargin train {rows_file} --method ")
+
+
+@pytest.mark.parametrize("columns", ["40", "80", None])
+def test_the_table_is_never_cut(rows_file, monkeypatch, columns):
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    else:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    arguments = ["compare", str(rows_file), "--test", str(rows_file), "--methods", "one-vs-all; top-k; output-code"]
+    text = CliRunner().invoke(app, arguments).output
+    assert "…" not in text
+    table = text[: text.index("Use ")].splitlines()[1 + (columns == "40") :]
+    width = max(map(len, table))
+    assert width <= (80 if columns is None else int(columns)) or columns is None
+    headings = ["method", "values", "@1", "@3", "gap", "CPU s", "memory", "model", "µs per row"]
+    assert all(any(name in line for line in table) for name in headings)
+    n_tables = sum(line.startswith("method") for line in table)
+    assert n_tables == {"40": 4, "80": 2, None: 1}[columns]
+    for name in ("one-vs-all", "top-k, k = 1", "output-code"):
+        assert sum(line.startswith(name) for line in table) == n_tables
+    numbers = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    for method in numbers["methods"]:
+        quality = method["quality"]["top_k_accuracy@1"]
+        assert f"{quality['mean']:.4f} ± {quality['high'] - quality['mean']:.4f}" in text
 
 
 def test_json_has_the_methods_and_their_costs(rows_file):
@@ -148,3 +181,56 @@ def test_a_file_of_lists_with_one_label_each_is_one_of_classes(tmp_path):
     with_test = compared(tmp_path / "train.txt", *methods, "--test", tmp_path / "test.txt")
     best = with_test["methods"][0]["quality"]["top_k_accuracy@1"]["mean"]
     assert best == pytest.approx(2 / 3)  # the label without training rows is never right
+
+
+TREE = Taxonomy.from_edges([("red", "warm"), ("orange", "warm"), ("blue", "cold")])
+CANDIDATES = [
+    candidate
+    for normalize in (True, False)
+    for kind, tree in (("multilabel", None), ("multiclass", TREE))
+    for candidate in candidates_for(
+        kind, 20, tree, has_inner_labels=True, normalize=normalize, random_state=3, n_jobs=2
+    )
+]
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda c: f"{c.name}-{c.estimator.get_params().get('normalize')}")
+def test_the_options_for_train_make_the_estimator_that_was_compared(candidate, monkeypatch, tmp_path):
+    """For each method; what `train` makes of its options is compared, so that its defaults matter too."""
+    estimator = candidate.estimator.set_params(**{"C": 0.001} | ({"k": 5} if candidate.ks else {}))
+    made = []
+    monkeypatch.setattr(
+        _train, "run", lambda data, out, method, parameters, *_, **__: made.append((method, parameters))
+    )
+    TREE.to_tsv(tmp_path / "tree.tsv")
+    tree = ["--taxonomy", str(tmp_path / "tree.tsv")] if hasattr(estimator, "taxonomy") else []
+    done = CliRunner().invoke(app, ["train", "data.txt", *tree, *options_of(estimator), "--out", "model"])
+    assert done.exit_code == 0, done.output
+    again = make_estimator(*made[0])
+    assert type(again) is type(estimator)
+    expected = {name: value for name, value in estimator.get_params().items() if name not in ("taxonomy", "estimator")}
+    found = again.get_params()
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_the_last_line_trains_the_recommended_model_in_a_shell(tmp_path, monkeypatch):
+    folder = tmp_path / "it's here; now"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "model").mkdir()  # which is not to be replaced
+    rng = np.random.default_rng(3)
+    rows = [f"{' '.join(rng.choice(WORDS[name], size=3))};{name},x" for name in [*WORDS] * 16]
+    Path("my $texts.csv").write_text("the body;main tag\n" + "\n".join(rows) + "\n")
+    options = ["--text", "the body", "--labels", "main tag", "--delimiter", ";", "--label-sep", ",", "--ngrams", "1,2"]
+    options += ["--no-lowercase", "--no-normalize", "--folds", "2"]
+    done = CliRunner().invoke(app, ["compare", "my $texts.csv", *options])
+    assert done.exit_code == 0, done.output
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(done.output.splitlines()[-1], shell=True, check=True, env=os.environ | path, capture_output=True)
+    model = load("model-2")
+    assert (model[0].ngram_range, model[0].lowercase) == ((1, 2), False)
+    assert sorted(model[-1].classes_) == [*sorted(WORDS), "x"]
+    assert not model[-1].normalize
+    assert json.loads(CliRunner().invoke(app, ["compare", "my $texts.csv", *options, "--json"]).output)[
+        "train"
+    ].endswith("--out model-3")

@@ -85,6 +85,7 @@ def test_every_family_is_trained_saved_and_measured(demo, small, tmp_path):
 
 def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
     text = demo()
     lines = [line.rstrip() for line in text.splitlines()]
     assert max(map(len, lines)) <= 80

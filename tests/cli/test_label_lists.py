@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from widemargin.cli._label_lists import FEWER, LEAST_MIXED, LEAST_SHARE, separator_of
+from widemargin.cli._label_lists import (
+    FEWER,
+    LEAST_KNOWN,
+    LEAST_KNOWN_CELLS,
+    LEAST_MIXED,
+    separator_of,
+)
 from widemargin.cli.app import app
 
 TAGS = ["red", "round", "soft", "new", "cheap", "large"]
@@ -64,16 +70,106 @@ def test_names_of_classes_with_a_mark_are_no_lists(cells):
     assert separator_of(cells) is None
 
 
+# Topics of newswire: most rows have one, and two of them most of the rows.
+TOPICS = [
+    "earn", "acq", "crude", "trade", "money-fx", "interest", "ship", "sugar", "coffee", "grain", "wheat", "corn",
+    "gold", "gnp", "cpi", "jobs", "reserves", "oilseed", "soybean", "rubber", "cocoa", "tin", "zinc", "copper",
+    "palm-oil", "veg-oil", "nat-gas", "iron-steel", "livestock", "hog", "cotton", "rice", "barley", "sorghum", "yen",
+]  # fmt: skip
+
+
+def newswire(mark, n_rows=4000):
+    """Cells of which one in ten is a list, of topics that go together; there are more different lists than topics."""
+    rng = np.random.default_rng(7)
+    share = 1.0 / np.arange(1, len(TOPICS) + 1) ** 2
+    cells = []
+    for _ in range(n_rows):
+        if rng.random() < 0.9:
+            cells.append(TOPICS[rng.choice(len(TOPICS), p=share / share.sum())])
+        else:
+            first = rng.integers(len(TOPICS) - 4)
+            near = first + rng.choice(5, size=rng.integers(2, 4), replace=False)
+            cells.append(mark.join(TOPICS[i] for i in sorted(near)))
+    return cells
+
+
+@pytest.mark.parametrize("mark", ["|", ";", ", "])
+def test_lists_are_found_where_most_rows_have_one_label(mark):
+    cells = newswire(mark)
+    assert sum(mark in cell for cell in cells) < 0.12 * len(cells)
+    assert len(set(cells)) > 4 * len(TOPICS)  # labels that a model would have without the separator
+    assert separator_of(cells) == mark.strip()
+
+
+def test_a_forgotten_separator_is_told_where_most_rows_have_one_label(tmp_path):
+    cells = newswire(";", 1500)
+    objects = [json.dumps({"about": cell.replace(";", " "), "tags": cell}) for cell in cells]
+    (tmp_path / "news.jsonl").write_text("\n".join(objects))
+    told = invoke("train", tmp_path / "news.jsonl", *TEXT, "tags", "-o", tmp_path / "model").stderr
+    assert told.count("each taken as one label; if they are lists of labels, give --label-sep ';'") == 1
+
+
+def test_few_lists_of_labels_that_also_occur_alone_are_found():
+    alone = [f"topic {i}" for i in range(300)] * 10
+    few = [f"topic {i};topic {2 * i + 1}" for i in range(40)]
+    assert separator_of([*alone, *few]) == ";"
+    assert separator_of([*alone, *few[:2]]) is None  # two may be chance
+
+
+SHOP = [
+    "Animals & Pet Supplies", "Apparel & Accessories", "Arts & Entertainment", "Baby & Toddler", "Industrial",
+    "Cameras & Optics", "Electronics", "Food, Beverages & Tobacco", "Furniture", "Hardware", "Health & Beauty",
+    "Home & Garden", "Luggage & Bags", "Mature", "Media", "Office Supplies", "Software", "Sporting Goods", "Toys",
+    "Clothing, Shoes & Jewelry", "Movies, Music & Games", "Music", "Home, Garden & Tools", "Beauty, Health & Grocery",
+    "Toys, Kids & Baby", "Sports, Fitness & Outdoors", "Tools", "Fitness", "Shoes", "Kids",
+]  # fmt: skip
+INDUSTRIES = [
+    "Agriculture, Forestry, Fishing and Hunting", "Mining, Quarrying, and Oil and Gas Extraction", "Utilities",
+    "Construction", "Manufacturing", "Wholesale Trade", "Retail Trade", "Transportation and Warehousing", "Information",
+    "Finance and Insurance", "Real Estate and Rental and Leasing", "Educational Services", "Public Administration",
+    "Professional, Scientific, and Technical Services", "Arts, Entertainment, and Recreation", "Forestry", "Mining",
+    "Administrative and Support, Waste Management and Remediation Services", "Accommodation and Food Services",
+]  # fmt: skip
+COUNTRIES = [
+    "Korea, Republic of", "Korea, Democratic People's Republic of", "Iran, Islamic Republic of", "Virgin Islands, U.S.",
+    "Virgin Islands, British", "Bolivia, Plurinational State of", "Tanzania, United Republic of", "France", "Georgia",
+    "Moldova, Republic of", "Congo, Democratic Republic of the", "Congo", "Palestine, State of", "Ireland", "Norway",
+]  # fmt: skip
+HEADINGS = [
+    "Education", "Education, Medical", "Education, Nursing", "Education, Graduate", "Nursing", "Ethics",
+    "Ethics, Nursing", "Ethics, Medical", "Neoplasms", "Neoplasms, Experimental", "Neoplasms, Multiple Primary",
+    "Anemia", "Anemia, Aplastic", "Anemia, Hemolytic", "Economics", "Economics, Medical", "Economics, Nursing",
+    "Genetics", "Genetics, Population", "Genetics, Medical", "Diabetes Mellitus, Type 1", "Diabetes Mellitus, Type 2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "names", [SHOP, INDUSTRIES, COUNTRIES, HEADINGS], ids=["shop", "industry", "country", "heading"]
+)
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_real_names_with_commas_are_no_lists(names, mark):
+    cells = [name.replace(",", mark) for name in names]
+    rng = np.random.default_rng(0)
+    rows = [cells[i] for i in rng.zipf(1.5, size=3000) % len(cells)]  # some often, some once
+    assert separator_of(cells) is None
+    assert separator_of([*rows, *cells]) is None
+
+
 def test_thresholds_are_what_they_say():
-    found = lists(";", 100, least=2)
-    n_plain = round(100 / LEAST_SHARE) - 100
-    assert separator_of([*found, *["red"] * n_plain]) == ";"
-    assert separator_of([*found, *["red"] * (n_plain + 1)]) is None
-    cells = ["a;b", "b;c", "c;a", "a;c", "a", "b", "c", "c;b"]  # 3 parts of 8 cells
-    alone = [f"only{i}" for i in range(100)]
-    n = next(n for n in range(100) if 3 + n > FEWER * (8 + n))
-    assert separator_of(cells * 100 + alone[: n - 1]) == ";"
-    assert separator_of(cells * 100 + alone[:n]) is None
+    alone = [f"part {i}" for i in range(20)]
+    known = [f"part {i};part {i + 10}" for i in range(6)]
+    fancy = [f"part {i};unknown {i}" for i in range(4)]
+    assert len(known[: LEAST_KNOWN_CELLS - 1]) == 2
+    assert separator_of([*alone, *known[:2]]) is None
+    assert separator_of([*alone, *known[:3]]) == ";"
+    assert 6 / 9 >= LEAST_KNOWN > 6 / 10
+    assert separator_of([*alone, *known, *fancy[:3]]) == ";"
+    assert separator_of([*alone, *known, *fancy]) is None
+    cells = [f"{a};{b}" for a, b in itertools.permutations("abc", 2)]  # 3 parts of 6 cells, none alone
+    other = [f"only{i}" for i in range(100)]
+    n = next(n for n in range(100) if 3 + n > FEWER * (6 + n))
+    assert separator_of([*cells, *other[: n - 1], *other[: n - 1] * 1000]) == ";"  # however often a cell occurs
+    assert separator_of([*cells * 1000, *other[:n]]) is None
     pairs = [f"{a};{b}" for a in ("p", "q", "r", "s") for b in ("v", "w", "x", "y")]  # 8 parts at one place each
     swapped = [f"{b};{a}" for a, b in zip(("p", "q"), ("v", "w"), strict=True)]
     assert 2 / 8 < LEAST_MIXED <= 4 / 8

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from widemargin import write_xmc
+from widemargin import load, write_svmlight, write_xmc
 from widemargin.cli.app import app
 from widemargin.model_io.state import WORK_FOLDER
+from widemargin.solvers.result import Status
 
 
 @pytest.fixture
@@ -56,3 +59,38 @@ def test_memory_limit_is_told(data, tmp_path):
     assert "above the memory limit" in invoke(
         "train", data, "--out", tmp_path / "model", "--memory-limit", 20, exit_code=1
     )
+
+
+ONE_PIECE = {
+    "top-k": (),
+    "output-code": ("--learn", "l2"),
+    "orthogonal": (),
+    "per-node": (),
+    "one-vs-all": ("--init", "ovap++"),
+}
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the limit is checked in the solver's callback, so the status is stopped"
+)
+@pytest.mark.parametrize("method", list(ONE_PIECE))
+def test_a_time_limit_is_reported_as_one(tmp_path, method):
+    """For every method that is trained in one piece; the model reached is kept, which holds already."""
+    rng = np.random.default_rng(0)
+    write_svmlight(tmp_path / "rows.svm", rng.normal(size=(60, 4)), np.arange(60) % 6)
+    limits = ("--time-limit", 0, "--tol", 1e-12, "--json")
+    arguments = (
+        "train",
+        tmp_path / "rows.svm",
+        "--out",
+        tmp_path / "m",
+        "--method",
+        method,
+        *ONE_PIECE[method],
+        *limits,
+    )
+    result = CliRunner().invoke(app, [str(word) for word in arguments])
+    if result.exit_code != 0 or load(tmp_path / "m").status_ is Status.CONVERGED:
+        pytest.fail(f"the limit did not end the training early: {result.output}")
+    assert json.loads(result.stdout)["status"] == "time_limit"
+    assert "callback" not in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from widemargin import load, write_xmc
+from widemargin import OneVsAllClassifier, load, save, write_xmc
 from widemargin.cli.app import app
 from widemargin.data.names import write_names
 
@@ -151,3 +152,45 @@ def test_an_interruption_while_starting_shows_no_traceback(folder):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "widemargin: interrupted\n")
+
+
+HARD_NAMES = ["tab\there", "two\nlines", "old\rmac", "C:\\new", "plain"]
+
+
+def test_names_with_tabs_line_breaks_and_backslashes_stay_one_cell(tmp_path):
+    rows = [{"text": f"word{i % 5} {'much more'[: 4 + i % 3]}", "label": HARD_NAMES[i % 5]} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = ("--text", "text", "--labels", "label")
+    invoke("train", tmp_path / "rows.jsonl", *columns, "--analyzer", "char", "--ngrams", "1,3", "--out", tmp_path / "m")
+    arguments = ("predict", tmp_path / "m", tmp_path / "rows.jsonl", "--k", "5")
+    lines = invoke(*arguments).stdout.split("\n")
+    objects = [json.loads(line) for line in invoke(*arguments, "--json").stdout.splitlines()]
+    assert lines.pop() == ""
+    assert len(lines) == len(objects) == 40
+    for line, found in zip(lines, objects, strict=True):
+        cells = line.split("\t")
+        assert len(cells) == 10
+        assert [ast.literal_eval(f'"{cell}"') for cell in cells[::2]] == found["labels"]  # Python's own escapes
+    assert {found["labels"][0] for found in objects} == set(HARD_NAMES)
+
+
+def test_explanations_of_names_with_line_breaks_are_indented_lines(tmp_path):
+    texts = ["a\tb", "c\nd", "e"] * 8  # terms of letters have tabs and line breaks too
+    rows = [{"text": text, "label": HARD_NAMES[i % 3]} for i, text in enumerate(texts)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = ("--text", "text", "--labels", "label")
+    invoke("train", tmp_path / "rows.jsonl", *columns, "--analyzer", "char", "--out", tmp_path / "m")
+    text = invoke("predict", tmp_path / "m", tmp_path / "rows.jsonl", "--k", "1", "--explain").stdout
+    plain = [line for line in text.split("\n")[:-1] if not line.startswith("  ")]
+    assert len(plain) == 24
+    assert all(line.count("\t") == 1 for line in plain)
+    assert text.count("\t") == 24
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path):
+    model = OneVsAllClassifier().fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], ["[/b]", "[red]x", ":car:"])
+    model.set_feature_names(["[bold]", "[/i]"])
+    save(model, tmp_path / "[/m]")
+    text = invoke("inspect", tmp_path / "[/m]", "--label", "[red]x").stdout
+    assert all(name in text for name in ("[red]x", "[bold]", "[/i]"))
+    assert "OneVsAllClassifier in " + str(tmp_path / "[/m]") in invoke("inspect", tmp_path / "[/m]").stdout

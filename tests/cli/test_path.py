@@ -96,3 +96,25 @@ def test_one_label_a_row_is_scored_by_top_k_accuracy(data, tmp_path):
 def test_wrong_numbers_are_named(files, options, message):
     result = invoke("path", files[0], "--test", files[1], *options, exit_code=1)
     assert message in result.output
+
+
+@pytest.mark.parametrize("columns", ["60", "80", None])
+def test_the_table_is_never_cut(files, monkeypatch, columns):
+    monkeypatch.chdir(files[0].parent)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    else:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    options = ("--C", "0.0625,16", "--prune", "0.01,0.3", "--k", "1,2,3,4")
+    text = invoke("path", "train.txt", "--test", "test.txt", *options).stdout
+    assert "…" not in text
+    if columns is not None:
+        assert max(map(len, text.splitlines())) <= int(columns)
+    table = json.loads(invoke("path", "train.txt", "--test", "test.txt", *options, "--json").stdout)["path"]
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for row in range(4):
+        key = f"{table['C'][row]:g} {table['prune'][row]:g} "
+        cells = " ".join(line for line in lines if line.startswith(key))
+        for k in (1, 2, 3, 4):
+            assert f"{table[f'precision@{k}'][row]:.4f}" in cells
+        assert f"{table['n_weights'][row]:,}" in cells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -11,8 +12,11 @@ import sys
 import urllib.request
 
 import pytest
+import uvicorn
+from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, save
+from widemargin.cli.app import app
 
 HANG_S = 600.0
 """The tests wait for answers, however slow the machine; this only ends what would never end."""
@@ -60,3 +64,25 @@ def test_a_port_in_use_is_told_with_the_remedy(service, tmp_path):
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1, port {port} (Address already in use)" in done.stderr
     assert "choose another --port, 0 for a free one" in done.stderr
+
+
+def test_answers_are_sent_without_waiting_for_an_acknowledgement(tmp_path, monkeypatch):
+    save(OneVsAllClassifier().fit([[0.0], [1.0]], ["no", "yes"]), tmp_path / "model")
+    seen = []
+
+    async def one_request(server, listener):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+        writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"200 OK" in await reader.readline()
+        for accepted in server.server_state.connections:
+            connection = accepted.transport.get_extra_info("socket")
+            seen.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+        server.should_exit = True
+        await serving
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: asyncio.run(one_request(self, *sockets)))
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "0"])
+    assert done.exit_code == 0, done.output
+    assert seen == [1]

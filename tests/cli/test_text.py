@@ -149,6 +149,33 @@ def test_columns_and_delimiters_may_be_others_than_in_training(folder, tmp_path)
     assert "column 'title' is not in" in message
 
 
+def test_a_model_reads_tables_with_the_delimiter_of_its_training_data(folder, tmp_path):
+    data = folder / "semicolons.csv"
+    columns = (*TEXT, "--labels", "tags", "--label-sep", "|", "--delimiter", ";")
+    invoke("train", data, *columns, "-o", tmp_path / "model")
+    expected = invoke("predict", folder / "model", folder / "rows.csv").stdout
+    assert invoke("predict", tmp_path / "model", data).stdout == expected
+    evaluated = json.loads(invoke("evaluate", tmp_path / "model", data, "--json").stdout)
+    assert evaluated == json.loads(invoke("evaluate", folder / "model", folder / "rows.csv", "--json").stdout)
+    invoke("report", tmp_path / "model", data, "-o", tmp_path / "report.html")
+    # Tables of other formats are read as usual, and options count more than the model.
+    for name in ("rows.tsv", "rows.jsonl.gz", "rows.parquet"):
+        assert invoke("predict", tmp_path / "model", folder / name).stdout == expected
+    assert invoke("predict", tmp_path / "model", folder / "rows.csv", "--delimiter", ",").stdout == expected
+
+
+def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
+    (tmp_path / "t.tsv").write_text('title\tbody\tmain\n"bread" now\t-\tfood\n"engine\t-\tcars\n')
+    invoke("train", tmp_path / "t.tsv", *TEXT, "--labels", "main", "--no-quotes", "-o", tmp_path / "model")
+    labels = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--k", 1).stdout.splitlines()
+    assert [line.split("\t")[0] for line in labels] == ["food", "cars"]
+    (tmp_path / "wrong.tsv").write_text((tmp_path / "t.tsv").read_text().replace("food", "cars"))
+    invoke("report", tmp_path / "model", tmp_path / "wrong.tsv", "-o", tmp_path / "report.html")
+    assert "&#34;bread&#34; now" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    told = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
+    assert "read without quotes" in told
+
+
 def test_quotes_may_be_letters(folder, tmp_path):
     (tmp_path / "t.tsv").write_text('title\tbody\tmain\n"bread" now\t-\tfood\n"engine\t-\tcars\n')
     train = ("train", tmp_path / "t.tsv", *TEXT, "--labels", "main", "-o", tmp_path / "model")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
-from widemargin import TopKClassifier, compare
+from widemargin import OneVsAllClassifier, TopKClassifier, compare
+from widemargin._memory import forget_peak
 from widemargin.comparison._measure import measured_fit
 
 X = np.eye(3)[np.arange(30) % 3]
@@ -26,3 +28,13 @@ def test_memory_never_shrinks_during_a_fit(monkeypatch):
     monkeypatch.setattr("widemargin.comparison._measure.forget_peak", lambda: True)
     monkeypatch.setattr("widemargin.comparison._measure.peak_bytes", lambda: next(sizes))
     assert measured_fit(TopKClassifier(), X, Y, X, 1)[1].memory_bytes == 0.0
+
+
+@pytest.mark.skipif(not forget_peak(), reason="the system does not tell the memory of a fit")
+def test_a_fit_needs_at_least_the_memory_of_its_weights():
+    """Also when memory that earlier work freed could be reused."""
+    rng = np.random.default_rng(0)
+    many, y = rng.normal(size=(300, 4000)).astype(np.float32), np.arange(300) % 60
+    for _ in range(4):
+        model, cost = measured_fit(OneVsAllClassifier(), many, y, many, 1)
+        assert cost.memory_bytes >= model.coef_.nbytes

@@ -148,6 +148,9 @@ def test_a_text_pipeline_ranks_and_explains():
     assert model.source_ == {}
 
 
+TABLE = {"text": ["title"], "labels": "tag", "label_sep": None}
+
+
 def upper(text):
     return text.upper()
 
@@ -208,6 +211,10 @@ def damage(folder, change):
         lambda m: m["attributes"]["text"]["options"].update(cunning=1),
         lambda m: m["attributes"]["text"].update(steps=["one"]),
         lambda m: m["attributes"]["text"].update(source={"text": "title"}),
+        lambda m: m["attributes"]["text"].update(source=TABLE | {"form": ["csv"]}),
+        lambda m: m["attributes"]["text"].update(source=TABLE | {"form": {"csv": ";"}}),
+        lambda m: m["attributes"]["text"].update(source=TABLE | {"form": {"csv": {"delimiter": 1, "quotes": True}}}),
+        lambda m: m["attributes"]["text"].update(source=TABLE | {"form": {"csv": {"delimiter": ";"}}}),
         lambda m: m["attributes"].update(text=7),
         lambda m: m["arrays"].update(text_idf=m["arrays"]["coef"]),
         lambda m: m["arrays"].update(text_idf=m["arrays"]["label_counts"]),

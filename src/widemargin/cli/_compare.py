@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import itertools
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from widemargin.cli._console import print_json, short_warnings, size_text
-from widemargin.cli._methods import targets_for
+from widemargin.cli._console import output, print_columns, print_json, short_warnings, size_text
+from widemargin.cli._methods import options_of, targets_for
 from widemargin.cli._path import labels_to_come
 from widemargin.cli._text import check_text_options, read_table, vectorizer_of
-from widemargin.cli._text_options import TextOptions
+from widemargin.cli._text_options import COLUMNS, VECTORIZER, TextOptions
 from widemargin.cli._time import time_bar
 from widemargin.cli._train import check_labelled
 from widemargin.cli._truth import load_for_model, truth_in_model_columns
@@ -24,10 +21,12 @@ from widemargin.data.load import Dataset, load_data
 from widemargin.data.text import ZeroBased
 from widemargin.labels.taxonomy import Taxonomy
 
-__all__ = ["print_comparison", "run"]
+__all__ = ["options_for_train", "print_comparison", "run"]
 
-
-WIDE = 160
+CARRIED = {"labels", "features", "index_base", "taxonomy", *COLUMNS, *VECTORIZER}
+"""Options about the data, which `train` takes as `compare` does."""
+LEAST_MEMORY = 1e5
+"""Bytes below which the growth of memory is not worth a number: it comes in pages, and some are free already."""
 
 
 def run(
@@ -36,12 +35,13 @@ def run(
     taxonomy: Path | None,
     options: dict[str, Any],
     names: dict[str, Path | None],
+    carried: dict[str, list[str]],
     *,
     zero_based: ZeroBased,
     as_json: bool,
     text: TextOptions | None = None,
 ) -> None:
-    """Read, compare and report."""
+    """Read, compare and report; `carried` are options about the data for the command that trains."""
     tree = None if taxonomy is None else Taxonomy.from_tsv(taxonomy)
     check_text_options(data, text, **names)
     with short_warnings():
@@ -51,10 +51,38 @@ def run(
             arguments = _texts(data, test, text, str(names["labels"]))
         with time_bar("trial of every method") as report:
             result = compare(**arguments, taxonomy=tree, **options, report=report)
+    command = train_command(result, data, carried)
     if as_json:
-        print_json({"data": str(data), **result.to_dict()})
-    else:
-        print_comparison(result, str(data))
+        print_json({"data": str(data), **result.to_dict(), "train": command})
+        return
+    print_comparison(result, str(data))
+    sys.stdout.write(f"Train it on all rows:\n    {command}\n")  # in one line, however long, to be copied
+
+
+def options_for_train(context: Any) -> dict[str, list[str]]:
+    """Options about the data that were given to `compare`, by name, as `train` takes them."""
+    found = {}
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name)
+        if parameter.name not in CARRIED or value is None or value == parameter.default:
+            continue
+        if isinstance(value, bool):
+            found[parameter.name] = [(parameter.opts if value else parameter.secondary_opts)[0]]
+        else:  # as one word where the value looks like an option
+            words = [parameter.opts[0], str(value)]
+            found[parameter.name] = ["=".join(words)] if words[1].startswith("-") else words
+    return found
+
+
+def train_command(result: Comparison, data: Path, carried: dict[str, list[str]]) -> str:
+    """The command that trains the recommended method, for a shell; into a folder that does not exist yet."""
+    estimator = result.recommended.estimator
+    kept = {name: words for name, words in carried.items() if name != "taxonomy" or hasattr(estimator, "taxonomy")}
+    folders = itertools.chain(["model"], (f"model-{number}" for number in itertools.count(2)))
+    out = next(name for name in folders if not Path(name).exists())
+    source = f"./{data}" if str(data).startswith("-") else str(data)
+    words = [source, *itertools.chain.from_iterable(kept.values()), *options_of(estimator), "--out", out]
+    return shlex.join(["widemargin", "train", *words])
 
 
 def _numbers(
@@ -100,22 +128,13 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     word, _, depth = result.metric.partition("@")
     others = [name for name in result.best.quality if name != result.metric]
     others = [name for name in others if name.endswith("@5")] if brief else others
-    table = Table(box=box.SIMPLE_HEAD if brief else box.HEAVY_HEAD)
-    table.add_column("method", no_wrap=True)
-    costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs a row"]
-    for name in ["values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for method in result.methods:
-        cells = _cells(method, result.metric, others, costs)
-        table.add_row(*cells, style="bold" if method is result.recommended else None)
-    console = Console()
-    # A file or a pipe has no width that a table would have to fit.
-    wide = WIDE if not console.is_terminal and "COLUMNS" not in os.environ and not brief else None
+    costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs per row"]
+    names = ["method", "values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]
+    rows = [_cells(method, result.metric, others, costs) for method in result.methods]
     headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
-    console.print(Text(headline, style="bold"), soft_wrap=wide is not None)
-    Console(width=wide).print(table)
+    print_columns(headline, names, rows, n_keys=1, marked=result.methods.index(result.recommended))
     for line in notes(result):
-        console.print(line, highlight=False, soft_wrap=wide is not None)
+        output().print(line)
 
 
 def notes(result: Comparison) -> list[str]:
@@ -143,9 +162,9 @@ def _cells(method: MethodResult, metric: str, others: list[str], costs: list[str
     cost = {
         "gap": f"{method.relative_gap:.0e}",
         "CPU s": f"{method.cost.cpu_s:.2f}",
-        "memory": f"{memory / 1e6:.0f} MB" if memory == memory else "?",
+        "memory": "?" if memory != memory else size_text(int(memory)) if memory >= LEAST_MEMORY else "< 0.1 MB",
         "model": size_text(method.cost.model_bytes),
-        "µs a row": f"{1e6 * method.cost.prediction_s:.0f}",
+        "µs per row": f"{1e6 * method.cost.prediction_s:.0f}",
     }
     return [
         method.name + (" *" if method.stopped else ""),

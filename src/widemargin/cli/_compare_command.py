@@ -30,6 +30,7 @@ __all__ = ["compare"]
 @report_failures
 @text_options
 def compare(
+    context: typer.Context,
     data: Data,
     test: Annotated[
         Path | None,
@@ -66,7 +67,8 @@ def compare(
 
     C and k are chosen on a part of the training rows; quality comes from rows that took no part in the choice, with
     95 % intervals, next to the certified gap, training time, memory, model size and time of a prediction. With --text
-    the vectoriser is fitted on the training rows of each fold; the costs are without it.
+    the vectoriser is fitted on the training rows of each fold; the costs are without it. No model is kept: the last
+    line is the command that trains the recommended one.
     """
     from widemargin.cli import _compare
     from widemargin.cli._time import parse_seconds
@@ -82,4 +84,5 @@ def compare(
         "executor": executor_of(processes, scheduler),
     }
     names = {"labels": labels, "features": features}
-    _compare.run(data, test, taxonomy, options, names, zero_based=index_base.zero_based, as_json=json, text=text)
+    zero_based, carried = index_base.zero_based, _compare.options_for_train(context)
+    _compare.run(data, test, taxonomy, options, names, carried, zero_based=zero_based, as_json=json, text=text)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -19,6 +22,8 @@ from widemargin.solvers.result import Progress as SolverProgress
 
 __all__ = [
     "gap_text",
+    "output",
+    "print_columns",
     "print_json",
     "print_note",
     "print_table",
@@ -27,6 +32,12 @@ __all__ = [
     "size_text",
     "stdout_is_utf8",
 ]
+
+
+LONGEST_NAME = 40
+"""A name in the first column of a table that is not folded."""
+USUAL, WIDEST = 80, 10_000
+"""Characters in a line: of a usual terminal, and where there is no limit."""
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -44,14 +55,68 @@ def print_note(sentence: str) -> None:
     sys.stderr.write(f"widemargin: {sentence}\n")
 
 
+def output(without_terminal: int = WIDEST) -> Console:
+    """Standard output for text of any kind: names of labels and files may look like rich's markup.
+
+    A pipe or a file has no width that text would have to fit, unless COLUMNS says one, or the caller does.
+    """
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = without_terminal
+    return console
+
+
 def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """A table of names and values on standard output."""
-    table = Table(title=title, show_header=False, title_justify="left", title_style="bold")
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column()
+    """A table of names and values on standard output; long ones are folded, in a pipe as on a usual terminal."""
+    table = Table(show_header=False)
+    table.add_column(style="cyan", no_wrap=all(len(name) <= LONGEST_NAME for name, _ in rows), overflow="fold")
+    table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(name, value)
-    Console().print(table)
+    output().print(title, style="bold")
+    output(USUAL).print(table)
+
+
+def print_columns(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, n_keys: int, marked: int | None
+) -> None:
+    """A table whose cells are never cut: columns that do not fit the terminal follow below, with the first ones again.
+
+    One row may be marked.
+    """
+    console = output()
+    console.print(title, style="bold")
+    rest = list(range(n_keys, len(names)))
+    while rest:
+        n_fit = len(rest)
+        while n_fit > 1 and _width(_part(names, rows, n_keys, rest[:n_fit], marked)) > console.width:
+            n_fit -= 1
+        table = _part(names, rows, n_keys, rest[:n_fit], marked)
+        console.width, width = max(_width(table), console.width), console.width
+        console.print(table)
+        console.width = width
+        console.print()
+        rest = rest[n_fit:]
+
+
+def _part(
+    names: Sequence[str], rows: Sequence[Sequence[str]], n_keys: int, columns: Sequence[int], marked: int | None
+) -> Table:
+    """A table of the first columns and some others; text to the left, numbers to the right."""
+    shown = [*range(n_keys), *columns]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in shown:
+        is_text = any(row[column][:1].isalpha() for row in rows)
+        table.add_column(names[column], justify="left" if is_text else "right", no_wrap=True)
+    for number, row in enumerate(rows):
+        table.add_row(*(row[column] for column in shown), style="bold" if number == marked else None)
+    return table
+
+
+def _width(table: Table) -> int:
+    """Characters that a table needs."""
+    console = output()
+    return Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum
 
 
 @contextlib.contextmanager

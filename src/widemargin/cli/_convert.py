@@ -7,7 +7,7 @@ from typing import Any
 
 from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._text import refuse_table
-from widemargin.data.load import load_data, recognize_format
+from widemargin.data.load import load_data, recognize_format, refuse_input_as_output
 from widemargin.data.save import format_of_name, save_data
 from widemargin.data.text_store import write_text_store
 
@@ -24,6 +24,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Read one format, write another, and report what went through."""
+    refuse_input_as_output(target, source, labels, features)
     refuse_table(source, "convert")
     options = {"label_names": labels, "feature_names": features, **options}
     written = format_of_name(target)

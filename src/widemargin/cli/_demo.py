@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from widemargin.cli._compare import print_comparison
-from widemargin.cli._console import print_json, short_warnings, size_text
+from widemargin.cli._console import output, print_json, short_warnings, size_text
 from widemargin.cli._time import time_bar
 from widemargin.cli._train import train_model
 from widemargin.comparison import Comparison, compare
@@ -102,7 +101,7 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
         table.add_row(
             row["method"], row["data"], *quality, gap, f"{row['cpu_seconds']:.1f}", size_text(row["model_bytes"])
         )
-    Console().print(table)
+    output().print(table)
     print("@k    of tags, the share of the k best that are right; of animals, how often the")
     print("      right one is among them")
     print("gap   certified: how far at most the objective is from its optimum, relative\n")

@@ -79,7 +79,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("trained on", f"{summary['rows']:,} rows, {summary['features']:,} features, {summary['targets']} targets"),
         ("labels", f"{summary['labels']:,}"),
-        ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} a label)"),
+        ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} per label)"),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
         *([("text", _text_text(summary["text"]))] if "text" in summary else []),

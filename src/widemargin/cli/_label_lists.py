@@ -1,11 +1,12 @@
 """A hint for tables whose cells of labels look like lists, such as "red;round", where no separator was given, or one
 that no cell has.
 
-Names of classes may have a comma too, as "Smith, John" has. Cells are taken for lists of labels where
+Names of classes may have a comma too, as "Smith, John" and "Food, Beverages & Tobacco" have. Of the different cells,
+however often each occurs, those with the mark are taken for lists of labels where
 
-    many of them have the mark,
-    their parts are clearly fewer than the cells, so that parts come back in other cells, and
-    parts do so at other places: lists mix, while a surname comes first, and the steps of a path keep their level.
+    most of them are made of parts that are cells of their own, as "red;round" is where "red" and "round" occur, or
+    the parts of all cells are clearly fewer than the cells, so that parts come back in other cells, and do so at other
+    places: lists mix, while a surname comes first, and the steps of a path keep their level.
 
 The first rows of a table decide, read before the work on all of it begins.
 """
@@ -27,8 +28,11 @@ __all__ = ["hint_of_lists", "separator_of"]
 MARKS = ("|", ";", ",")
 """What may stand between labels where nobody said so; a slash does not, since it makes paths on a tree."""
 ROWS_LOOKED_AT = 10_000
-LEAST_SHARE = 0.2
-"""Of the cells, those with the mark."""
+LEAST_KNOWN = 2 / 3
+"""Of the different cells with the mark, those whose parts all occur as cells. A name such as "Education, Nursing" may
+have such parts by chance; most of its kind, such as "Education, Medical", do not."""
+LEAST_KNOWN_CELLS = 3
+"""Such cells, so that it is not by chance."""
 FEWER = 0.75
 """Different parts to different cells, at most."""
 LEAST_MIXED = 1 / 3
@@ -81,16 +85,22 @@ def separator_of(cells: Iterable[str] | Counter[str]) -> str | None:
 
 
 def _are_lists(counts: Counter[str], mark: str) -> bool:
-    marked = sum(count for cell, count in counts.items() if mark in cell)
-    if marked == 0 or marked < LEAST_SHARE * counts.total():
-        return False
+    parts_of = {cell: [part for part in map(str.strip, cell.split(mark)) if part] for cell in counts}
+    marked = [parts for cell, parts in parts_of.items() if mark in cell]
+    known = sum(len(parts) > 1 and all(part in counts for part in parts) for parts in marked)
+    if known >= LEAST_KNOWN_CELLS and known >= LEAST_KNOWN * len(marked):
+        return True
+    return bool(marked) and _are_mixed(list(parts_of.values()))
+
+
+def _are_mixed(cells: list[list[str]]) -> bool:
+    """Whether parts are fewer than cells, and those of several cells have different places in them."""
     n_cells: Counter[str] = Counter()
     places: defaultdict[str, set[int]] = defaultdict(set)
-    for cell in counts:
-        parts = [part for part in map(str.strip, cell.split(mark)) if part]
+    for parts in cells:
         n_cells.update(set(parts))
         for place, part in enumerate(parts):
             places[part].add(place)
     shared = [part for part, count in n_cells.items() if count > 1]
     mixed = sum(len(places[part]) > 1 for part in shared)
-    return len(n_cells) <= FEWER * len(counts) and mixed >= LEAST_MIXED * len(shared)
+    return len(n_cells) <= FEWER * len(cells) and mixed >= LEAST_MIXED * len(shared)

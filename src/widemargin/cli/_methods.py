@@ -19,7 +19,7 @@ from widemargin.estimators.top_k import TopKClassifier
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 
-__all__ = ["METHODS", "make_estimator", "targets_for"]
+__all__ = ["METHODS", "make_estimator", "options_of", "targets_for"]
 
 METHODS: dict[str, Any] = {
     "one-vs-all": OneVsAllClassifier,
@@ -69,6 +69,32 @@ def make_estimator(method: str, options: Mapping[str, Any]) -> Any:
     estimator._check_parameters()  # before the data are read
     check_savable(estimator)
     return estimator
+
+
+def options_of(estimator: Any) -> list[str]:
+    """Options of `train` that make this estimator, apart from `--taxonomy`: the way back from `make_estimator`."""
+    names = {kind: name for name, kind in METHODS.items() if name not in TREE_METHODS}
+    method = names.get(type(estimator)) or estimator.method
+    usual = _values(make_estimator(method, {"normalize": True, "fit_intercept": True, "n_jobs": 1}))
+    found = ["--method", method]
+    for name, value in _values(estimator).items():
+        if value == usual[name]:
+            continue
+        option = _option(name)
+        if isinstance(value, bool):
+            found.append(option if value else f"--no-{option.removeprefix('--')}")
+        else:
+            found += [option, str(value)]
+    return found
+
+
+def _values(estimator: Any) -> dict[str, Any]:
+    """Parameters that are options, those of a binary classifier inside among them."""
+    values = estimator.get_params(deep=False)
+    if "estimator" in values:
+        inside = values["estimator"].get_params(deep=False)
+        values |= {"binary_C": inside["C"], **{name: inside[name] for name in INSIDE}}
+    return {name: value for name, value in values.items() if name not in ("callback", "estimator", "taxonomy")}
 
 
 def targets_for(method: str, dataset: Dataset, taxonomy: Taxonomy | None = None) -> Dataset:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from widemargin import metrics
-from widemargin.cli._console import print_json, short_warnings, size_text
+from widemargin.cli._console import output, print_columns, print_json, short_warnings, size_text
 from widemargin.cli._evaluate import depths_within, parse_depths
 from widemargin.cli._methods import make_estimator, targets_for
 from widemargin.cli._text import refuse_table
 from widemargin.cli._train import add_names, check_labelled
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
-from widemargin.data.load import Dataset, load_data
+from widemargin.data.load import Dataset, load_data, refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._path_grid import check_grid
 from widemargin.estimators._path_scoring import top_k_accuracies
@@ -49,6 +47,7 @@ def run(
 ) -> None:
     """Read, train, compare, save and report."""
     if out is not None:
+        refuse_input_as_output(out, data, test, parameters.get("taxonomy"), *names.values())
         check_writable(out)
     refuse_table(data, "path")
     ks = parse_depths(depths)
@@ -136,23 +135,22 @@ def scorers(future: Any, held_out: Dataset, ks: list[int]) -> dict[str, Scorer]:
 
 def print_path(result: PathResult, title: str) -> None:
     """The table for people; the best row is marked."""
-    table = Table(title=title, title_justify="left", title_style="bold")
     settings = [*result.params, *(["prune"] if "prune" in result.table else [])]
-    columns = [*settings, *result.score_names, "certified gap", "CPU s", "weights", "size"]
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for index in range(len(result)):
-        row = result.row(index)
-        scores = [f"{row[name]:.4f}" for name in result.score_names]
-        size = [f"{row['n_weights']:,}", size_text(row["model_bytes"])]
-        cells = [
-            *(f"{row[name]:g}" for name in settings),
-            *scores,
-            f"{row['relative_gap']:.1e}",
-            f"{row['cpu_s']:.2f}",
-            *size,
-        ]
-        table.add_row(*cells, style="bold" if index == result.best_index else None)
-    Console().print(table)
-    best = result.best
-    Console().print("best: " + ", ".join(f"{name} = {best[name]:g}" for name in settings))
+    word = result.score_names[0].partition("@")[0]
+    scores = [name.removeprefix(word) for name in result.score_names]
+    names = [*settings, *scores, "gap", "CPU s", "weights", "size"]
+    rows = [_cells(result.row(index), settings, result.score_names) for index in range(len(result))]
+    print_columns(f"{title}: {word}", names, rows, n_keys=len(settings), marked=result.best_index)
+    output().print("best: " + ", ".join(f"{name} = {result.best[name]:g}" for name in settings))
+
+
+def _cells(row: dict[str, Any], settings: list[str], scores: Sequence[str]) -> list[str]:
+    """A row of the table."""
+    return [
+        *(f"{row[name]:g}" for name in settings),
+        *(f"{row[name]:.4f}" for name in scores),
+        f"{row['relative_gap']:.1e}",
+        f"{row['cpu_s']:.2f}",
+        f"{row['n_weights']:,}",
+        size_text(row["model_bytes"]),
+    ]

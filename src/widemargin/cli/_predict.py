@@ -18,11 +18,17 @@ from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._truth import open_for_model
 from widemargin.data.files import atomic_file, check_file_target
+from widemargin.data.load import refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._linear import TopK
 from widemargin.estimators.predict_parts import predict_in_parts
 
 __all__ = ["run"]
+
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+"""How tab-separated text has the characters in a name that would break it."""
+STANDARD_OUTPUT = Path("/dev/stdout")
+"""Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 
 
 def run(
@@ -46,6 +52,7 @@ def run(
     """
     if out is not None:
         check_file_target(out)
+    refuse_input_as_output(STANDARD_OUTPUT if out is None else out, data, model_folder)
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     here = explain is not None or _needs_all_scores(model)
@@ -106,10 +113,10 @@ def _places(top: TopK, row: int, values: Any) -> Iterator[tuple[Any, float]]:
 
 
 def _text_line(top: TopK, row: int, probabilities: Any, why: Why | None) -> str:
-    """Labels with their probabilities where there are some, else with their scores."""
+    """Labels with their probabilities where there are some, else with their scores; one line, whatever their names."""
     places = _places(top, row, top.scores if probabilities is None else probabilities)
-    line = "\t".join(f"{label}\t{value:.6g}" for label, value in places)
-    return "\n  ".join([line, *(why.lines if why else ())]) + "\n"
+    line = "\t".join(f"{str(label).translate(ESCAPES)}\t{value:.6g}" for label, value in places)
+    return "\n  ".join([line, *(text.translate(ESCAPES) for text in (why.lines if why else ()))]) + "\n"
 
 
 def _json_line(top: TopK, row: int, probabilities: Any, why: Why | None, *, ascii_only: bool) -> str:

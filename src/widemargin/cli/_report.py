@@ -13,7 +13,7 @@ from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.files import check_file_target
-from widemargin.data.load import Dataset
+from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows
 from widemargin.exceptions import DataFormatError
@@ -36,13 +36,14 @@ def run(
     """Load, measure, write, and say what was written."""
     check_report_extra()
     check_file_target(out)
+    refuse_input_as_output(out, data, model_folder)
     model, reader = open_model(model_folder, table)
     model.n_jobs = jobs
     with short_warnings():
         dataset = load_for_model(model, data, zero_based, reader)
         y = _targets(model, dataset)
         # A second reading, of texts only, and only as far as the last of the mistakes that are shown.
-        texts = None if reader is None else TextRows(data, reader.columns, delimiter=reader.delimiter)
+        texts = None if reader is None else TextRows(data, reader.columns, **reader.form(data))
         name = title or model_folder.resolve().name
         written = write_report(out, model, dataset.X, y, title=name, data_name=data.name, texts=texts)
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from widemargin.cli._label_lists import hint_of_lists
 from widemargin.cli._text_options import TableColumns, TextOptions
 from widemargin.data.load import Dataset, load_data
-from widemargin.data.tables import is_table
+from widemargin.data.tables import is_table, table_format
 from widemargin.data.text import ZeroBased
 from widemargin.data.texts import TextRows, Texts, read_texts
 from widemargin.estimators.persistence import load
@@ -40,9 +40,15 @@ class TextReader:
     columns: list[str]
     labels: str | None
     label_sep: str | None
-    delimiter: str | None = None
-    quotes: bool = True
     one_label: bool = False
+    given: TableColumns = field(default_factory=TableColumns)
+    known_form: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def form(self, path: Path) -> dict[str, Any]:
+        """Delimiter and quotes of a table: those given, those of training for a table of the same format, or none."""
+        known = self.known_form.get(table_format(path), {})
+        quotes = known.get("quotes", True) if self.given.quotes is None else self.given.quotes
+        return {"delimiter": self.given.delimiter or known.get("delimiter"), "quotes": quotes}
 
     def dataset(self, path: Path, *, labelled: bool) -> Dataset:
         """The rows of a table, with labels if they are wanted."""
@@ -51,7 +57,7 @@ class TextReader:
         if labelled and self.labels is None:
             raise ValueError(f"{path}: the model does not know the column of labels; name it with --labels")
         labels = self.labels if labelled else None
-        form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
+        form = self.form(path)
         if labels is not None:
             # A model of one label a row has whole cells for labels.
             remedy = "train the model with" if self.one_label else "give"
@@ -107,7 +113,8 @@ def load_training(
             raise _no_rows(data) from None
         raise DataFormatError(str(error), path=str(data)) from None
     source = {"text": text.columns, "labels": str(labels), "label_sep": text.label_sep}
-    return _dataset(X, rows, TextPart(vectorizer, source))
+    unusual = form != {"delimiter": None, "quotes": True}
+    return _dataset(X, rows, TextPart(vectorizer, source | ({"form": {table_format(data): form}} if unusual else {})))
 
 
 def vectorizer_of(text: TextOptions) -> TfidfVectorizer:
@@ -137,9 +144,9 @@ def open_model(folder: Path, table: TableColumns | None = None) -> OpenModel:
     columns = given.text or known.get("text", [])
     labels, label_sep = given.labels or known.get("labels"), given.label_sep or known.get("label_sep")
     classifier = model[-1]
-    form = given.delimiter, given.quotes
     one_label = classifier.kind_ != "multilabel"
-    return OpenModel(classifier, TextReader(model[0], columns, labels, label_sep, *form, one_label))
+    reader = TextReader(model[0], columns, labels, label_sep, one_label, given, known.get("form", {}))
+    return OpenModel(classifier, reader)
 
 
 def _dataset(X: Any, rows: TextRows, text: TextPart | None = None) -> Dataset:

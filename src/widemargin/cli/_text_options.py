@@ -123,13 +123,13 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Columns of a table where they are not those of the training data."""
+    """Columns and form of a table where they are not those of the training data."""
 
     text: list[str] | None = None
     labels: str | None = None
     label_sep: str | None = None
     delimiter: str | None = None
-    quotes: bool = True
+    quotes: bool | None = None
 
 
 def text_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -20,7 +20,7 @@ from widemargin.cli._text import check_text_options, load_training, read_table, 
 from widemargin.cli._text_options import TextOptions
 from widemargin.cli._tune import check_tunable, print_tuning, with_best_values
 from widemargin.cli._tune_options import TuneOptions
-from widemargin.data.load import Dataset
+from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.folder_training import add_names, train
 from widemargin.estimators.persistence import save
@@ -49,6 +49,8 @@ def run(
     tuning: TuneOptions | None = None,
 ) -> None:
     """Read, train into the folder, and report."""
+    names = (None, None) if text is not None else (labels, features)  # with text, `labels` is a column
+    refuse_input_as_output(out, data, parameters.get("taxonomy"), *names)
     check_writable(out)
     check_text_options(data, text, labels, features)
     estimator = make_estimator(method, parameters)  # wrong options are told before a large file is read

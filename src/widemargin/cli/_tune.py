@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from sklearn.pipeline import Pipeline
 
+from widemargin.cli._console import output
 from widemargin.cli._time import parse_seconds, time_bar
 from widemargin.cli._tune_options import TuneOptions
 from widemargin.comparison import Tuning, tune
@@ -64,9 +64,8 @@ def print_tuning(found: Tuning) -> None:
         measured = "no time" if quality is None else f"{quality.mean:.4f} ± {quality.high - quality.mean:.4f}"
         cells = [*(f"{value:.4g}" for value in values.values()), measured]
         table.add_row(*cells, style="bold" if index == found.best_index else None)
-    Console().print(table)
-    for line in (found.reason, *found.notes):
-        Console().print(line, highlight=False)
+    for line in (table, found.reason, *found.notes):
+        output().print(line)
 
 
 OPTION_OF = {"--C": "C", "--binary-C": "binary_C", "--k": "k", "--alpha": "alpha"}

@@ -276,9 +276,14 @@ class _Run:
             prediction_s=float(np.mean([fold.cost.prediction_s for fold in folds])),
         )
         parameters = {name: [fold.parameters[name] for fold in folds] for name in folds[0].parameters}
-        estimator = clone(candidate.estimator).set_params(**folds[-1].parameters)
+        estimator = clone(candidate.estimator).set_params(**_usual([fold.parameters for fold in folds]))
         gap, stopped = max(fold.gap for fold in folds), any(fold.stopped for fold in folds)
         return MethodResult(candidate.name, estimator, parameters, quality, cost, gap, stopped)
+
+
+def _usual(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    """The values that most folds chose; of equally frequent ones the smallest C, then the smallest k, as in `tune`."""
+    return min(chosen, key=lambda values: (-chosen.count(values), *(values[name] for name in sorted(values))))
 
 
 def _search(candidate: Candidate, estimator: Any, inner: Fold | None, score: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The table of a comparison, and what it recommends.
 
-Recommended is, of the methods that are not worse than the best beyond chance (95 %, on the same rows), the one that
-trains in the least CPU time. Where none is as good as the best, that is the best itself. A method of which the budget
-stopped a fit is neither, unless all are: it was not measured, and one-vs-all lacks whole labels then.
+Recommended is the best method, unless one that is not worse beyond chance (95 %, on the same rows) is much cheaper to
+train: it saves at least half of the CPU time, and a second of it. A method of which the budget stopped a fit is
+recommended only if all of those were stopped: it was not measured, and one-vs-all lacks whole labels then.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from widemargin.comparison._outcomes import Interval, interval_of
 
 __all__ = ["Comparison", "MethodResult"]
 
+WORTH_SHARE = 0.5
+"""Part of the best method's CPU time that another must save to be preferred to it."""
+WORTH_SECONDS = 1.0
+"""CPU seconds that it must save as well: a part of almost nothing is nothing."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -30,7 +35,7 @@ class MethodResult:
     name : str
         The method.
     estimator : estimator
-        Not fitted, with the values chosen in the last fold.
+        Not fitted, with the values chosen in most folds.
     parameters : dict
         The values chosen in each fold, by name.
     quality : dict of str to Interval
@@ -116,8 +121,12 @@ class Comparison:
 
     @property
     def recommended(self) -> MethodResult:
-        """The cheapest to train of those as good as the best; one that the budget stopped only if all of them were."""
-        return min(self.as_good_as_the_best, key=lambda method: (method.stopped, method.cost.cpu_s))
+        """The best method, or one as good that is much cheaper to train; a stopped one only if all of them were."""
+        good = self.as_good_as_the_best
+        first, *others = [method for method in good if not method.stopped] or good
+        worth = max(WORTH_SECONDS, WORTH_SHARE * first.cost.cpu_s)
+        cheap = [method for method in others if first.cost.cpu_s - method.cost.cpu_s >= worth]
+        return min(cheap, key=lambda method: method.cost.cpu_s, default=first)
 
     @property
     def recommendation(self) -> str:
@@ -144,7 +153,7 @@ class Comparison:
         gap = self.difference(self.best.name, second.name)
         interval = f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
         if len(self.as_good_as_the_best) > 1:
-            return f"it has the best {value}, and none as good within chance trains in less CPU time"
+            return f"it has the best {value}, and none as good within chance is much cheaper to train"
         return f"it has the best {value}, {100 * gap.mean:.1f} points {interval} ahead of {second.name}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -24,11 +24,12 @@ from widemargin.data.names import NamesLike, check_names, find_label_names, read
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import is_store, open_store
 from widemargin.data.svmlight import read_svmlight_with_base
+from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.data.xmc import read_xmc_with_base
 from widemargin.exceptions import DataFormatError
 
-__all__ = ["Dataset", "Format", "Found", "load_data", "names_of", "recognize_format"]
+__all__ = ["Dataset", "Format", "Found", "load_data", "names_of", "recognize_format", "refuse_input_as_output"]
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
 FORMATS: tuple[Format, ...] = ("store", "npz", "npy", "xmc", "svmlight")
@@ -192,6 +193,59 @@ def load_data(
     names = names_of(found, path, label_names, feature_names)
     X = l2_normalize_rows(found.X, copy=chosen == "store") if normalize else found.X
     return Dataset(X, found.Y, path=os.fspath(path), index_base=dict(found.index_base), **names)
+
+
+def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
+    """An error if writing a file or folder would replace or change something that is read.
+
+    The output must not be an input under any name (relative, symbolic link, hard link), nor lie inside one that is a
+    folder, such as a store or a model, nor be a folder around one. Label files found next to data are inputs too.
+
+    Parameters
+    ----------
+    output : str or path
+        What will be written; it need not exist.
+    *inputs : str, path or None
+        What is read; None and names that do not exist are skipped.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from widemargin.data.load import refuse_input_as_output
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = pathlib.Path(folder, "data.txt")
+    ...     _ = data.write_text("1 2 3\\n0 0:1\\n")
+    ...     refuse_input_as_output(data.with_name("predictions.tsv"), data)
+    ...     try:
+    ...         refuse_input_as_output(data, data)
+    ...     except ValueError as error:
+    ...         print(str(error).partition("; ")[2])
+    choose another name for the output
+    """
+    for given in inputs:
+        if given is None or not os.path.exists(given):
+            continue
+        path = Path(given)
+        has_neighbours = not path.is_dir() and not is_table(path)
+        beside = (find_label_names(path), _neighbouring_labels(path)) if has_neighbours else ()
+        for source in (path, *(file for file in beside if file is not None)):
+            how = _in_the_way(Path(output), source)
+            if how is not None:
+                raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
+
+
+def _in_the_way(output: Path, source: Path) -> str | None:
+    """How an output would change something that is read, as words between their names; None if it would not."""
+    if output.exists() and output.samefile(source):
+        return "is the same as" if output.is_dir() else "would overwrite"
+    if source.is_dir() and _is_inside(output, source):
+        return "lies inside"
+    return "is a folder around" if output.is_dir() and _is_inside(source, output) else None
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Whether a folder is above a path, whatever their names."""
+    return any(parent.exists() and parent.samefile(folder) for parent in Path(os.path.realpath(path)).parents)
 
 
 class Found(NamedTuple):

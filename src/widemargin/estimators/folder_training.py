@@ -16,7 +16,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from widemargin.data.load import Dataset, load_data
+from widemargin.data.load import Dataset, load_data, refuse_input_as_output
 from widemargin.estimators._label_job import LabelJob
 from widemargin.estimators._shard_run import ShardRun
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
@@ -103,6 +103,8 @@ def train(
     ['c']
     >>> folder.cleanup()
     """
+    if isinstance(data, str | os.PathLike):
+        refuse_input_as_output(out, data)
     check_writable(out)
     check_savable(estimator)
     estimator._check_parameters()

@@ -26,6 +26,7 @@ __all__ = ["TextPart", "TextPipeline", "parts_of", "pipeline_state", "restored_p
 IDF = "text_idf"
 """Name of the array in the model folder; the options are in the attribute "text"."""
 SOURCE_KEYS = {"text", "labels", "label_sep"}
+FORM_KEYS = {"delimiter", "quotes"}
 
 
 class TextPipeline(Pipeline):
@@ -45,8 +46,8 @@ class TextPipeline(Pipeline):
     Attributes
     ----------
     source_ : dict
-        Of a model that the command line trained: the columns of its table, "text" and "labels", and how labels are
-        separated. Empty otherwise.
+        Of a model that the command line trained: the columns of its table, "text" and "labels", how labels are
+        separated, and by format of the table, "form", a delimiter or quotes other than the usual. Empty otherwise.
 
     Examples
     --------
@@ -189,12 +190,21 @@ def restored_pipeline(classifier: Any, state: ModelState) -> TextPipeline:
 
 def _checked_source(source: Any) -> dict[str, Any]:
     """Columns of a table, as the command line stored them."""
-    text = source["text"]
-    if set(source) != SOURCE_KEYS or not isinstance(text, list) or not text:
+    text, form = source["text"], source.get("form", {})
+    if set(source) - {"form"} != SOURCE_KEYS or not isinstance(text, list) or not text:
         raise ValueError(f"facts of the table are {', '.join(sorted(source))}")
     if not all(isinstance(name, str) for name in [*text, source["labels"], source["label_sep"] or ""]):
         raise ValueError("a column of the table has no name")
+    if not isinstance(form, dict) or not all(map(_is_form, form.values())):
+        raise ValueError("the form of the table is not a delimiter and quotes")
     return dict(source)
+
+
+def _is_form(options: Any) -> bool:
+    """Whether options are a delimiter, or none, and whether there are quotes."""
+    if not isinstance(options, dict) or set(options) != FORM_KEYS:
+        return False
+    return isinstance(options["delimiter"], str | None) and isinstance(options["quotes"], bool)
 
 
 def _idf(state: ModelState) -> Any:

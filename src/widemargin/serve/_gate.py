@@ -55,7 +55,7 @@ class RateLimit:
 
 
 class Gate:
-    """ASGI middleware: refuses with 401, 408, 411, 413 or 429, else hands the request on with its whole body.
+    """ASGI middleware: refuses with 401, 408, 413 or 429, else hands the request on with its whole body.
 
     Parameters
     ----------
