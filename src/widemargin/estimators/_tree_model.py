@@ -26,6 +26,7 @@ from widemargin.estimators._tree_targets import label_nodes
 from widemargin.estimators.explanations import Explanation
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.metrics._lists import find_tied, joined_ties
 from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["DECISIONS", "PATH_METHODS", "TreeLabelModel"]
@@ -115,11 +116,16 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))
+        tied = []
         for rows, values in self._path_scores(X):
             beam = self._decision() == "beam"
             kept = self._decisions.kept_by_beam(values, max(int(self.beam_width), k)) if beam else None
-            indices[rows], ranked[rows] = self._decisions.best_ends(values, k, kept)
-        return TopK(self._encoding().decode(indices), ranked, indices)
+            # One place more shows which lists end within a tie.
+            listed, scores = self._decisions.best_ends(values, k + 1, kept)
+            indices[rows], ranked[rows] = listed[:, :k], scores[:, :k]
+            labels_tied = partial(self._labels_tied, values, kept, scores[:, k - 1])
+            tied.append(find_tied(listed, scores, k, len(self.classes_), labels_tied))
+        return TopK(self._encoding().decode(indices), ranked, indices, self.classes_, joined_ties(tied))
 
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, as `decision_function` has them for three or more classes.
@@ -280,6 +286,11 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
                 scores_of = partial(_picked, self._all_scores(part)[:, self._decisions.rows])
             found[rows] = self._decisions.greedy(part.shape[0], scores_of)
         return found
+
+    def _labels_tied(self, values: Floats, kept: Any, last: Floats, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Which classes have the score of the last listed one, in some rows of a block."""
+        found = self._decisions.at_ends(values[rows], len(self.classes_), None if kept is None else kept[rows])
+        return np.asarray(found == last[rows, None])
 
     def _group_scores(self, X: Any, rows: Ints, nodes: slice) -> Floats:
         """Scores of some rows at siblings of the decision tree, from their weights alone."""

@@ -97,8 +97,8 @@ def propensity_scored_precision_at_k(
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        The true labels; it is never made dense. Rows without labels add nothing to either sum.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        The true labels, as for `precision_at_k`. Rows without labels add nothing to either sum.
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
     k : int or sequence of int

@@ -9,9 +9,9 @@ With g labels scored strictly above the true one and e labels tied with it (itse
 and the top-k error is one minus its mean. Under the optimistic rule the zero model, which ties everything, has error 0;
 models should never be chosen by it, which is why "expected" is the default.
 
-g and e are counted in the lists of `predict_topk`. Where a list ends too early to know them, the best and the worst
-case are compared, and only a row for which they differ is an error: it needs a longer list, or the true label's score.
-Memory: O(n·K).
+g and e are counted in the lists of `predict_topk`, which also knows the labels past the end of a list that are tied
+with its last one. Other lists may end too early to know g and e: then the best and the worst case are compared, and
+only a row for which they differ is an error: it needs a longer list, or the true label's score. Memory: O(n·K).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from widemargin.metrics._lists import (
     check_places_fit,
     check_scores,
     check_truth,
+    ties_past_the_end,
 )
 
 __all__ = ["top_k_accuracy", "top_k_accuracy_from_scores", "top_k_error", "top_k_error_from_scores"]
@@ -72,15 +73,16 @@ def top_k_error(
     y_true : array of shape (n_samples,)
         True labels, as they occur in ``topk.labels``. A label that the model does not know counts as an error.
     topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
-        What `predict_topk` returned: best first, missing places (index −1) at the end. Ask it for k + 1 places or
-        more: k places cannot show whether the last one is tied with labels that are not listed.
+        What `predict_topk` returned: best first, missing places (index −1) at the end. A plain tuple of such arrays
+        should have more than k places: k of them do not show whether the last one is tied with labels not listed.
     k : int or sequence of int
         How many places count; at most n_places and at most the number of labels.
     label_scores : array of shape (n_samples,), optional
         The true labels' scores. They matter only for rows whose true label is not listed and could be tied with the
         last one that is; without them such a row is an error if its answer depends on it.
     n_labels : int, optional
-        How many labels there are. A list is known to be complete when it has a missing place or n_labels places.
+        How many labels there are, if `topk` does not know it. A list is complete when it has a missing place or
+        n_labels places.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one: any order is equally likely (what model selection uses); the
         true label comes first, so that there is an error iff the k-th largest score is strictly greater than its
@@ -96,7 +98,8 @@ def top_k_error(
     Raises
     ------
     ValueError
-        When ties are cut off by the end of a list and the answer depends on them; the message says how to go on.
+        When ties are cut off by the end of a list, the answer depends on them, and `topk` does not know them; the
+        message says how to go on.
 
     References
     ----------
@@ -146,7 +149,7 @@ def top_k_accuracy(
     y_true : array of shape (n_samples,)
         True labels, as they occur in ``topk.labels``.
     topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
-        What `predict_topk` returned, for k + 1 places or more.
+        What `predict_topk` returned, for k places or more.
     k : int or sequence of int
         How many places count.
     label_scores : array of shape (n_samples,), optional
@@ -171,6 +174,14 @@ def top_k_accuracy(
     >>> scores, indices = np.array([[3.0, 2.0, 1.0]] * 2), np.array([[0, 1, 2], [1, 2, 0]])
     >>> top_k_accuracy(["cat", "cow"], (labels, scores, indices), k=[1, 2])
     array([0.5, 1. ])
+
+    Of a model, for k places as they are:
+
+    >>> from widemargin import TopKClassifier
+    >>> X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat(["cat", "cow", "dog"], 4)
+    >>> model = TopKClassifier(random_state=0).fit(X, y)
+    >>> top_k_accuracy(y, model.predict_topk(X, k=1), k=1)
+    1.0
     """
     error = top_k_error(
         y_true, topk, k, label_scores=label_scores, n_labels=n_labels, ties=ties, sample_weight=sample_weight
@@ -289,14 +300,18 @@ def _rank_bounds(truth: npt.NDArray[Any], lists: Lists, label_scores: Any) -> tu
     own = np.where(listed, lists.scores[rows, own_place.argmax(axis=1)], last)
     ranks_below_list = ~listed & lists.complete
     known = listed | lists.complete
+    recorded, own_is_tied, n_tied = ties_past_the_end(truth, lists)
+    ranks_below_list |= recorded & ~listed & ~own_is_tied
+    known |= recorded
     if label_scores is not None:
         given = check_label_scores(label_scores, listed, known, own, lists)
         ranks_below_list |= ~listed & (given < last)
         known = np.ones_like(listed)
     above = _count((lists.scores > own[:, None]) & lists.places)
     tied = _count((lists.scores == own[:, None]) & lists.places) + ~listed
+    tied = np.where(recorded & (own == last), tied + n_tied - own_is_tied, tied)
     above[ranks_below_list], tied[ranks_below_list] = np.inf, 1.0
-    cut_off = ~lists.complete & (own == last)
+    cut_off = ~lists.complete & ~recorded & (own == last)
     best = _Rank(above, tied)
     worst = _Rank(np.where(known, above, np.inf), np.where(cut_off & known & ~ranks_below_list, np.inf, tied))
     return best, worst
