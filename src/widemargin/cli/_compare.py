@@ -97,13 +97,14 @@ def _held_out(dataset: Dataset, test: Path, tree: Taxonomy | None, zero_based: Z
 
 def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> None:
     """The table for people, and the recommendation; `brief` leaves out columns, for a terminal of 80 characters."""
-    word, _, depth = result.metric.partition("@")
     others = [name for name in result.best.quality if name != result.metric]
-    others = [name for name in others if name.endswith("@5")] if brief else others
+    on_tree = "tree_loss" in others
+    others = [name for name in others if ("@" not in name if on_tree else name.endswith("@5"))] if brief else others
     table = Table(box=box.SIMPLE_HEAD if brief else box.HEAVY_HEAD)
     table.add_column("method", no_wrap=True)
-    costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs a row"]
-    for name in ["values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]:
+    few = ["CPU s"] if on_tree else ["gap", "CPU s", "model"]
+    costs = few if brief else ["gap", "CPU s", "memory", "model", "µs a row"]
+    for name in ["values", heading(result.metric), *map(heading, others), *costs]:
         table.add_column(name, justify="right", no_wrap=True)
     for method in result.methods:
         cells = _cells(method, result.metric, others, costs)
@@ -111,11 +112,20 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     console = Console()
     # A file or a pipe has no width that a table would have to fit.
     wide = WIDE if not console.is_terminal and "COLUMNS" not in os.environ and not brief else None
+    word = "accuracy" if result.metric == "top_k_accuracy@1" else result.metric.partition("@")[0]
     headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
     console.print(Text(headline, style="bold"), soft_wrap=wide is not None)
     Console(width=wide).print(table)
     for line in notes(result):
         console.print(line, highlight=False, soft_wrap=wide is not None)
+
+
+HEADINGS = {"top_k_accuracy@1": "accuracy", "hierarchical_f1": "hier. F1", "tree_loss": "tree loss"}
+
+
+def heading(metric: str) -> str:
+    """Of a column: a word, or the depth of a list."""
+    return HEADINGS.get(metric) or f"@{metric.partition('@')[2]}"
 
 
 def notes(result: Comparison) -> list[str]:

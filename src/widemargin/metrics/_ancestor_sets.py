@@ -21,7 +21,7 @@ from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
 from widemargin.metrics._checks import check_weights
 
-__all__ = ["checked_weights", "node_numbers", "weighted_sizes"]
+__all__ = ["checked_weights", "node_numbers", "set_sizes", "weighted_sizes"]
 
 BLOCK_ROWS = 2**16  # rows whose ancestor sets are held at a time
 
@@ -57,7 +57,7 @@ def weighted_sizes(
         depth = taxonomy.depth  # |A⁺(i)| without the root, and A⁺(i) ∩ A⁺(j) = A⁺(LCA)
         counts = (depth[taxonomy.tree.lca(true, predicted)], depth[predicted], depth[true])
     else:
-        counts = _set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
+        counts = set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
     weight = checked_weights(sample_weight, counts[0].size)
     shared, n_predicted, n_true = (float(weight @ count) for count in counts)
     return shared, n_predicted, n_true
@@ -91,7 +91,7 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
     return sparse.csr_array((ones, columns, indptr), shape=(indptr.size - 1, taxonomy.n_nodes))
 
 
-def _set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
+def set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
     """Per row, the sizes of the ancestor sets: shared, predicted, true."""
     _check_rows(true.shape[0], predicted.shape[0])
     used = np.union1d(true.indices, predicted.indices)
