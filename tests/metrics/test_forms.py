@@ -6,12 +6,22 @@ import pickle
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, TopKClassifier, metrics, rivals
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    Taxonomy,
+    TopKClassifier,
+    metrics,
+    rivals,
+)
+from widemargin.displays import ReliabilityDisplay, TopKAccuracyDisplay
 from widemargin.metrics import _lists
 
 NAMES = np.array(["ash", "beech", "cedar", "elm", "fir"])
@@ -181,3 +191,50 @@ def test_one_label_per_row_is_a_ranking_too(rows):
 def test_forms_that_do_not_fit_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_scores_take_names(rows):
+    X, y = rows
+    model = MODELS["one-vs-all"].fit(X, y)
+    scores = model.decision_function(X)
+    numbers = np.searchsorted(model.classes_, y)
+    for ties in ("expected", "optimistic", "pessimistic"):
+        expected = metrics.top_k_accuracy_from_scores(numbers, scores, [1, 2], ties=ties)
+        got = metrics.top_k_accuracy_from_scores(y.tolist(), scores, [1, 2], labels=model.classes_, ties=ties)
+        np.testing.assert_array_equal(got, expected)
+    unknown = np.where(np.arange(120) % 2, y, "larch")
+    half = metrics.top_k_error_from_scores(unknown, scores, 5, labels=model.classes_)
+    assert half == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="labels names 2 columns, but scores has 5"):
+        metrics.top_k_error_from_scores(y, scores, 1, labels=["a", "b"])
+
+
+def test_measures_of_a_tree_take_label_sets():
+    tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}})
+    sets = [{"cat", "mammal"}, ["owl", "dog"], {"bird"}, ("hen", "cat")]
+    predicted = ["dog", "owl", "hen", "bird"]
+    # "mammal" says nothing beside "cat"; of two labels the nearer one counts.
+    nearest = ["cat", "owl", "bird", "hen"]
+    for metric in (metrics.hierarchical_zero_one_error, metrics.tree_induced_loss):
+        assert metric(sets, predicted, tree) == metric(nearest, predicted, tree)
+    by_depth = metrics.error_by_depth(sets, predicted, tree)
+    np.testing.assert_array_equal(by_depth.error, metrics.error_by_depth(nearest, predicted, tree).error)
+    with pytest.raises(ValueError, match="row 1 of y_true has no label"):
+        metrics.tree_induced_loss([{"cat"}, set()], ["cat", "cat"], tree)
+
+
+def test_displays_take_unknown_labels_and_lists_of_k_places(several, rows):
+    model, X = several
+    sets = [labels - {"larch"} for labels in SETS]
+    calibrated = model.calibrate(np.vstack([X, X]), [*sets, *sets])
+    figure = Figure()
+    drawn = ReliabilityDisplay.from_estimator(calibrated, X, SETS, ax=figure.subplots())
+    expected = ReliabilityDisplay.from_estimator(calibrated, X, sets, ax=Figure().subplots())
+    assert drawn.expected_calibration_error == expected.expected_calibration_error
+    X, y = rows
+    model = MODELS["top-k"].fit(X, y)
+    curve = TopKAccuracyDisplay.from_predictions(y, model.predict_topk(X, 3), ax=Figure().subplots())
+    np.testing.assert_allclose(
+        curve.accuracy,
+        metrics.top_k_accuracy_from_scores(y, model.decision_function(X), [1, 2, 3], labels=model.classes_),
+    )

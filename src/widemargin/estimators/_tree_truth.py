@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.estimators._tree_targets import label_nodes, most_specific
+from widemargin.estimators._tree_targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.metrics._ancestor_sets import most_specific, nearest_labels
 
 __all__ = ["nearest_labels", "nodes_of_labels", "path_proba", "probable_predictions"]
 
@@ -40,17 +41,6 @@ def nodes_of_labels(model: Any, y: Any, *, skip_unknown: bool = False) -> tuple[
     missing = UNKNOWN if skip_unknown else None
     node = label_nodes(targets.classes[used], model.taxonomy_, model.separator, missing=missing)[column.reshape(-1)]
     return most_specific(row[node != UNKNOWN], node[node != UNKNOWN], model.taxonomy_)
-
-
-def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> Ints:
-    """The label of each row with the least tree-induced loss; −1 for rows without labels."""
-    below = tree.tree.covers(node, predicted[row])
-    loss = np.where(below, 0, tree.tree.distance(node, predicted[row]))
-    order = np.lexsort((loss, row))
-    rows, first = np.unique(row[order], return_index=True)
-    nearest = np.full(len(predicted), -1, dtype=np.int64)
-    nearest[rows] = node[order][first]
-    return nearest
 
 
 def probable_predictions(model: Any, X: Any, y: Any) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

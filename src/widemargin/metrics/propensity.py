@@ -154,7 +154,10 @@ def _check_propensities(propensities: Any, n_labels: int) -> Floats:
     """Propensities of shape (n_labels,) in (0, 1]."""
     values = np.asarray(propensities, dtype=np.float64)
     if values.shape != (n_labels,):
-        raise ValueError(f"propensities must have shape ({n_labels},), one a label of Y_true; got {values.shape}")
+        raise ValueError(
+            f"propensities must have shape ({n_labels},), one per label of the model and then one for each label "
+            f"of Y_true that it does not know; got {values.shape}"
+        )
     if not ((values > 0) & (values <= 1)).all():
         raise ValueError("propensities must be probabilities in (0, 1]; were inverse propensities passed?")
     return values

@@ -28,6 +28,7 @@ from widemargin.metrics._checks import (
     Places,
     check_choice,
     check_places,
+    check_same_kind,
     check_weights,
     mean_over_rows,
     number_or_array,
@@ -190,18 +191,20 @@ def top_k_accuracy(
 
 
 def top_k_error_from_scores(
-    y_true: Any, scores: Any, k: Places = 1, *, ties: Ties = "expected", sample_weight: Any = None
+    y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
     """Top-k error from the scores of all labels, for small problems and `decision_function`.
 
     Parameters
     ----------
-    y_true : int array of shape (n_samples,)
-        Columns of the true labels.
+    y_true : array of shape (n_samples,)
+        Columns of the true labels, or with `labels` the labels themselves.
     scores : array of shape (n_samples, n_labels)
         Scores of all labels.
     k : int or sequence of int
         How many places count; at most n_labels.
+    labels : array of shape (n_labels,), optional
+        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one, as in `top_k_error`.
     sample_weight : array of shape (n_samples,), optional
@@ -233,6 +236,9 @@ def top_k_error_from_scores(
     n_samples, n_labels = values.shape
     if places.max() > n_labels:
         raise ValueError(f"k={places.max()} is more than the number of labels, {n_labels}")
+    known = np.ones(n_samples, dtype=bool)
+    if labels is not None:
+        y_true, known = _columns_of_labels(y_true, labels, n_labels)
     columns = np.asarray(y_true)
     if columns.shape != (n_samples,) or columns.dtype.kind not in "iu":
         raise ValueError(
@@ -243,23 +249,25 @@ def top_k_error_from_scores(
         raise ValueError(f"y_true must lie between 0 and {n_labels - 1}; it spans {columns.min()} to {columns.max()}")
     weights = check_weights(sample_weight, n_samples)
     own = values[np.arange(n_samples), columns][:, None]
-    rank = _Rank(_count(values > own), _count(values == own))
+    rank = _Rank(np.where(known, _count(values > own), np.inf), _count(values == own))
     return number_or_array(mean_over_rows(1.0 - _chance(rank, places, ties), weights), single)
 
 
 def top_k_accuracy_from_scores(
-    y_true: Any, scores: Any, k: Places = 1, *, ties: Ties = "expected", sample_weight: Any = None
+    y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
     """Top-k accuracy from the scores of all labels: one minus `top_k_error_from_scores`.
 
     Parameters
     ----------
-    y_true : int array of shape (n_samples,)
-        Columns of the true labels.
+    y_true : array of shape (n_samples,)
+        Columns of the true labels, or with `labels` the labels themselves.
     scores : array of shape (n_samples, n_labels)
         Scores of all labels.
     k : int or sequence of int
         How many places count; at most n_labels.
+    labels : array of shape (n_labels,), optional
+        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one.
     sample_weight : array of shape (n_samples,), optional
@@ -277,7 +285,18 @@ def top_k_accuracy_from_scores(
     >>> top_k_accuracy_from_scores([0, 2], np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]]), k=[1, 3])
     array([0.5, 1. ])
     """
-    return 1.0 - top_k_error_from_scores(y_true, scores, k, ties=ties, sample_weight=sample_weight)
+    return 1.0 - top_k_error_from_scores(y_true, scores, k, labels=labels, ties=ties, sample_weight=sample_weight)
+
+
+def _columns_of_labels(y_true: Any, labels: Any, n_labels: int) -> tuple[Ints, Bools]:
+    """Columns of the true labels, 0 for those that have none, and which have one."""
+    names, truth = np.asarray(labels).tolist(), np.asarray(y_true).ravel().tolist()
+    if len(names) != n_labels:
+        raise ValueError(f"labels names {len(names)} columns, but scores has {n_labels}")
+    check_same_kind(truth, names, "y_true")
+    numbers = {label: number for number, label in enumerate(names)}
+    columns = np.array([numbers.get(label, -1) for label in truth], dtype=np.int64)
+    return np.maximum(columns, 0), columns >= 0
 
 
 def _chance(rank: _Rank, places: Ints, ties: Ties) -> Floats:
