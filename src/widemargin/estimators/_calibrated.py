@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,9 +70,7 @@ def _is_logistic(model: Any) -> bool:
 
 def if_calibrated(method: AnyMethod) -> AnyMethod:
     """A method that is there for calibrated models only: `hasattr` tells."""
-    decorated: Any = _IfCalibrated(method)
-    found: AnyMethod = decorated
-    return found
+    return cast(AnyMethod, _IfCalibrated(method))
 
 
 class CalibratedModel(BaseEstimator):

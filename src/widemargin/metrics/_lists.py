@@ -18,8 +18,8 @@ __all__: list[str] = []
 SCORE_NOISE = 1e-4
 
 
-MOST_TIED = 4_000_000
-"""Labels past the ends of the lists that are kept at most, beside as many as are listed; 16 MB."""
+MOST_TIED = 1_000_000
+"""Labels past the ends of the lists that are kept at most, beside as many as are listed: 5 MB, 50 MB on the way."""
 BLOCK_SCORES = 1 << 21
 """Scores of rows that end within a tie, at a time; 16 MB."""
 
