@@ -138,7 +138,7 @@ def test_quality_is_that_of_hand_counts(tmp_path):
     # 0 has 1 and 2; 1 has 3, 4; 2 has 5. Predicted 4 for 3 (its parent is right), and 5 for 5.
     np.save(tmp_path / "parents.npy", np.array([-1, 0, 0, 1, 1, 2]))
     found = quality(Task("a", "tree", "", dict), tmp_path, np.array([[4], [5]]))
-    assert found == pytest.approx({"accuracy": 50.0, "F1": 75.0})
+    assert found == pytest.approx({"at or below": 50.0, "F1": 75.0})
 
 
 OTHER_PYTHON = """\

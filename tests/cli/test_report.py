@@ -67,7 +67,7 @@ def test_one_label_a_row_and_trees_take_svmlight(rows, tmp_path):
     save(TopKClassifier(random_state=0).fit(X, classes), tmp_path / "top")
     tree = Taxonomy.from_edges([("0", "a"), ("1", "a"), ("2", "b")])
     save(HierarchicalClassifier(tree, random_state=0).fit(X, classes.astype(str)), tmp_path / "tree")
-    for model, word in (("top", "Top-1 accuracy"), ("tree", "Tree loss")):
+    for model, word in (("top", "Accuracy"), ("tree", "Tree loss")):
         out = tmp_path / f"{model}.html"
         assert (
             "mistakes" in invoke("report", tmp_path / model, tmp_path / "test.svm", "-o", out, "--title", "<T>").stdout

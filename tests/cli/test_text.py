@@ -99,7 +99,7 @@ def test_a_taxonomy_takes_text(folder, tmp_path):
     options = ("--method", "orthogonal", "--taxonomy", tmp_path / "tree.tsv", "-o", tmp_path / "model")
     invoke("train", folder / "rows.csv", *TEXT, "--labels", "main", *options)
     values = json.loads(invoke("evaluate", tmp_path / "model", folder / "rows.csv", "--json").stdout)
-    assert values["zero_one_error"] < 0.4
+    assert values["accuracy"] > 0.6
     line = invoke("predict", tmp_path / "model", folder / "rows.csv", "--k", 1, "--explain", "--json").stdout.split(
         "\n"
     )[0]

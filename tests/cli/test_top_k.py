@@ -106,7 +106,7 @@ def test_evaluate_prints_the_curve_of_top_k_accuracy(tmp_path):
     assert all(f"top-{k} accuracy" in text for k in range(1, 11))
     assert "top-11" not in text
     assert list(json.loads(invoke("evaluate", tmp_path / "m", tmp_path / "t.svm", "--k", "3", "--json").stdout)) == [
-        "rows", "top_k_accuracy"
+        "rows", "accuracy", "macro_f1", "top_k_accuracy"
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import accuracy_score
 
 from widemargin import OneVsAllClassifier, Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
@@ -18,6 +19,7 @@ from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcom
 from widemargin.comparison._plan import Clock, make_plan
 from widemargin.comparison._trial import TRIAL_VALUES, trial_rows
 from widemargin.comparison.candidates import Candidate, candidates_for
+from widemargin.metrics import hierarchical_f1, tree_induced_loss
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,11 @@ def test_the_methods_are_those_that_fit_the_labels():
     on_tree = [c.name for c in candidates_for("multiclass", 9, TREE)]
     assert flat == ["one-vs-all", "top-k, k = 1", "top-k", "output-code"]
     assert set(on_tree) - set(flat) == {"orthogonal", "per-node", "similarity", "tree-loss"}
+    inner = {c.name: c.estimator for c in candidates_for("multiclass", 9, TREE, has_inner_labels=True)}
+    stopping = {f"{method}, stop" for method in ("orthogonal", "per-node", "similarity")}
+    assert set(inner) - set(on_tree) == stopping
+    assert all(inner[name].stop and inner[name].method == name.partition(",")[0] for name in stopping)
+    assert inner["tree-loss"].outputs == "all"
     assert candidates_for("multiclass", 5, None)[2].ks == (3,)  # only k below the number of classes
 
 
@@ -97,11 +104,94 @@ def test_outcomes_are_hits_within_the_first_places_and_unknown_labels_are_misses
     np.testing.assert_array_equal(found, [[1, 0], [1, 1], [0, 0]])
 
 
-def test_in_a_tree_a_label_below_the_true_one_is_right_too():
+def test_in_a_tree_only_the_label_itself_is_right_unless_asked_otherwise():
     model = _Listed("multiclass", [[0, 1], [2, 0], [1, 2]], ["a1", "a", "b1"])
-    metrics = metrics_for("multiclass", 3, "top_k_accuracy@2")[:2]
-    found = row_outcomes(model, np.zeros((3, 1)), np.array(["a", "a", "b"]), metrics, TREE)
+    y = np.array(["a", "a", "b"])
+    exact = metrics_for("multiclass", 3, "top_k_accuracy@2")[:2]
+    np.testing.assert_array_equal(row_outcomes(model, np.zeros((3, 1)), y, exact, TREE), [[1, 0], [0, 0], [0, 0]])
+    below = [metrics_for("multiclass", 3, f"at_or_below@{k}", on_tree=True)[0] for k in (2, 1)]
+    found = row_outcomes(model, np.zeros((3, 1)), y, below, TREE)
     np.testing.assert_array_equal(found, [[1, 1], [1, 0], [1, 0]])  # a1 is below a, b1 below b, a not below a1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_outcomes_in_a_tree_have_the_means_of_the_metrics(several):
+    rng = np.random.default_rng(0)
+    tree = Taxonomy.from_parents({node: int(rng.integers(0, node)) for node in range(1, 20)}, root=0)
+    names = rng.permutation(np.arange(1, 20))[:12]
+    listed = np.array([rng.permutation(12)[:3] for _ in range(80)])
+    model = _Listed("multiclass", listed.tolist(), sorted(names.tolist()))
+    guess = [sorted(names.tolist())[place] for place in listed[:, 0]]
+    y = rng.integers(1, 20, 80)
+    sets = [{int(label), *rng.integers(1, 20, rng.integers(0, 3)).tolist()} for label in y]
+    found = row_outcomes(
+        model, np.zeros((80, 1)), sets if several else y, metrics_for("multiclass", 12, None, on_tree=True)[:3], tree
+    )
+    assert found.shape == (80, 3)
+    if several:
+        # Labels above another one of the row say nothing more.
+        specific = [{a for a in row if not any(a != b and a in tree.path(b) for b in row)} for row in sets]
+        exact = np.mean([p in labels for p, labels in zip(guess, specific, strict=True)])
+        loss = np.mean(
+            [min(tree_induced_loss([a], [p], tree) for a in row) for p, row in zip(guess, specific, strict=True)]
+        )
+        f1 = hierarchical_f1(sets, [{p} for p in guess], tree)
+    else:
+        exact, loss, f1 = accuracy_score(y, guess), tree_induced_loss(y, guess, tree), hierarchical_f1(y, guess, tree)
+    np.testing.assert_allclose(found.mean(axis=0), [exact, f1, loss], rtol=1e-12)
+
+
+def test_the_spread_of_hierarchical_f1_is_that_of_resampled_rows():
+    rng = np.random.default_rng(0)
+    classes = ["a1", "a2", "b1", "b2", "a"]
+    listed = rng.integers(0, 5, (400, 1))
+    y = np.where(rng.random(400) < 0.6, np.array(classes)[listed[:, 0]], rng.choice(classes, 400))
+    model = _Listed("multiclass", listed.tolist(), classes)
+    (measured, *_) = metrics_for("multiclass", 5, "hierarchical_f1", on_tree=True)
+    interval = interval_of(row_outcomes(model, np.zeros((400, 1)), y, [measured], TREE)[:, 0])
+    guess = np.array(classes)[listed[:, 0]]
+    drawn = [rng.integers(0, 400, 400) for _ in range(400)]
+    spread = np.std([hierarchical_f1(y[rows], guess[rows], TREE) for rows in drawn])
+    assert interval.mean == pytest.approx(hierarchical_f1(y, guess, TREE))
+    assert (interval.high - interval.mean) / 1.96 == pytest.approx(spread, rel=0.15)
+
+
+def test_labels_that_are_not_in_the_tree_are_misses():
+    model = _Listed("multiclass", [[0], [1], [2]], ["a1", "b1", "elsewhere"])
+    measured = metrics_for("multiclass", 3, None, on_tree=True)[:3]
+    found = row_outcomes(model, np.zeros((3, 1)), np.array(["new", "a1", "elsewhere"]), measured, TREE)
+    np.testing.assert_array_equal(found[:, 0], [0, 0, 1])
+    np.testing.assert_array_equal(found[:, 2], [1.5, 2.0, 0.0])  # half the steps by way of the root
+
+
+def test_rows_on_inner_nodes_are_decided_exactly_and_tried_with_stop():
+    """Half of the rows are labelled with an inner node: by the rule of the paper, methods of leaves would win."""
+    rng = np.random.default_rng(0)
+    classes = np.array(["a1", "a2", "a", "b1", "b2", "b"])
+    which = np.tile([0, 1, 2, 2, 3, 4, 5, 5], 40)
+    centre = np.array([[2, 0, 0, 0], [0, 2, 0, 0], [1.2, 1.2, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2], [0, 0, 1.2, 1.2]])
+    X, y = centre[which] + 0.4 * rng.normal(size=(320, 4)), classes[which]
+    held_out = {"X_test": X[200:], "y_test": y[200:]}
+    methods = ["one-vs-all", "per-node", "orthogonal, stop"]
+    result = compare(X[:200], y[:200], taxonomy=TREE, methods=methods, **held_out)
+    assert result.metric == "top_k_accuracy@1"
+    means = {method.name: {name: value.mean for name, value in method.quality.items()} for method in result.methods}
+    assert set(means) == {"one-vs-all", "per-node", "per-node, stop", "orthogonal, stop"}
+    for method in result.methods:
+        predicted = method.estimator.fit(X[:200], y[:200]).predict(X[200:])
+        found = means[method.name]
+        assert found["top_k_accuracy@1"] == pytest.approx(accuracy_score(y[200:], predicted))
+        assert found["hierarchical_f1"] == pytest.approx(hierarchical_f1(y[200:], predicted, TREE))
+        assert found["tree_loss"] == pytest.approx(tree_induced_loss(y[200:], predicted, TREE))
+    assert means["per-node"]["top_k_accuracy@1"] <= 0.5  # it cannot end at an inner node
+    assert means["per-node, stop"]["top_k_accuracy@1"] > 0.6
+    assert result.recommended.name != "per-node"
+    by_f1 = compare(X[:200], y[:200], taxonomy=TREE, methods=methods, metric="hierarchical_f1", **held_out)
+    assert by_f1.metric == "hierarchical_f1"
+    assert by_f1.recommended.name != "per-node"
+    below = compare(X[:200], y[:200], taxonomy=TREE, methods=["per-node"], metric="at_or_below@1", **held_out)
+    best = below.best.estimator.fit(X[:200], y[:200]).score(X[200:], y[200:], at_or_below=True)
+    assert below.best.quality["at_or_below@1"].mean == pytest.approx(best)
 
 
 def test_a_metric_that_does_not_fit_is_refused():
@@ -109,6 +199,12 @@ def test_a_metric_that_does_not_fit_is_refused():
         metrics_for("multilabel", 4, "top_k_accuracy@1")
     with pytest.raises(ValueError, match=r"k up to 4, such as top_k_accuracy@5; got 'top_k_accuracy@9'"):
         metrics_for("multiclass", 4, "top_k_accuracy@9")
+    for name in ("hierarchical_f1", "at_or_below@1", "tree_loss"):
+        with pytest.raises(ValueError, match="metric must be top_k_accuracy@k"):
+            metrics_for("multiclass", 4, name)
+    with pytest.raises(ValueError, match="or in a tree hierarchical_f1 or at_or_below@k; got 'tree_loss'"):
+        metrics_for("multiclass", 4, "tree_loss", on_tree=True)
+    assert metrics_for("multiclass", 4, "accuracy")[0].name == "top_k_accuracy@1"
 
 
 def test_the_interval_is_that_of_a_mean():
@@ -145,7 +241,7 @@ def test_the_recommendation_is_the_best_or_one_as_good_that_is_much_cheaper():
     for cpu in ({"good": 9.0, "twin": 8.9}, {"good": 9.0, "twin": 4.6}, {"good": 0.09, "twin": 0.01}):
         dear = _comparison({"good": good, "twin": twin, "bad": bad}, cpu | {"bad": 0.001})
         assert dear.recommended.name == "good"  # what the other saves is not worth it
-        assert "none as good within chance is much cheaper to train" in dear.recommendation
+        assert "no method as good within chance saves much CPU time" in dear.recommendation
     alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
     assert alone.recommended.name == "good"
     assert "20.0 points" in alone.recommendation

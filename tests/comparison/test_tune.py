@@ -167,17 +167,20 @@ def test_of_equal_values_the_smallest_C_wins_and_a_plateau_is_no_edge():
     assert "of equal ones the smallest C was taken" in found.reason
 
 
-def test_trees_count_labels_below_the_true_one_and_tune_the_share_of_alpha(noisy):
+@pytest.mark.parametrize("metric", [None, "at_or_below@1"])
+def test_trees_count_exactly_or_as_asked_and_tune_the_share_of_alpha(noisy, metric):
     X, y = noisy
     y = np.where(np.arange(160) % 5 == 0, "a", y)  # inner nodes are labels
     model = HierarchicalClassifier(TREE, random_state=0, tol=1e-5)
-    found = tune(model, X, y, Cs=[0.1, 1.0], alpha_shares=[0.3, 0.9], cv=FOLDS)
+    found = tune(model, X, y, Cs=[0.1, 1.0], alpha_shares=[0.3, 0.9], cv=FOLDS, metric=metric)
     assert found.params == ("C", "alpha_share")
+    assert found.metric == (metric or "top_k_accuracy@1")
+    below = ("a", "a1", "a2") if metric else ("a",)
     for values, quality in zip(found.tried, found.quality, strict=True):
         right = []
         for train, test in FOLDS.split(X, y):
             best = clone(model).set_params(**values).fit(X[train], y[train]).predict(X[test])
-            right += [p == t or (t == "a" and p in ("a1", "a2")) for p, t in zip(best, y[test], strict=True)]
+            right += [p == t or (t == "a" and p in below) for p, t in zip(best, y[test], strict=True)]
         assert quality.mean == pytest.approx(np.mean(right))
     assert found.model.alpha_share == found.best["alpha_share"]
 

@@ -7,9 +7,12 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, datasets, metrics
 from widemargin.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +52,22 @@ def test_the_picture_is_small_and_has_what_its_script_draws():
     # Glyphs are outlines; matplotlib keeps the words beside them as comments.
     words = set(re.findall(r"<!-- (.*?) -->", kept))
     assert words >= set(re.findall(r'set_(?:title|xlabel)\("(.*?)"\)', script))
+
+
+@pytest.mark.parametrize("name", ["one-vs-all", "per-node", "per-node, stop"])
+def test_the_table_of_the_animals_is_exact(name):
+    """Accuracy, hierarchical F1 and tree loss, not the share at or below the true node, which favours leaves."""
+    (row,) = re.findall(rf"^  {name} +C 1 +(.*)$", README, re.MULTILINE)
+    shown = [float(number) for number in re.sub(r"± \S+", "", row).split()[:3]]
+    animals = datasets.load_wordnet_animals()
+    per_node = HierarchicalClassifier(
+        animals.taxonomy, method="per-node", stop=name.endswith("stop"), normalize=True, random_state=0
+    )
+    model = OneVsAllClassifier(normalize=True) if name == "one-vs-all" else per_node
+    predicted = model.fit(animals.X_train, animals.y_train).predict(animals.X_test)
+    f1 = metrics.hierarchical_f1(animals.y_test, predicted, animals.taxonomy)
+    loss = metrics.tree_induced_loss(animals.y_test, predicted, animals.taxonomy)
+    np.testing.assert_allclose(shown, [accuracy_score(animals.y_test, predicted), f1, loss], atol=0.005)
 
 
 @pytest.mark.parametrize(

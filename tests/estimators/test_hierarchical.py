@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -360,9 +361,17 @@ def test_scores_agree_with_the_metrics(tree, data):
     X, y = data
     model = HierarchicalClassifier(tree, C=0.05, random_state=0).fit(X, y)
     weights = np.arange(70) % 3
-    error = metrics.hierarchical_zero_one_error(y, model.predict(X), tree, sample_weight=weights)
-    assert model.score(X, y, weights) == pytest.approx(1 - error)
-    assert model.score(X, np.where(y == "c", "unknown", y)) <= model.score(X, y)
+    predicted = model.predict(X)
+    assert model.score(X, y, weights) == pytest.approx(accuracy_score(y, predicted, sample_weight=weights))
+    inner = np.where(y == "a1", "a", y)
+    assert model.score(X, inner, weights) == pytest.approx(accuracy_score(inner, predicted, sample_weight=weights))
+    error = metrics.hierarchical_zero_one_error(inner, predicted, tree, sample_weight=weights)
+    assert model.score(X, inner, weights, at_or_below=True) == pytest.approx(1 - error)
+    unknown = np.where(y == "c", "unknown", y)
+    assert model.score(X, unknown) == pytest.approx(accuracy_score(unknown, predicted))
+    sets = [{label, "a"} if label.startswith("a") else {label, "unknown"} for label in y]
+    assert model.score(X, sets) == model.score(X, y)  # what is above another label says nothing more
+    assert model.score(X, sets, at_or_below=True) == model.score(X, y, at_or_below=True)
 
 
 def test_unknown_labels_are_named(tree, data):

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold
@@ -18,6 +19,7 @@ from widemargin import (
     OneVsAllClassifier,
     OutputCodeClassifier,
     Taxonomy,
+    TextPipeline,
     TopKClassifier,
     load,
     save,
@@ -273,3 +275,73 @@ def test_wrong_arguments_are_named():
         model.label_proba(X[:1], [[5]])
     with pytest.raises(MemoryError, match="predict_proba would make"):
         model.set_params(memory_limit_mb=1e-3).predict_proba(X)
+
+
+CALIBRATED = {"one-vs-all": OneVsAllClassifier(), "top-k": TopKClassifier(random_state=0), "tree": tree_model()}
+
+
+@pytest.mark.parametrize("cv", [None, 3])
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_labels_that_the_model_does_not_know_are_left_out(name, cv):
+    X, y = one_label()
+    model = clone(CALIBRATED[name]).fit(X, y)
+    unknown = y.copy().astype(object)
+    unknown[::5] = "unknown"
+    assert model.score(X, unknown) <= 0.8  # no error either
+    if cv is None:
+        known = np.arange(N) % 5 != 0
+        expected = model.calibrate(X[known], y[known]).predict_proba(X)
+        np.testing.assert_allclose(model.calibrate(X, unknown).predict_proba(X), expected, atol=1e-12)
+    else:
+        assert model.calibrate(X, unknown, cv=cv).predict_proba(X).shape == (N, 5)
+
+
+def test_label_sets_with_unknown_labels_calibrate_as_without_them():
+    X, Y = many_labels(n=100, n_labels=6)
+    sets = [set(row.nonzero()[0].tolist()) for row in Y.toarray()]
+    model = OneVsAllClassifier().fit(X, sets)
+    expected = model.calibrate(X, sets).predict_proba(X)
+    more = [labels | {99} if row % 3 else labels for row, labels in enumerate(sets)]
+    np.testing.assert_array_equal(model.calibrate(X, more).predict_proba(X), expected)
+    y = one_label()[1]
+    sets = [[label] if i % 4 else [label, "4"] for i, label in enumerate(y)]
+    X = one_label()[0]
+    tree = tree_model().fit(X, sets)
+    expected = tree.calibrate(X, sets).predict_proba(X)
+    more = [[*labels, "unknown"] if row % 3 else labels for row, labels in enumerate(sets)]
+    np.testing.assert_allclose(tree.calibrate(X, more).predict_proba(X), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_one_row_is_not_enough_to_calibrate(name):
+    X, y = one_label()
+    model = clone(CALIBRATED[name]).fit(X, y)
+    with pytest.raises(ValueError, match=r"many rows, 2 at the very least, and got 1;.*cv=3"):
+        model.calibrate(X[:1], y[:1])
+    with pytest.raises(ValueError, match="got 1 with a label that the model knows, of 3 given"):
+        model.calibrate(X[:3], [y[0], "unknown", "unknown"])
+    assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_the_error_without_probabilities_starts_with_the_way_to_them(loss):
+    X, y = one_label()
+    model = OneVsAllClassifier(loss=loss).fit(X, y)
+    with pytest.raises(AttributeError) as caught:
+        model.predict_proba(X)
+    message = str(caught.value)
+    assert message.startswith("predict_proba needs a calibrated model")
+    assert "calibrate(X, y) with rows kept apart" in message
+    assert "calibrate(X, y, cv=3) with the training rows" in message
+    assert ("loss='logistic'" in message) == (loss == "logistic")
+    assert caught.value.__cause__ is None
+    with pytest.raises(AttributeError, match=r"^label_proba needs"):
+        model.label_proba(X, [[0]])
+    texts = ["a b", "a c", "d e", "d f"] * 3
+    steps = [("tfidf", TfidfVectorizer(token_pattern="[a-z]")), ("classifier", OneVsAllClassifier(loss=loss))]
+    pipeline = TextPipeline(steps).fit(texts, ["x", "x", "y", "y"] * 3)
+    assert not hasattr(pipeline, "predict_proba")
+    with pytest.raises(AttributeError, match=r"^predict_proba needs"):
+        pipeline.predict_proba(texts)
+    found = pipeline.calibrate(texts, ["x", "x", "y", "z"] * 3).predict_proba(texts)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)

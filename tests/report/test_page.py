@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import precision_recall_fscore_support
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from widemargin import (
     HierarchicalClassifier,
@@ -25,6 +25,7 @@ from widemargin.report import _pictures, page, write_report
 from widemargin.report._label_table import label_rows
 from widemargin.report._mistakes import worst_mistakes
 from widemargin.report._outcome import make_outcome
+from widemargin.report._summary import quality_of
 from widemargin.report.page import render_report
 
 HOSTILE = np.array(
@@ -169,7 +170,7 @@ def test_mistakes_on_a_tree_are_explained_where_the_paths_part(rows):
         assert mistake.why.margin > 0
 
 
-def test_predictions_below_the_true_label_are_right():
+def test_on_a_tree_only_the_label_itself_is_right():
     tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
     rng = np.random.default_rng(0)
     y = np.array(["cat", "dog", "bird", "mammal"])[np.arange(80) % 4]
@@ -177,11 +178,17 @@ def test_predictions_below_the_true_label_are_right():
     model = HierarchicalClassifier(tree, random_state=0).fit(X, y)
     outcome = make_outcome(model, X, y)
     predicted = model.predict(X)
-    right = np.array([t in tree.path(p) for t, p in zip(y, predicted, strict=True)])
-    np.testing.assert_array_equal(outcome.right, right)
-    assert outcome.curve[0] == pytest.approx(right.mean())
+    assert "mammal" not in predicted  # no prediction ends at an inner node
+    np.testing.assert_array_equal(outcome.right, predicted == y)
+    assert outcome.curve[0] == pytest.approx(accuracy_score(y, predicted))
+    below = np.array([t in tree.path(p) for t, p in zip(y, predicted, strict=True)])
+    np.testing.assert_array_equal(outcome.at_or_below, below)
     mammal = next(line for line in label_rows(outcome) if line.name == "mammal")
-    assert mammal.recall == pytest.approx(right[y == "mammal"].mean())
+    assert (mammal.true, mammal.predicted, mammal.recall) == (20, 0, 0.0)
+    facts = {fact.name: fact.value for fact in quality_of(outcome)}
+    assert facts["Accuracy"] == f"{accuracy_score(y, predicted):.3f}"
+    assert facts["At or below the true node"] == f"{below.mean():.3f}"
+    assert all(mistake.margin > 0 for mistake in worst_mistakes(outcome))
 
 
 def test_labels_that_the_model_does_not_know_are_misses(rows):

@@ -125,16 +125,26 @@ def _held_out(dataset: Dataset, test: Path, tree: Taxonomy | None, zero_based: Z
 
 def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> None:
     """The table for people, and the recommendation; `brief` leaves out columns, for a terminal of 80 characters."""
-    word, _, depth = result.metric.partition("@")
     others = [name for name in result.best.quality if name != result.metric]
-    others = [name for name in others if name.endswith("@5")] if brief else others
-    costs = ["gap", "CPU s", "model"] if brief else ["gap", "CPU s", "memory", "model", "µs per row"]
-    names = ["method", "values", f"@{depth}", *(f"@{name.partition('@')[2]}" for name in others), *costs]
+    on_tree = "tree_loss" in others
+    others = [name for name in others if ("@" not in name if on_tree else name.endswith("@5"))] if brief else others
+    few = ["CPU s"] if on_tree else ["gap", "CPU s", "model"]
+    costs = few if brief else ["gap", "CPU s", "memory", "model", "µs per row"]
+    names = ["method", "values", heading(result.metric), *map(heading, others), *costs]
     rows = [_cells(method, result.metric, others, costs) for method in result.methods]
+    word = "accuracy" if result.metric == "top_k_accuracy@1" else result.metric.partition("@")[0]
     headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
     print_columns(headline, names, rows, n_keys=1, marked=result.methods.index(result.recommended))
     for line in notes(result):
         output().print(line)
+
+
+HEADINGS = {"top_k_accuracy@1": "accuracy", "hierarchical_f1": "hier. F1", "tree_loss": "tree loss"}
+
+
+def heading(metric: str) -> str:
+    """Of a column: a word, or the depth of a list."""
+    return HEADINGS.get(metric) or f"@{metric.partition('@')[2]}"
 
 
 def notes(result: Comparison) -> list[str]:

@@ -43,7 +43,8 @@ def compare(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="What decides: top_k_accuracy@k for one label a row, precision@k for several.",
+            help="What decides: top_k_accuracy@k for one label per row, precision@k for several; with a taxonomy also "
+            "hierarchical_f1 or at_or_below@k.",
             show_default="with k = 1",
         ),
     ] = None,

@@ -14,16 +14,17 @@ from widemargin.cli._console import print_json, print_table, short_warnings
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import evaluate_on_tree
-from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
+from widemargin.cli._truth import labels_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
-from widemargin.estimators._path_scoring import top_k_accuracies
+from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["evaluate_model", "run"]
 
 DEPTHS = [1, 3, 5]
+TITLES = {"at_or_below": "at or below the true node"}
 CURVE = list(range(1, 11))  # depths for one label a row: the curve of top-k accuracy
 
 
@@ -88,9 +89,14 @@ def evaluate_model(
     """Metrics by name; those at several depths, none above the number of labels, as `{"1": …, "3": …}`."""
     X = dataset.X
     if model.kind_ != "multilabel":
-        classes = classes_of_rows(model, dataset)
-        accuracies = {"top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes, ks))}
-        return accuracies | _error_of_best(model, X, classes)
+        labels = labels_of_rows(model, dataset)
+        classes, predicted = class_numbers(model.classes_, labels), model.predict(X)
+        values: dict[str, Any] = {
+            "accuracy": float(np.mean(class_numbers(model.classes_, predicted) == classes)),
+            "macro_f1": metrics.macro_f1(labels, predicted, labels=model.classes_),
+            "top_k_accuracy": _by_depth(ks, top_k_accuracies(model, X, classes, ks)),
+        }
+        return values | _error_of_best(model, X, classes)
     truth = truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
     counts = np.zeros(truth.shape[1])
@@ -132,12 +138,12 @@ def _by_depth(ks: list[int], values: Any) -> dict[str, float]:
 
 def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     """Metrics as lines for people: precision@1/3/5 and so on; the curve of top-k accuracy has a line for each k."""
-    rows = [(f"top-{k} accuracy", f"{number:.4f}") for k, number in values.get("top_k_accuracy", {}).items()]
+    rows: list[tuple[str, str]] = []
     for name, value in values.items():
+        title = TITLES.get(name, name.replace("_", " "))
         if name == "top_k_accuracy":
-            continue
-        title = "0/1 error" if name == "zero_one_error" else name.replace("_", " ")
-        if name == "error_by_level":
+            rows += [(f"top-{k} accuracy", f"{number:.4f}") for k, number in value.items()]
+        elif name == "error_by_level":
             rows += [(f"error at level {level}", f"{number:.4f}") for level, number in value.items()]
         elif isinstance(value, dict):
             depths = "/".join(value)

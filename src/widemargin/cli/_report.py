@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from widemargin.cli._console import print_json, print_table, short_warnings, size_text
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import named_targets
-from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
+from widemargin.cli._truth import labels_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.files import check_file_target
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.text import ZeroBased
@@ -68,5 +66,4 @@ def _targets(model: Any, dataset: Dataset) -> Any:
         return named_targets(dataset, model.taxonomy_).Y
     if model.kind_ == "multilabel":
         return truth_in_model_columns(model, dataset)
-    labels = [None if c < 0 else model.classes_[c] for c in classes_of_rows(model, dataset).tolist()]
-    return np.array(labels, dtype=object)
+    return labels_of_rows(model, dataset)

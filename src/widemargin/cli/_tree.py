@@ -1,6 +1,6 @@
 """Models on a tree on the command line: the labels of a file as names of nodes, and metrics of the tree.
 
-Rows with several labels are measured against the label nearest to the prediction, but for F1, which counts all.
+Rows with several labels are measured against the label nearest to the prediction; F1 counts all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def _text(label: Any) -> str:
 
 
 def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict[str, Any]:
-    """0/1 error, tree-induced loss, F1s, the error of each level and of probabilities; with `ks`, top-k accuracies."""
+    """Accuracy, measures of the tree, F1s, the error of each level and of probabilities; with `ks`, top-k accuracies.
+
+    Only `at_or_below` and the tree loss take a prediction below the true node for right.
+    """
     tree = model.taxonomy_
     y = named_targets(dataset, tree).Y
     predicted = tree.indices(model.predict(dataset.X)).astype(np.int64)
@@ -58,18 +61,19 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
     nearest = nearest_labels(tree, row, node, predicted)
     kept = nearest >= 0  # rows without a label cannot be measured
     true, guess = ([tree.nodes[i] for i in side[kept].tolist()] for side in (nearest, predicted))
-    error = metrics.hierarchical_zero_one_error(true, guess, tree)
     by_depth = metrics.error_by_depth(true, guess, tree)
     sets: list[list[Any]] = [[] for _ in range(len(predicted))]
     for r, i in zip(row.tolist(), node.tolist(), strict=True):
         sets[r].append(tree.nodes[i])
     kept_sets = [labels for labels, keep in zip(sets, kept, strict=True) if keep]
+    guesses = [[name] for name in guess]
     values: dict[str, Any] = {
-        "zero_one_error": error,
+        "accuracy": float((nearest == predicted)[kept].mean()),
+        "at_or_below": 1.0 - metrics.hierarchical_zero_one_error(true, guess, tree),
+        "hierarchical_f1": metrics.hierarchical_f1(kept_sets, guesses, tree),
         "tree_loss": metrics.tree_induced_loss(true, guess, tree),
-        # One prediction a row: with one label a row this is 1 − the 0/1 error.
-        "micro_f1": 2 * (1 - error) * len(true) / (len(true) + len(row)),
-        "hierarchical_f1": metrics.hierarchical_f1(kept_sets, [[name] for name in guess], tree),
+        "micro_f1": metrics.micro_f1(kept_sets, guesses),
+        "macro_f1": metrics.macro_f1(kept_sets, guesses, labels=model.classes_),
         "error_by_level": {
             str(depth): float(wrong)
             for depth, wrong in zip(by_depth.depth, by_depth.error, strict=True)
@@ -80,8 +84,7 @@ def evaluate_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
         top = model.predict_topk(dataset.X, max(ks)).indices
         listed = tree.indices(model.classes_)[top]
         hits = np.zeros((len(predicted), max(ks)), dtype=bool)
-        # As for the 0/1 error, a label below the true one is right.
-        np.logical_or.at(hits, row, (top[row] >= 0) & tree.tree.covers(node[:, None], listed[row]))
+        np.logical_or.at(hits, row, (top[row] >= 0) & (node[:, None] == listed[row]))
         values["top_k_accuracy"] = {str(k): float(hits[kept, :k].any(axis=1).mean()) for k in ks}
     if hasattr(model, "label_proba"):
         sides = nearest[kept], predicted[kept]

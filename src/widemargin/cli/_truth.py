@@ -19,11 +19,17 @@ from widemargin.data.load import Dataset, load_data, recognize_format
 from widemargin.data.stream import RowStream, open_rows, rows_of_array
 from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
+from widemargin.estimators._path_scoring import class_numbers
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 
-__all__ = ["classes_of_rows", "load_for_model", "only_labels", "open_for_model", "truth_in_model_columns"]
-
-UNKNOWN = -1
+__all__ = [
+    "classes_of_rows",
+    "labels_of_rows",
+    "load_for_model",
+    "only_labels",
+    "open_for_model",
+    "truth_in_model_columns",
+]
 
 
 def load_for_model(model: Any, data: Path, zero_based: ZeroBased, reader: TextReader | None = None) -> Dataset:
@@ -69,8 +75,8 @@ def _check_rows_fit(model: Any, data: Path, n_rows: int, n_features: int) -> Non
         )
 
 
-def classes_of_rows(model: Any, dataset: Dataset) -> Any:
-    """For a model with one label a row: the number of each row's class in `classes_`, −1 for one it does not know."""
+def labels_of_rows(model: Any, dataset: Dataset) -> Any:
+    """For a model with one label per row: an array of objects, each row's label, as in `classes_` if it is there."""
     y = dataset.Y
     if y.ndim == 2:
         remedy = "evaluate on rows with one label each, or train on lists of labels"
@@ -79,11 +85,16 @@ def classes_of_rows(model: Any, dataset: Dataset) -> Any:
     values = y.tolist()
     if (y.dtype.kind in "biuf") != (model.classes_.dtype.kind in "biuf"):  # one has names where the other has numbers
         known, values = [str(label) for label in known], [str(label) for label in values]
-    place = {label: number for number, label in enumerate(known)}
-    classes = np.array([place.get(label, UNKNOWN) for label in values], dtype=np.int64)
-    unknown = {label for label, number in zip(values, classes.tolist(), strict=True) if number == UNKNOWN}
-    _report_unknown(dataset, sorted(map(str, unknown)), len(set(values)), known)
-    return classes
+    label_of = dict(zip(known, model.classes_.tolist(), strict=True))
+    _report_unknown(dataset, sorted({str(value) for value in values if value not in label_of}), len(set(values)), known)
+    labels = np.empty(len(values), dtype=object)  # a number stays a number beside names that are unknown
+    labels[:] = [label_of.get(value, value) for value in values]
+    return labels
+
+
+def classes_of_rows(model: Any, dataset: Dataset) -> Any:
+    """The number of each row's class in `classes_`, −1 for one that the model does not know."""
+    return class_numbers(model.classes_, labels_of_rows(model, dataset))
 
 
 def only_labels(dataset: Dataset, need: str, remedy: str) -> Any:

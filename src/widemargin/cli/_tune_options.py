@@ -26,7 +26,8 @@ OPTIONS: dict[str, Any] = {
         str | None,
         typer.Option(
             "--metric",
-            help="What decides in --tune: top_k_accuracy@k for one label a row, precision@k for several.",
+            help="What decides in --tune: top_k_accuracy@k for one label per row, precision@k for several; in a tree "
+            "also hierarchical_f1 or at_or_below@k.",
             show_default="with k = 1",
         ),
     ],

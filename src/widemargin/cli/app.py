@@ -311,9 +311,11 @@ def evaluate(
 ) -> None:
     """Measure a model on labelled rows.
 
-    Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label a
-    row: the curve of top-k accuracy. Labels in a tree: 0/1 error, tree loss, micro-F1, hierarchical F1 and the error of
-    each level; with --k also top-k accuracy. Calibrated models: the expected calibration error, too, over the best k.
+    Multi-label data: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label per
+    row: accuracy, macro F1 and the curve of top-k accuracy. Labels in a tree: accuracy, the share at or below the true
+    node, hierarchical F1, tree loss, micro and macro F1 and the error of each level; with --k also top-k accuracy.
+    Macro F1 is the mean over the model's labels and true ones that it does not know. Calibrated models: the expected
+    calibration error, too, over the top k.
     """
     from widemargin.cli import _evaluate
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from widemargin.estimators._tree_model import PATH_METHODS
 from widemargin.estimators.hierarchical import HierarchicalClassifier
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.output_code import OutputCodeClassifier
@@ -94,7 +95,8 @@ def candidates_for(
     taxonomy : Taxonomy or None
         A tree over them.
     has_inner_labels : bool
-        Whether some labels are nodes above others: tree-loss then gives scores to all nodes.
+        Whether some labels are nodes above others: tree-loss then gives scores to all nodes, and methods that predict
+        paths are also tried with ``stop=True``.
     methods : sequence of str or None
         Names of those to keep; all if None.
     normalize : bool
@@ -135,15 +137,22 @@ def candidates_for(
             )
             found.append(Candidate("output-code", code, CODE_CS))
         if taxonomy is not None:
-            outputs: dict[str, dict[str, Any]] = {"tree-loss": {"outputs": "all"}} if has_inner_labels else {}
-            found += [
-                Candidate(
-                    method, HierarchicalClassifier(taxonomy, method=method, **seeded, **outputs.get(method, {})), CS
-                )
-                for method in TREE_METHODS
-                if method != "flat"
-            ]
+            found += _tree_candidates(taxonomy, has_inner_labels, seeded)
     return found if methods is None else _only(found, methods)
+
+
+def _tree_candidates(taxonomy: Taxonomy, has_inner_labels: bool, options: dict[str, Any]) -> list[Candidate]:
+    """Methods of the tree; with labels on inner nodes those of paths twice, since only with stop they may end there."""
+    variants: list[tuple[str, dict[str, Any]]] = []
+    for method in TREE_METHODS:
+        if method in PATH_METHODS:
+            variants += [(method, {}), *([(f"{method}, stop", {"stop": True})] if has_inner_labels else [])]
+        elif method != "flat":
+            variants.append((method, {"outputs": "all"} if has_inner_labels else {}))
+    return [
+        Candidate(name, HierarchicalClassifier(taxonomy, method=name.partition(",")[0], **options, **more), CS)
+        for name, more in variants
+    ]
 
 
 def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:

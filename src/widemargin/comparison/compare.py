@@ -101,7 +101,8 @@ def compare(
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Labels. Lists, or rows of an indicator, that have exactly one label each are taken as classes.
     taxonomy : Taxonomy or None, default=None
-        A tree over the labels; its methods are tried too, where a row has one label.
+        A tree over the labels; its methods are tried too, where a row has one label. If some rows are labelled with
+        inner nodes, those that predict a path are also tried with ``stop=True``, which lets it end there.
     transformer : transformer or None, default=None
         What makes rows of numbers, such as a `TfidfVectorizer` for text. It is cloned and fitted on the training rows
         of each fold, and of each search, alone. The costs in the table are without it.
@@ -112,7 +113,9 @@ def compare(
     methods : sequence of str or None, default=None
         Names of the methods to try; all if None.
     metric : str or None, default=None
-        What decides: "top_k_accuracy@k" for one label a row (k = 1 if None), "precision@k" for several.
+        What decides: "top_k_accuracy@k" for one label per row (k = 1, the accuracy, if None), "precision@k" for
+        several. With a taxonomy also "hierarchical_f1", which gives credit for a part of the path, or "at_or_below@k",
+        which takes any node below the true one for right and so favours methods that only predict leaves.
     budget : float or None, default=None
         Seconds that the comparison may take; None for no limit. When it is short, fewer values, folds and at last fewer
         rows are used, and the result says so.
@@ -151,7 +154,8 @@ def compare(
     _check_arguments(X, y, X_test, y_test, cv, budget, transformer)
     n_rows, n_classes = n_rows_of(X), len(targets.classes)
     engine = _engine(executor, budget)
-    task = Task(metrics_for(targets.kind, n_classes, metric), targets.kind, taxonomy, random_state)
+    on_tree = taxonomy is not None and targets.kind != "multilabel"
+    task = Task(metrics_for(targets.kind, n_classes, metric, on_tree=on_tree), targets.kind, taxonomy, random_state)
     options: dict[str, Any] = {
         "methods": methods,
         "has_inner_labels": _has_inner(task, targets.classes.tolist()),

@@ -153,7 +153,7 @@ class Comparison:
         gap = self.difference(self.best.name, second.name)
         interval = f"(95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
         if len(self.as_good_as_the_best) > 1:
-            return f"it has the best {value}, and none as good within chance is much cheaper to train"
+            return f"it has the best {value}, and no method as good within chance saves much CPU time"
         return f"it has the best {value}, {100 * gap.mean:.1f} points {interval} ahead of {second.name}"
 
     def to_dict(self) -> dict[str, Any]:

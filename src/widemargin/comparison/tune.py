@@ -94,8 +94,9 @@ def tune(
     cv : int, splitter or iterable, default=5
         Folds; a number of them are shuffled, and stratified where a row has one label.
     metric : str or None, default=None
-        What decides: "top_k_accuracy@k" for one label a row, "precision@k" for several; k = 1 if None. In a tree, a
-        label below the true one is right too, and of several labels any.
+        What decides: "top_k_accuracy@k" for one label per row, "precision@k" for several; k = 1 if None. In a tree
+        also "hierarchical_f1", or "at_or_below@k", which takes any node below the true one for right; of several labels
+        any one has to be found.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows in training; quality is not weighted.
     budget : float or None, default=None
@@ -137,7 +138,8 @@ def tune(
     targets = encode_targets(y)
     transformer, last = _prepared(estimator, targets, n_jobs)
     is_tree = isinstance(last, HierarchicalClassifier)
-    measured = metrics_for("multiclass" if is_tree else targets.kind, len(targets.classes), metric)[0]
+    kind = "multiclass" if is_tree else targets.kind
+    measured = metrics_for(kind, len(targets.classes), metric, on_tree=is_tree)[0]
     grid = grid_for(last, len(targets.classes), Cs, ks, alpha_shares)
     if BINARY_C in grid.params and last.estimator is None:
         last.set_params(estimator=OneVsAllClassifier())

@@ -15,11 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from widemargin.displays._axes import SERIES, axes_for
 from widemargin.displays._histories import least_of_bin
-from widemargin.estimators._path_scoring import class_numbers
 from widemargin.metrics._checks import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
 from widemargin.solvers._one_vs_all_history import frequency_bin
 
@@ -129,10 +127,7 @@ class PrecisionByFrequencyDisplay:
         n_labels = len(estimator.classes_)
         within = [k for k in ks if k <= n_labels] or [n_labels]
         top = estimator.predict_topk(X, max(within))
-        if estimator.kind_ == "multilabel":
-            truth = estimator._encoding().indicator_with_unknown(y)
-        else:
-            truth = _one_label_a_row(class_numbers(estimator.classes_, y), n_labels)
+        truth = estimator._encoding().indicator_with_unknown(y)
         return cls.from_predictions(truth, top, estimator.label_counts_, ks=within, measure=measure, ax=ax)
 
     @classmethod
@@ -232,10 +227,3 @@ def _share(part: Floats, whole: Floats) -> Floats:
     """Elementwise quotient, NaN where there is nothing."""
     shares: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
     return shares
-
-
-def _one_label_a_row(classes: npt.NDArray[np.int64], n_labels: int) -> Any:
-    """Indicator of class numbers; unknown ones (−1) are in a column of their own at the end."""
-    columns = np.where(classes < 0, n_labels, classes)
-    ones = np.ones(len(classes), dtype=np.int8)
-    return sp.csr_array((ones, columns, np.arange(len(classes) + 1)), shape=(len(classes), n_labels + 1))

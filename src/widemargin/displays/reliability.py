@@ -115,7 +115,8 @@ class ReliabilityDisplay:
         if hasattr(estimator, "taxonomy_"):
             truth, y_prob = probable_predictions(estimator, X, y)
         elif getattr(estimator, "kind_", "") == "multilabel":
-            truth, y_prob = estimator._encoding().indicator(y), estimator.predict_proba(X)
+            known = len(estimator.classes_)  # of other labels the model says nothing
+            truth, y_prob = estimator._encoding().indicator_with_unknown(y)[:, :known], estimator.predict_proba(X)
         else:
             truth, y_prob = class_numbers(np.asarray(estimator.classes_), y), estimator.predict_proba(X)
         return cls.from_predictions(truth, y_prob, n_bins=n_bins, strategy=strategy, ax=ax, name=name)

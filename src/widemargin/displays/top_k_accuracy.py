@@ -107,7 +107,8 @@ class TopKAccuracyDisplay:
         topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
             What `predict_topk` returned.
         max_k : int, default=10
-            Largest depth; at most n_places less one, or n_places if these are all labels.
+            Largest depth; at most n_places. Lists that do not know what is tied past their ends, as those of
+            `predict_topk` do, and are not of all labels, have to be one place longer.
         label_scores : array-like of shape (n_samples,), optional
             Scores of the true labels, see `widemargin.metrics.top_k_accuracy`.
         n_labels : int, optional
@@ -123,7 +124,8 @@ class TopKAccuracyDisplay:
             The display.
         """
         places = np.shape(topk[2])[1]
-        most = places if n_labels is not None and places >= n_labels else max(1, places - 1)
+        knows_ties = getattr(topk, "tied", None) is not None
+        most = places if knows_ties or (n_labels is not None and places >= n_labels) else max(1, places - 1)
         depths = np.arange(1, min(max_k, most, n_labels or most) + 1)
         accuracy = metrics.top_k_accuracy(y_true, topk, depths, label_scores=label_scores, n_labels=n_labels)
         return cls(k=depths, accuracy=np.asarray(accuracy)).plot(ax=ax, name=name)

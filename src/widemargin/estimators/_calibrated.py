@@ -9,7 +9,8 @@ right on average. Memory: at most `memory_limit_mb` for held-out scores, by a sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from types import MethodType
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
-from sklearn.utils.metaestimators import _safe_split, available_if
+from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import (
     _check_sample_weight,
     _num_samples,
@@ -35,26 +36,41 @@ BYTES_PER_SCORE = 128
 """A held-out score and the arrays of its size that a fit of the maps makes of it."""
 BEST_LABELS, SAMPLED_LABELS = 32, 32
 """Labels of a row that are looked at beside the true ones: the best, and a sample of all."""
+FEWEST_ROWS = 2
 SEED = 0  # of these samples: calibrating twice gives the same
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 
 
-def _is_calibrated(model: Any) -> bool:
-    if not hasattr(model, "calibration_"):
-        raise AttributeError(
-            f"this {type(model).__name__} is not calibrated; call calibrate(X, y) with rows that it has not seen, or "
-            "calibrate(X, y, cv=3) with its training rows"
-        )
-    return True
+class _IfCalibrated:
+    """A method that is there for calibrated models only; as scikit-learn's `available_if`, with the remedy on top."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, model: Any, owner: Any = None) -> Any:
+        if model is None:
+            return self.method
+        if not hasattr(model, "calibration_"):
+            scores = " (scores of loss='logistic' are not calibrated either)" if _is_logistic(model) else ""
+            raise AttributeError(
+                f"{self.method.__name__} needs a calibrated model{scores}: after fit, call calibrate(X, y) with rows "
+                f"kept apart from training, or calibrate(X, y, cv=3) with the training rows of {type(model).__name__}"
+            )
+        return MethodType(self.method, model)
+
+
+def _is_logistic(model: Any) -> bool:
+    return "logistic" in (value for name, value in model.get_params().items() if name.split("__")[-1] == "loss")
 
 
 def if_calibrated(method: AnyMethod) -> AnyMethod:
     """A method that is there for calibrated models only: `hasattr` tells."""
-    decorated: AnyMethod = available_if(_is_calibrated)(method)
-    return decorated
+    return cast(AnyMethod, _IfCalibrated(method))
 
 
 class CalibratedModel(BaseEstimator):
@@ -72,7 +88,8 @@ class CalibratedModel(BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows kept apart from training; with `cv`, the training rows.
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
-            Their labels, in the form that `fit` takes.
+            Their labels, in the form that `fit` takes. Labels that the model does not know are no error, as in `score`:
+            they are left out, with their rows where a row has one label.
         method : {"sigmoid", "isotonic"}, default="sigmoid"
             The shape of the map: Platt's sigmoid, or a curve that is learned and needs more rows, some thousands.
         cv : None, int or splitter, default=None
@@ -90,15 +107,16 @@ class CalibratedModel(BaseEstimator):
         check_is_fitted(self)
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")
-        y = self._calibration_targets(y)
-        check_consistent_length(X, y)
-        weights = np.ones(_num_samples(X))
+        y, known = self._calibration_targets(y)
+        check_consistent_length(X, known)
+        _check_enough(known)
+        weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         share = self._block_rows(evidence=True) / _num_samples(X)
         parts = [
             self._evidence(model, *_sampled(share, rows, truth, kept))
-            for model, rows, truth, kept in self._held_out(X, y, weights, cv, weighted=sample_weight is not None)
+            for model, rows, truth, kept in self._held_out(X, y, known, weights, cv)
         ]
         self.calibration_ = self._calibration_of(parts, method)
         return self
@@ -163,28 +181,37 @@ class CalibratedModel(BaseEstimator):
         out[asked] = self.calibration_.of_labels(scores, labels)
         return out
 
-    def _calibration_targets(self, y: Any) -> Any:
-        """The targets as folds can be taken of them."""
-        return self._encoding().indicator(y) if self.kind_ == "multilabel" else y
+    def _calibration_targets(self, y: Any) -> tuple[Any, Bools]:
+        """The targets as folds can be taken of them, and the rows that say something of the model's labels."""
+        encoding = self._encoding()
+        if self.kind_ == "multilabel":
+            Y = encoding.indicator_with_unknown(y)[:, : encoding.n_classes]
+            return Y, np.ones(Y.shape[0], dtype=bool)
+        known = np.diff(encoding.indicator_with_unknown(y)[:, : encoding.n_classes].indptr) > 0
+        if not known.any():
+            encoding.indices(y)  # the error that names them
+        return y, known
 
     def _held_out(
-        self, X: Any, y: Any, weights: Floats, cv: Any, *, weighted: bool
+        self, X: Any, y: Any, known: Bools, weights: Floats | None, cv: Any
     ) -> Iterator[tuple[Any, Any, Any, Floats]]:
         """Models, rows that they have not seen, the targets of these, and their weights."""
+        weight = np.ones(len(known)) if weights is None else weights
         if cv is None:
-            yield self, X, y, weights
+            yield self, *_rows_of(X, y, weight, known)
             return
         folds = check_cv(cv, None if sp.issparse(y) or isinstance(y, list) else y, classifier=True)
         for train, test in folds.split(X, y):
+            train, test = train[known[train]], test[known[test]]
             model = self._fold_model()
             rows, truth = _safe_split(model, X, y, train)
-            model.fit(rows, truth, **({"sample_weight": weights[train]} if weighted else {}))
+            model.fit(rows, truth, **({} if weights is None else {"sample_weight": weights[train]}))
             if model.kind_ != self.kind_:
                 raise ValueError(
                     f"a fold leaves {len(model.classes_)} of {len(self.classes_)} classes to train on; give fewer "
                     "folds, or rows kept apart and no cv"
                 )
-            yield model, *_safe_split(model, X, y, test, train), weights[test]
+            yield model, *_safe_split(model, X, y, test, train), weight[test]
 
     def _fold_model(self) -> Any:
         """A copy of this model to be trained on other rows."""
@@ -248,6 +275,25 @@ class CalibratedModel(BaseEstimator):
             rows = slice(start, min(start + step, n_rows))
             part = X if step >= n_rows else _safe_indexing(X, rows)
             yield rows, scorer.scores(part, n_threads=self._n_threads())
+
+
+def _check_enough(known: Bools) -> None:
+    """Raise unless there are two rows to learn from."""
+    n_known = int(known.sum())
+    if n_known < FEWEST_ROWS:
+        unknown = f" with a label that the model knows, of {len(known):,} given" if n_known < len(known) else ""
+        raise ValueError(
+            f"calibrate learns from many rows, {FEWEST_ROWS} at the very least, and got {n_known}{unknown}; give some "
+            "hundred rows kept apart from training, or the training rows and cv=3"
+        )
+
+
+def _rows_of(X: Any, y: Any, weights: Floats, kept: Bools) -> tuple[Any, Any, Floats]:
+    """Some of the rows, without a copy where that is all."""
+    if kept.all():
+        return X, y, weights
+    rows = np.flatnonzero(kept)
+    return _safe_indexing(X, rows), _safe_indexing(y, rows), weights[rows]
 
 
 def _sampled(share: float, X: Any, y: Any, weights: Floats) -> tuple[Any, Any, Floats]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.data.normalize import l2_normalize_rows
@@ -28,6 +30,7 @@ from widemargin.estimators._explain import explain_labels, weights_of_rows
 from widemargin.estimators._parameters import positive_integer
 from widemargin.estimators.explanations import Explanation
 from widemargin.labels.encoding import LabelEncoding
+from widemargin.metrics._lists import Tied, find_tied
 from widemargin.problems.linear_scores import LinearScorer
 
 __all__ = ["LinearLabelModel", "TopK"]
@@ -37,8 +40,19 @@ __all__ = ["LinearLabelModel", "TopK"]
 _SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
 
 
-class TopK(NamedTuple):
-    """The best labels of each row, best first; ties go to the label that comes first in `classes_`.
+class _Lists(NamedTuple):
+    """The three arrays of a `TopK`, which it unpacks to."""
+
+    labels: npt.NDArray[Any]
+    scores: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+
+
+class TopK(_Lists):
+    """The top labels of each row, best first; ties go to the label that comes first in `classes_`.
+
+    A named tuple of three arrays. What `predict_topk` returns also knows the model's classes and which labels past the
+    end of a list are tied with its last one, so that the metrics need nothing else.
 
     Parameters
     ----------
@@ -48,6 +62,10 @@ class TopK(NamedTuple):
         Their scores, float64; -inf in missing places.
     indices : ndarray of shape (n_samples, k)
         Their positions in `classes_`; -1 in missing places.
+    classes : ndarray of shape (n_classes,), optional
+        `classes_` of the model.
+    tied : Tied, optional
+        Labels that are not listed although they have the score of the last one that is.
 
     Examples
     --------
@@ -57,9 +75,20 @@ class TopK(NamedTuple):
     array([['b']], dtype='<U1')
     """
 
-    labels: npt.NDArray[Any]
-    scores: npt.NDArray[np.float64]
-    indices: npt.NDArray[np.int64]
+    classes: npt.NDArray[Any] | None = None
+    tied: Tied | None = None
+
+    def __new__(
+        cls,
+        labels: npt.NDArray[Any],
+        scores: npt.NDArray[np.float64],
+        indices: npt.NDArray[np.int64],
+        classes: npt.NDArray[Any] | None = None,
+        tied: Tied | None = None,
+    ) -> Self:
+        self = super().__new__(cls, labels, scores, indices)
+        self.classes, self.tied = classes, tied
+        return self
 
 
 class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
@@ -100,16 +129,39 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
             The best class; for multi-label problems the labels with a score above 0, or with a probability above ½
-            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one.
+            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
+            is `classes_[l]`; `predict_sets` gives the labels themselves.
         """
-        if self.kind_of_fitted() != "multilabel":
-            return self.predict_topk(X, k=1).labels[:, 0]
+        single = self.kind_of_fitted() != "multilabel"
         X = self._check_rows(X)
+        if single:
+            return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
         blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
             blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
         indicator = sp.vstack(blocks, format="csr")
         return indicator if self.sparse_output_ else indicator.toarray()
+
+    def predict_sets(self, X: Any) -> list[set[Any]]:
+        """Predict labels by name: what `predict` says, as a set of labels per row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        list of n_samples sets
+            Labels of `classes_`, in the form of label sets that `fit` and the metrics take; a multi-label model may
+            predict none, others predict exactly one.
+        """
+        predicted = self.predict(X)
+        if self.kind_ != "multilabel":
+            return [{label} for label in predicted.tolist()]
+        Y = sp.csr_array(predicted)
+        labels = self.classes_[Y.indices].tolist()
+        return [set(labels[start:end]) for start, end in pairwise(Y.indptr.tolist())]
 
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of each row, exactly, in bounded memory.
@@ -129,11 +181,28 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         if not positive_integer(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
-        if self.kind_ == "binary":
-            indices, scores = _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
-        else:
-            indices, scores = self._best_labels(X, k)
-        return TopK(self._encoding().decode(indices), scores, indices)
+        # One place more shows which lists end within a tie.
+        indices, scores = self._ranked(X, k + 1 if k < len(self.classes_) else k)
+        tied = self._tied(X, indices, scores, k)
+        indices, scores = np.ascontiguousarray(indices[:, :k]), np.ascontiguousarray(scores[:, :k])
+        return TopK(self._encoding().decode(indices), scores, indices, self.classes_, tied)
+
+    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the top k labels of checked rows."""
+        if self.kind_ != "binary":
+            return self._best_labels(X, k)
+        return _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
+
+    def _tied(self, X: Any, indices: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], k: int) -> Tied:
+        """What is tied with place k of checked rows, of which one place more is known."""
+
+        def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+            found = self._scorer().scores(_safe_indexing(X, rows), n_threads=self._n_threads())
+            found = np.concatenate([-found, found], axis=1) if self.kind_ == "binary" else found
+            # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
+            return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
+
+        return find_tied(indices, scores, k, len(self.classes_), labels_tied)
 
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, for metrics in which ties matter.

@@ -158,7 +158,7 @@ class DecisionTree:
     def best_ends(self, values: Floats, k: int, kept: npt.NDArray[Any] | None = None) -> tuple[Ints, Floats]:
         """Classes and values of the k best ends, (n_rows, k), best first; −1 and −∞ where there are fewer."""
         ends = self.ends[np.argsort(self.end_class[self.ends])]  # ties go to the class that comes first
-        at_ends = values[:, ends] if kept is None else np.where(kept[:, ends], values[:, ends], -np.inf)
+        at_ends = self._kept_values(values, ends, kept)
         classes = np.full((len(values), k), -1, dtype=np.int64)
         ranked = np.full((len(values), k), -np.inf)
         found = min(k, len(ends))
@@ -166,6 +166,17 @@ class DecisionTree:
         ranked[:, :found] = np.take_along_axis(at_ends, best, axis=1)
         classes[:, :found] = np.where(np.isneginf(ranked[:, :found]), -1, self.end_class[ends][best])
         return classes, ranked
+
+    def at_ends(self, values: Floats, n_classes: int, kept: npt.NDArray[Any] | None = None) -> Floats:
+        """Values of the classes at which a path can end, shape (n_rows, n_classes); −∞ for the others."""
+        found = np.full((len(values), n_classes), -np.inf)
+        found[:, self.end_class[self.ends]] = self._kept_values(values, self.ends, kept)
+        return found
+
+    @staticmethod
+    def _kept_values(values: Floats, nodes: Ints, kept: npt.NDArray[Any] | None) -> Floats:
+        """Values of some nodes; −∞ where a beam has left them out."""
+        return values[:, nodes] if kept is None else np.where(kept[:, nodes], values[:, nodes], -np.inf)
 
 
 def _live_nodes(tree: Tree, class_node: Ints) -> tuple[Ints, Ints]:

@@ -23,9 +23,12 @@ from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_explain import explain_paths
 from widemargin.estimators._tree_probabilities import TreeProbabilities
 from widemargin.estimators._tree_targets import label_nodes
+from widemargin.estimators._tree_truth import nodes_of_labels
 from widemargin.estimators.explanations import Explanation
+from widemargin.labels._target_forms import unwrap
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.metrics._lists import find_tied, joined_ties
 from widemargin.solvers.tree_weights import TreeWeights
 
 __all__ = ["DECISIONS", "PATH_METHODS", "TreeLabelModel"]
@@ -115,11 +118,16 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))
+        tied = []
         for rows, values in self._path_scores(X):
             beam = self._decision() == "beam"
             kept = self._decisions.kept_by_beam(values, max(int(self.beam_width), k)) if beam else None
-            indices[rows], ranked[rows] = self._decisions.best_ends(values, k, kept)
-        return TopK(self._encoding().decode(indices), ranked, indices)
+            # One place more shows which lists end within a tie.
+            listed, scores = self._decisions.best_ends(values, k + 1, kept)
+            indices[rows], ranked[rows] = listed[:, :k], scores[:, :k]
+            labels_tied = partial(self._labels_tied, values, kept, scores[:, k - 1])
+            tied.append(find_tied(listed, scores, k, len(self.classes_), labels_tied))
+        return TopK(self._encoding().decode(indices), ranked, indices, self.classes_, joined_ties(tied))
 
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, as `decision_function` has them for three or more classes.
@@ -173,20 +181,22 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
         """
         return explain_paths(self, X, labels, k, feature_names)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose prediction is the true label or below it.
-
-        For labels that are leaves this is the accuracy. A label on an inner node says no more than that, and a
-        prediction below it is not wrong; this is one minus `metrics.hierarchical_zero_one_error`.
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, at_or_below: bool = False) -> float:
+        """Share of rows whose label is predicted exactly: the accuracy, as for every other classifier.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
         y : array-like of shape (n_samples,), indicator, or list of label sets
-            True labels; of several labels one has to fit. A label that is not in the tree is predicted wrongly.
+            True labels, names or full paths. Of several labels, those above another one of the row are left out, and
+            one of the others has to be predicted. A label that is not in the tree is predicted wrongly.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
+        at_or_below : bool, default=False
+            Count predictions below the true node as right, too. This is the rule of Zhou, Xiao and Wu (2011), one
+            minus `metrics.hierarchical_zero_one_error`. It favours models that only predict leaves; to compare models
+            on rows that are labelled with inner nodes use the accuracy or `metrics.hierarchical_f1`.
 
         Returns
         -------
@@ -194,16 +204,11 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
             Between 0 and 1.
         """
         classes = self._predicted_classes(self._check_rows(X))
-        predicted = self.class_node_[classes]
-        targets = encode_targets(y)
-        check_consistent_length(predicted, targets.Y, sample_weight)
-        if targets.kind == "multilabel":
-            row = np.repeat(np.arange(targets.Y.shape[0]), np.diff(targets.Y.indptr))
-            column = targets.Y.indices
-        else:
-            row, column = np.arange(targets.Y.shape[0]), targets.indices
-        nodes = label_nodes(targets.classes, self.taxonomy_, self.separator, missing=-1)[column]
-        fits = (nodes >= 0) & self.taxonomy_.tree.covers(np.maximum(nodes, 0), predicted[row])
+        tree = self.taxonomy_
+        predicted = tree.indices(self.classes_)[classes]
+        check_consistent_length(predicted, unwrap(y), sample_weight)
+        row, node = nodes_of_labels(self, y, skip_unknown=True)
+        fits = tree.tree.covers(node, predicted[row]) if at_or_below else node == predicted[row]
         right = np.bincount(row, weights=fits, minlength=len(predicted)) > 0
         return float(np.average(right, weights=sample_weight))
 
@@ -280,6 +285,11 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
                 scores_of = partial(_picked, self._all_scores(part)[:, self._decisions.rows])
             found[rows] = self._decisions.greedy(part.shape[0], scores_of)
         return found
+
+    def _labels_tied(self, values: Floats, kept: Any, last: Floats, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Which classes have the score of the last listed one, in some rows of a block."""
+        found = self._decisions.at_ends(values[rows], len(self.classes_), None if kept is None else kept[rows])
+        return np.asarray(found == last[rows, None])
 
     def _group_scores(self, X: Any, rows: Ints, nodes: slice) -> Floats:
         """Scores of some rows at siblings of the decision tree, from their weights alone."""

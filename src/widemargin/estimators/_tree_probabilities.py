@@ -82,8 +82,19 @@ class TreeProbabilities(CalibratedModel):
     def _n_block_values(self) -> int:
         return int(self.taxonomy_.n_nodes)
 
-    def _calibration_targets(self, y: Any) -> Any:
-        return y if hasattr(y, "shape") or isinstance(y, list) else list(y)
+    def _calibration_targets(self, y: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
+        y = y if hasattr(y, "shape") or isinstance(y, list) else list(y)
+        targets = encode_targets(y)
+        in_tree = label_nodes(targets.classes, self.taxonomy_, self.separator, missing=-1) >= 0
+        if not in_tree.any():
+            label_nodes(targets.classes, self.taxonomy_, self.separator)  # the error that names them
+        several = targets.kind == "multilabel"
+        known = targets.Y @ in_tree > 0 if several else in_tree[targets.indices]
+        if several and not in_tree.all():  # a row may have labels of both kinds
+            names = targets.classes.tolist()
+            rows = np.split(targets.Y.indices, targets.Y.indptr[1:-1])
+            y = [[names[label] for label in row.tolist() if in_tree[label]] for row in rows]
+        return y, np.asarray(known)
 
     def _fold_model(self) -> Any:
         return super()._fold_model().set_params(taxonomy=without_stops(self.taxonomy_, self._stops))

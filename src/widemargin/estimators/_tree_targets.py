@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import EncodedTargets, TargetKind
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.metrics._ancestor_sets import most_specific
 
 __all__ = ["TreeTargets", "label_nodes", "make_taxonomy", "most_specific", "stop_name", "tree_targets", "without_stops"]
 
@@ -132,17 +133,6 @@ def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
             remedy="correct the label, or give the name of the node alone",
         )
     return parts[-1]
-
-
-def most_specific(row: Ints, node: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """Examples without those whose node is above that of another example of the row, or the same."""
-    tree = taxonomy.tree
-    order = np.lexsort((tree.enter[node], row))
-    row, node = row[order], node[order]
-    keep = np.ones(len(row), dtype=bool)
-    # What is below a node follows it in the preorder, so that the next label of the row tells.
-    keep[:-1] = (row[:-1] != row[1:]) | ~tree.covers(node[:-1], node[1:])
-    return row[keep].astype(np.int64), node[keep]
 
 
 def _sorted_names(

@@ -1,8 +1,8 @@
-"""The true labels of rows on a tree, as measures and reports need them: one node a row, whatever form they have.
+"""The true labels of rows on a tree, as measures and reports need them: one node per row, whatever form they have.
 
-What a prediction is measured by, and the probability that it comes with, are the same in `evaluate`, displays and
-reports: the predicted leaf, against whether it is right. A label that is no leaf says nothing of what is below it, and
-so the prediction is cut to its depth. Memory beside the rows: a block of them × nodes.
+Probabilities are judged in the same way in `evaluate`, displays and reports: a label that is no leaf says nothing of
+what is below it, so that a prediction is cut to its depth, and holds if the label is at or below what is left. Accuracy
+is exact. Memory beside the rows: a block of them × nodes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.estimators._tree_targets import label_nodes, most_specific
+from widemargin.estimators._tree_targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.metrics._ancestor_sets import most_specific, nearest_labels
 
 __all__ = ["nearest_labels", "nodes_of_labels", "path_proba", "probable_predictions"]
 
 Ints = npt.NDArray[np.int64]
 
+UNKNOWN = -1
 BLOCK_VALUES = 1 << 21
 """Probabilities of all nodes for so many rows at a time that they take 16 MB."""
 
 
-def nodes_of_labels(model: Any, y: Any) -> tuple[Ints, Ints]:
-    """Rows and nodes of all labels, those left out that are above another one of the row."""
+def nodes_of_labels(model: Any, y: Any, *, skip_unknown: bool = False) -> tuple[Ints, Ints]:
+    """Rows and nodes of all labels, those left out that are above another one of the row.
+
+    A label that is not in the tree is an error, or left out as well.
+    """
     targets = encode_targets(y)
     Y = targets.Y
     if targets.kind == "multilabel":
@@ -33,19 +38,9 @@ def nodes_of_labels(model: Any, y: Any) -> tuple[Ints, Ints]:
     else:
         row, column = np.arange(Y.shape[0]), targets.indices
     used, column = np.unique(column, return_inverse=True)
-    node = label_nodes(targets.classes[used], model.taxonomy_, model.separator)[column]
-    return most_specific(row, node, model.taxonomy_)
-
-
-def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> Ints:
-    """The label of each row with the least tree-induced loss; −1 for rows without labels."""
-    below = tree.tree.covers(node, predicted[row])
-    loss = np.where(below, 0, tree.tree.distance(node, predicted[row]))
-    order = np.lexsort((loss, row))
-    rows, first = np.unique(row[order], return_index=True)
-    nearest = np.full(len(predicted), -1, dtype=np.int64)
-    nearest[rows] = node[order][first]
-    return nearest
+    missing = UNKNOWN if skip_unknown else None
+    node = label_nodes(targets.classes[used], model.taxonomy_, model.separator, missing=missing)[column.reshape(-1)]
+    return most_specific(row[node != UNKNOWN], node[node != UNKNOWN], model.taxonomy_)
 
 
 def probable_predictions(model: Any, X: Any, y: Any) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

@@ -148,7 +148,7 @@ def predict_in_parts(
         _SCORERS.clear()
         for start, stop in blocks:
             indices, scores = table.rows(start, stop)
-            yield TopK(model._encoding().decode(indices), scores, indices)
+            yield TopK(model._encoding().decode(indices), scores, indices, model.classes_)
 
 
 class _Table:

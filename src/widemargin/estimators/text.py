@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from widemargin.estimators._calibrated import if_calibrated
 from widemargin.estimators._linear import TopK
 from widemargin.estimators._text_storage import check_vectorizer, restored_vectorizer, stored_options, terms_of
 from widemargin.estimators.explanations import Explanation
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState
+from widemargin.problems.probabilities import Calibration, Method
 
 __all__ = ["TextPart", "TextPipeline", "parts_of", "pipeline_state", "restored_pipeline", "with_text"]
 
@@ -87,6 +89,70 @@ class TextPipeline(Pipeline):
         """
         found: TopK = self[-1].predict_topk(self.vectors(X), k)
         return found
+
+    def predict_sets(self, X: Iterable[str]) -> list[set[Any]]:
+        """Labels of each text by name, as a set per text.
+
+        Parameters
+        ----------
+        X : iterable of str
+            The texts.
+
+        Returns
+        -------
+        list of sets
+            As for the classifier.
+        """
+        found: list[set[Any]] = self[-1].predict_sets(self.vectors(X))
+        return found
+
+    def calibrate(
+        self, X: Iterable[str], y: Any, *, method: Method = "sigmoid", cv: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn how scores become probabilities, as the classifier's `calibrate` does.
+
+        Parameters
+        ----------
+        X : iterable of str
+            Texts kept apart from training; with `cv`, the training texts, of which the vectoriser stays as it is.
+        y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+            Their labels.
+        method : {"sigmoid", "isotonic"}, default="sigmoid"
+            The shape of the map.
+        cv : None, int or splitter, default=None
+            As for the classifier.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the texts.
+
+        Returns
+        -------
+        self
+            The model, with `predict_proba`.
+        """
+        self[-1].calibrate(self.vectors(X), y, method=method, cv=cv, sample_weight=sample_weight)
+        return self
+
+    @property
+    def calibration_(self) -> Calibration:
+        """What `calibrate` learned."""
+        found: Calibration = self[-1].calibration_
+        return found
+
+    @if_calibrated
+    def predict_proba(self, X: Iterable[str]) -> Any:
+        """Probabilities of all labels or classes of each text.
+
+        Parameters
+        ----------
+        X : iterable of str
+            The texts.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+            As for the classifier; there only after `calibrate`.
+        """
+        return self[-1].predict_proba(self.vectors(X))
 
     def explain(self, X: str, labels: Any = None, *, k: int = 1) -> Explanation:
         """What each term of a text adds to the scores of its labels, and to their leads over the runner-up.

@@ -23,7 +23,7 @@ from widemargin.labels._names import look_up
 from widemargin.labels._target_forms import LabelSets, as_indicator, as_label_sets, as_labels, is_indicator, unwrap
 from widemargin.labels.tree import IntArray
 
-__all__ = ["EncodedTargets", "LabelEncoding", "TargetKind", "encode_targets"]
+__all__ = ["EncodedTargets", "LabelEncoding", "TargetKind", "encode_targets", "label_sets"]
 
 TargetKind = Literal["binary", "multiclass", "multilabel"]
 
@@ -104,14 +104,25 @@ class LabelEncoding:
         return Y
 
     def indicator_with_unknown(self, y: Any) -> Any:
-        """The indicator of a multi-label problem with one more column, for labels that are no class."""
+        """Encode targets some of whose labels may be no class, for measuring: these are misses, not nothing.
+
+        Parameters
+        ----------
+        y : targets
+            Of the problem's kind, as for `indicator`; label sets also where it has one label per row.
+
+        Returns
+        -------
+        csr_array of int8, shape (n, n_classes + n_unknown)
+            After the columns of the classes, one for each different label that is no class, in order of appearance.
+        """
         values = unwrap(y)
-        if not isinstance(values, list):
-            Y = self.indicator(values)
-            return sparse.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], self.n_classes + 1))
-        sets = as_label_sets(values)
-        columns = np.array([self._numbers.get(label, self.n_classes) for label in sets.labels], dtype=np.intp)
-        return _indicator_of_sets(sets, columns, self.n_classes + 1)
+        if is_indicator(values) or (self.kind == "multilabel" and not isinstance(values, list)):
+            return LabelEncoding("multilabel", self.classes).indicator(values)
+        numbers = dict(self._numbers)
+        sets = label_sets(values)
+        columns = [numbers.setdefault(label, len(numbers)) for label in sets.labels]
+        return _indicator_of_sets(sets, np.array(columns, dtype=np.intp), len(numbers))
 
     def decode(self, indices: npt.ArrayLike) -> npt.NDArray[Any]:
         """Labels of class numbers, of the same shape; −1 becomes −1 for numbers and None for other labels."""
@@ -237,6 +248,15 @@ def _one_label_a_row(numbers: IntArray, kind: TargetKind, n_classes: int) -> Any
         return sparse.csr_array((numbers == 1).astype(np.int8)[:, None])
     ones = np.ones(numbers.size, dtype=np.int8)
     return sparse.csr_array((ones, numbers, np.arange(numbers.size + 1)), shape=(numbers.size, n_classes))
+
+
+def label_sets(y: Any) -> LabelSets:
+    """Label sets, or one label per row as sets of one; an indicator is neither."""
+    values = unwrap(y)
+    if isinstance(values, list):
+        return as_label_sets(values)
+    labels = as_labels(values).tolist()
+    return LabelSets(labels, np.arange(len(labels) + 1, dtype=np.int64))
 
 
 def _indicator_of_sets(sets: LabelSets, columns: IntArray, n_classes: int) -> Any:

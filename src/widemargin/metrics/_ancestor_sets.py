@@ -21,18 +21,50 @@ from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
 from widemargin.metrics._checks import check_weights
 
-__all__ = ["checked_weights", "node_numbers", "weighted_sizes"]
+__all__ = ["checked_weights", "most_specific", "nearest_labels", "node_numbers", "set_sizes", "weighted_sizes"]
 
 BLOCK_ROWS = 2**16  # rows whose ancestor sets are held at a time
 
 FloatArray = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 def node_numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray]:
-    """Node numbers of single labels."""
-    true, predicted = taxonomy.indices(y_true), taxonomy.indices(y_pred)
-    _check_rows(true.size, predicted.size)
+    """Node numbers of true and predicted nodes, one per row; of a set of true labels, that of the nearest."""
+    predicted = taxonomy.indices(y_pred)
+    if _is_single(y_true, taxonomy):
+        true = taxonomy.indices(y_true)
+        _check_rows(true.size, predicted.size)
+        return true, predicted
+    sets = _node_sets(y_true, taxonomy, None)
+    _check_rows(sets.shape[0], predicted.size)
+    row = np.repeat(np.arange(sets.shape[0]), np.diff(sets.indptr))
+    true = nearest_labels(taxonomy, *most_specific(row, sets.indices, taxonomy), predicted)
+    if true.min(initial=0) < 0:
+        raise ValueError(f"row {int(true.argmin())} of y_true has no label; leave out rows that cannot be measured")
     return true, predicted
+
+
+def most_specific(row: Ints, node: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
+    """Examples without those whose node is above that of another example of the row, or the same."""
+    tree = taxonomy.tree
+    order = np.lexsort((tree.enter[node], row))
+    row, node = row[order], node[order]
+    keep = np.ones(len(row), dtype=bool)
+    # What is below a node follows it in the preorder, so that the next label of the row tells.
+    keep[:-1] = (row[:-1] != row[1:]) | ~tree.covers(node[:-1], node[1:])
+    return row[keep].astype(np.int64), node[keep]
+
+
+def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> Ints:
+    """The label of each row with the least tree-induced loss; −1 for rows without labels."""
+    below = tree.tree.covers(node, predicted[row])
+    loss = np.where(below, 0, tree.tree.distance(node, predicted[row]))
+    order = np.lexsort((loss, row))
+    rows, first = np.unique(row[order], return_index=True)
+    nearest = np.full(len(predicted), -1, dtype=np.int64)
+    nearest[rows] = node[order][first]
+    return nearest
 
 
 def _check_rows(n_true: int, n_pred: int) -> None:
@@ -57,7 +89,7 @@ def weighted_sizes(
         depth = taxonomy.depth  # |A⁺(i)| without the root, and A⁺(i) ∩ A⁺(j) = A⁺(LCA)
         counts = (depth[taxonomy.tree.lca(true, predicted)], depth[predicted], depth[true])
     else:
-        counts = _set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
+        counts = set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
     weight = checked_weights(sample_weight, counts[0].size)
     shared, n_predicted, n_true = (float(weight @ count) for count in counts)
     return shared, n_predicted, n_true
@@ -91,7 +123,7 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
     return sparse.csr_array((ones, columns, indptr), shape=(indptr.size - 1, taxonomy.n_nodes))
 
 
-def _set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
+def set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
     """Per row, the sizes of the ancestor sets: shared, predicted, true."""
     _check_rows(true.shape[0], predicted.shape[0])
     used = np.union1d(true.indices, predicted.indices)

@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from widemargin.labels._target_forms import is_indicator, unwrap
+from widemargin.labels.encoding import LabelEncoding, label_sets
+
 __all__: list[str] = []
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -83,9 +86,91 @@ def check_indices(topk: Any) -> Ints:
     return indices.astype(np.int64, copy=False)
 
 
+def has_columns(y: Any) -> bool:
+    """Whether targets are an indicator, and not labels or sets of labels; rows of floats 0 and 1 are one, too."""
+    if sparse.issparse(y) or getattr(y, "ndim", 0) == 2:
+        return True
+    if isinstance(y, list) and y and all(isinstance(row, list) and len(row) == len(y[0]) > 1 for row in y):
+        return {0.0, 1.0}.issuperset(value for row in y for value in row)
+    return is_indicator(unwrap(y))
+
+
+def check_label_pair(y_true: Any, y_pred: Any, labels: Any) -> tuple[Any, Any]:
+    """True and predicted labels, in any form that `fit` takes, as canonical indicators with the same columns.
+
+    The columns are those of `labels`, which names the columns of an indicator where the other side has labels, and
+    after them one for each other label that is true or predicted.
+    """
+    sides = {"Y_true": y_true, "Y_pred": y_pred}
+    matrices = {name: check_indicator(y, name) for name, y in sides.items() if has_columns(y)}
+    if len(matrices) == 2 and labels is None:
+        truth, prediction = matrices.values()
+    elif matrices and labels is None:
+        raise ValueError(
+            f"{next(iter(matrices))} is an indicator and the other side has labels; say which labels the "
+            "columns are: labels=model.classes_"
+        )
+    else:
+        truth, prediction = _with_the_same_columns(
+            sides, matrices, [] if labels is None else np.asarray(labels).tolist()
+        )
+    if truth.shape != prediction.shape:
+        raise ValueError(f"Y_true and Y_pred must have the same shape; got {truth.shape} and {prediction.shape}")
+    return truth, prediction
+
+
+def _with_the_same_columns(sides: dict[str, Any], matrices: dict[str, Any], labels: list[Any]) -> list[Any]:
+    """Both sides in the columns of `labels` and of what else occurs."""
+    sets = {name: label_sets(y) for name, y in sides.items() if name not in matrices}
+    for name, given in sets.items():
+        other = next((side.labels for other, side in sets.items() if other != name), labels)
+        check_same_kind(given.labels, other, name)
+    every = list(dict.fromkeys([*labels, *(label for given in sets.values() for label in given.labels)]))
+    classes = np.empty(len(every), dtype=object)
+    classes[:] = every
+    encoding = LabelEncoding("multiclass", classes)
+
+    def in_columns(name: str) -> Any:
+        if name in sets:
+            return encoding.indicator_with_unknown(sides[name])
+        Y = matrices[name]
+        if Y.shape[1] != len(labels):
+            raise ValueError(f"{name} has {Y.shape[1]} columns, but labels names {len(labels)}")
+        return sparse.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], len(every)))
+
+    return [in_columns(name) for name in sides]
+
+
+def check_same_kind(labels: list[Any], others: list[Any], name: str) -> None:
+    """Raise when one side has text and the other numbers: no label would ever be found."""
+    kinds = [{isinstance(label, str) for label in side} for side in (labels, others)]
+    if all(len(kind) == 1 for kind in kinds) and kinds[0] != kinds[1]:
+        raise ValueError(
+            f"{name} holds {'text' if kinds[0] == {True} else 'numbers'}, such as {labels[0]!r}, and the labels it is "
+            f"compared with are like {others[0]!r}; use the same labels on both sides"
+        )
+
+
+def check_true_labels(Y_true: Any, topk: Any) -> Any:
+    """True labels in any form that `fit` takes as a canonical indicator in the columns of ranked labels.
+
+    Labels need the classes that `predict_topk` puts into its result; those that are none get columns at the end.
+    """
+    if has_columns(Y_true):
+        return check_indicator(Y_true, "Y_true")
+    classes = getattr(topk, "classes", None)
+    if classes is None:
+        raise ValueError(
+            "Y_true holds labels, so the ranked labels must be the result of predict_topk, which knows the classes; or "
+            "give both as numbers: an indicator of shape (n_samples, n_labels), and indices"
+        )
+    check_same_kind(label_sets(Y_true).labels, classes.tolist(), "Y_true")
+    return LabelEncoding("multiclass", classes).indicator_with_unknown(Y_true)
+
+
 def check_ranking(Y_true: Any, topk: Any) -> tuple[Any, Ints]:
     """Canonical indicator and ranked indices that fit each other: same rows, labels in range, none twice in a row."""
-    Y, indices = check_indicator(Y_true, "Y_true"), check_indices(topk)
+    Y, indices = check_true_labels(Y_true, topk), check_indices(topk)
     if Y.shape[0] != indices.shape[0]:
         raise ValueError(
             f"Y_true and the ranked labels must have the same number of rows; got shapes {Y.shape} and {indices.shape}"

@@ -140,8 +140,8 @@ def calibration_error_at_k(
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        True labels.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True labels, as for `precision_at_k`.
     topk : array of int of shape (n_samples, n_places), or the named tuple of `predict_topk`
         Labels in order of score, best first; −1 for a missing place, which does not count.
     y_prob : array-like of shape (n_samples, n_places)

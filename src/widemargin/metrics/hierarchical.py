@@ -67,15 +67,17 @@ class ErrorByDepth(NamedTuple):
 def hierarchical_zero_one_error(
     y_true: Any, y_pred: Any, taxonomy: Taxonomy, *, sample_weight: npt.ArrayLike | None = None
 ) -> float:
-    """Share of rows whose true label is neither the prediction nor one of its ancestors.
+    """Share of rows whose prediction is not at or below the true node: the 0/1 error of Zhou, Xiao and Wu (2011).
 
     A row labelled with an inner node says no more than that; a prediction below it cannot be called wrong. A
-    prediction above the true label is wrong: it says less than was asked.
+    prediction above the true label is wrong: it says less than was asked. This is not one minus the accuracy: where
+    rows are labelled with inner nodes it favours models that only predict leaves, and should not decide between models.
 
     Parameters
     ----------
     y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones.
+        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
+        `hierarchical_precision`: then the label nearest to the prediction counts.
     taxonomy : Taxonomy
         The tree; a label that is not in it is named.
     sample_weight : array-like, shape (n_samples,), optional
@@ -111,7 +113,8 @@ def tree_induced_loss(
     Parameters
     ----------
     y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones.
+        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
+        `hierarchical_precision`: then the label nearest to the prediction counts.
     taxonomy : Taxonomy
         The tree; a label that is not in it is named.
     literal : bool, default=False
@@ -153,7 +156,8 @@ def error_by_depth(
     Parameters
     ----------
     y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones.
+        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
+        `hierarchical_precision`: then the label nearest to the prediction counts.
     taxonomy : Taxonomy
         The tree; a label that is not in it is named.
     sample_weight : array-like, shape (n_samples,), optional

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from widemargin.metrics._checks import Floats, check_choice, check_indicator, check_weights
+from widemargin.metrics._checks import Floats, check_choice, check_label_pair, check_weights
 
 __all__ = ["PrecisionRecallF1", "macro_f1", "micro_f1", "precision_recall_f1"]
 
@@ -44,14 +44,23 @@ class PrecisionRecallF1(NamedTuple):
 
 
 def precision_recall_f1(
-    Y_true: Any, Y_pred: Any, *, average: Average = "micro", zero_division: float = 0.0, sample_weight: Any = None
+    Y_true: Any,
+    Y_pred: Any,
+    *,
+    labels: Any = None,
+    average: Average = "micro",
+    zero_division: float = 0.0,
+    sample_weight: Any = None,
 ) -> PrecisionRecallF1:
     """Precision, recall and F1 of sparse label sets.
 
     Parameters
     ----------
-    Y_true, Y_pred : sparse or dense indicators of shape (n_samples, n_labels)
-        True and predicted labels; neither is made dense.
+    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True and predicted labels, in any form that `fit` takes and `predict` returns; nothing is made dense.
+    labels : array of shape (n_labels,), optional
+        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
+        they name the columns of an indicator where the other side has labels.
     average : {"micro", "macro", "weighted", "samples"} or None
         What is averaged: single decisions, labels, labels by their number of true rows, rows, or nothing.
     zero_division : float
@@ -83,9 +92,7 @@ def precision_recall_f1(
     0.6667
     """
     check_choice(average, "average", ("micro", "macro", "weighted", "samples", None))
-    truth, prediction = check_indicator(Y_true, "Y_true"), check_indicator(Y_pred, "Y_pred")
-    if truth.shape != prediction.shape:
-        raise ValueError(f"Y_true and Y_pred must have the same shape; got {truth.shape} and {prediction.shape}")
+    truth, prediction = check_label_pair(Y_true, Y_pred, labels)
     weights = check_weights(sample_weight, truth.shape[0])
     count = _count_in_rows if average == "samples" else _count_in_columns
     tp = count(truth.astype(np.int8).multiply(prediction.astype(np.int8)).tocsr(), weights)
@@ -103,13 +110,18 @@ def precision_recall_f1(
     return PrecisionRecallF1(*(_mean_of_defined(value, by) for value in values))
 
 
-def micro_f1(Y_true: Any, Y_pred: Any, *, zero_division: float = 0.0, sample_weight: Any = None) -> float:
+def micro_f1(
+    Y_true: Any, Y_pred: Any, *, labels: Any = None, zero_division: float = 0.0, sample_weight: Any = None
+) -> float:
     """F1 of all decisions together: 2·Σ tp / (Σ true + Σ pred).
 
     Parameters
     ----------
-    Y_true, Y_pred : sparse or dense indicators of shape (n_samples, n_labels)
-        True and predicted labels.
+    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True and predicted labels, in any form that `fit` takes and `predict` returns; as for `precision_recall_f1`.
+    labels : array of shape (n_labels,), optional
+        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
+        they name the columns of an indicator where the other side has labels.
     zero_division : float
         Value when there is neither a true nor a predicted label.
     sample_weight : array of shape (n_samples,), optional
@@ -127,18 +139,28 @@ def micro_f1(Y_true: Any, Y_pred: Any, *, zero_division: float = 0.0, sample_wei
     0.6667
     """
     result = precision_recall_f1(
-        Y_true, Y_pred, average="micro", zero_division=zero_division, sample_weight=sample_weight
+        Y_true, Y_pred, labels=labels, average="micro", zero_division=zero_division, sample_weight=sample_weight
     )
     return float(result.f1)
 
 
-def macro_f1(Y_true: Any, Y_pred: Any, *, zero_division: float = 0.0, sample_weight: Any = None) -> float:
+def macro_f1(
+    Y_true: Any, Y_pred: Any, *, labels: Any = None, zero_division: float = 0.0, sample_weight: Any = None
+) -> float:
     """Mean of the labels' F1: (1/L) Σ_l 2·tp_l / (true_l + pred_l).
+
+    The mean is over all columns of indicators; over the labels that are true or predicted where labels are given; and
+    with ``labels=model.classes_`` over all labels of a model and those that are true although it does not know them.
+    The last one is what `evaluate` and reports print. A label that is neither true nor predicted has F1 0. All of it is
+    scikit-learn's ``f1_score(…, labels=…, average="macro", zero_division=0)``.
 
     Parameters
     ----------
-    Y_true, Y_pred : sparse or dense indicators of shape (n_samples, n_labels)
-        True and predicted labels.
+    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True and predicted labels, in any form that `fit` takes and `predict` returns; as for `precision_recall_f1`.
+    labels : array of shape (n_labels,), optional
+        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
+        they name the columns of an indicator where the other side has labels.
     zero_division : float
         Value of a label that is neither true nor predicted anywhere; NaN leaves it out of the mean.
     sample_weight : array of shape (n_samples,), optional
@@ -154,9 +176,11 @@ def macro_f1(Y_true: Any, Y_pred: Any, *, zero_division: float = 0.0, sample_wei
     >>> from widemargin.metrics import macro_f1
     >>> round(macro_f1([[1, 0, 1], [0, 1, 0]], [[1, 1, 0], [0, 1, 0]]), 4)
     0.5556
+    >>> macro_f1(["cat", "dog", "emu"], ["cat", "dog", "dog"], labels=["cat", "dog", "owl"])  # 1, 2/3, 0 and 0
+    0.41666666666666663
     """
     result = precision_recall_f1(
-        Y_true, Y_pred, average="macro", zero_division=zero_division, sample_weight=sample_weight
+        Y_true, Y_pred, labels=labels, average="macro", zero_division=zero_division, sample_weight=sample_weight
     )
     return float(result.f1)
 

@@ -97,8 +97,8 @@ def propensity_scored_precision_at_k(
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        The true labels; it is never made dense. Rows without labels add nothing to either sum.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        The true labels, as for `precision_at_k`. Rows without labels add nothing to either sum.
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
     k : int or sequence of int
@@ -154,7 +154,10 @@ def _check_propensities(propensities: Any, n_labels: int) -> Floats:
     """Propensities of shape (n_labels,) in (0, 1]."""
     values = np.asarray(propensities, dtype=np.float64)
     if values.shape != (n_labels,):
-        raise ValueError(f"propensities must have shape ({n_labels},), one a label of Y_true; got {values.shape}")
+        raise ValueError(
+            f"propensities must have shape ({n_labels},), one per label of the model and then one for each label "
+            f"of Y_true that it does not know; got {values.shape}"
+        )
     if not ((values > 0) & (values <= 1)).all():
         raise ValueError("propensities must be probabilities in (0, 1]; were inverse propensities passed?")
     return values

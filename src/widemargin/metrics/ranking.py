@@ -50,8 +50,9 @@ def precision_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zer
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        The true labels; it is never made dense.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
+        knows the classes; labels that are none of these are misses. Nothing is made dense.
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
     k : int or sequence of int
@@ -92,8 +93,9 @@ def recall_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero",
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        The true labels; it is never made dense.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
+        knows the classes; labels that are none of these are misses. Nothing is made dense.
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
     k : int or sequence of int
@@ -134,8 +136,9 @@ def ndcg_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", s
 
     Parameters
     ----------
-    Y_true : sparse or dense indicator of shape (n_samples, n_labels)
-        The true labels; it is never made dense.
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
+        knows the classes; labels that are none of these are misses. Nothing is made dense.
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
     k : int or sequence of int

@@ -9,9 +9,9 @@ With g labels scored strictly above the true one and e labels tied with it (itse
 and the top-k error is one minus its mean. Under the optimistic rule the zero model, which ties everything, has error 0;
 models should never be chosen by it, which is why "expected" is the default.
 
-g and e are counted in the lists of `predict_topk`. Where a list ends too early to know them, the best and the worst
-case are compared, and only a row for which they differ is an error: it needs a longer list, or the true label's score.
-Memory: O(n·K).
+g and e are counted in the lists of `predict_topk`, which also knows the labels past the end of a list that are tied
+with its last one. Other lists may end too early to know g and e: then the best and the worst case are compared, and
+only a row for which they differ is an error: it needs a longer list, or the true label's score. Memory: O(n·K).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from widemargin.metrics._checks import (
     Places,
     check_choice,
     check_places,
+    check_same_kind,
     check_weights,
     mean_over_rows,
     number_or_array,
@@ -39,6 +40,7 @@ from widemargin.metrics._lists import (
     check_places_fit,
     check_scores,
     check_truth,
+    ties_past_the_end,
 )
 
 __all__ = ["top_k_accuracy", "top_k_accuracy_from_scores", "top_k_error", "top_k_error_from_scores"]
@@ -72,15 +74,16 @@ def top_k_error(
     y_true : array of shape (n_samples,)
         True labels, as they occur in ``topk.labels``. A label that the model does not know counts as an error.
     topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
-        What `predict_topk` returned: best first, missing places (index −1) at the end. Ask it for k + 1 places or
-        more: k places cannot show whether the last one is tied with labels that are not listed.
+        What `predict_topk` returned: best first, missing places (index −1) at the end. A plain tuple of such arrays
+        should have more than k places: k of them do not show whether the last one is tied with labels not listed.
     k : int or sequence of int
         How many places count; at most n_places and at most the number of labels.
     label_scores : array of shape (n_samples,), optional
         The true labels' scores. They matter only for rows whose true label is not listed and could be tied with the
         last one that is; without them such a row is an error if its answer depends on it.
     n_labels : int, optional
-        How many labels there are. A list is known to be complete when it has a missing place or n_labels places.
+        How many labels there are, if `topk` does not know it. A list is complete when it has a missing place or
+        n_labels places.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one: any order is equally likely (what model selection uses); the
         true label comes first, so that there is an error iff the k-th largest score is strictly greater than its
@@ -96,7 +99,8 @@ def top_k_error(
     Raises
     ------
     ValueError
-        When ties are cut off by the end of a list and the answer depends on them; the message says how to go on.
+        When ties are cut off by the end of a list, the answer depends on them, and `topk` does not know them; the
+        message says how to go on.
 
     References
     ----------
@@ -146,7 +150,7 @@ def top_k_accuracy(
     y_true : array of shape (n_samples,)
         True labels, as they occur in ``topk.labels``.
     topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
-        What `predict_topk` returned, for k + 1 places or more.
+        What `predict_topk` returned, for k places or more.
     k : int or sequence of int
         How many places count.
     label_scores : array of shape (n_samples,), optional
@@ -171,6 +175,14 @@ def top_k_accuracy(
     >>> scores, indices = np.array([[3.0, 2.0, 1.0]] * 2), np.array([[0, 1, 2], [1, 2, 0]])
     >>> top_k_accuracy(["cat", "cow"], (labels, scores, indices), k=[1, 2])
     array([0.5, 1. ])
+
+    Of a model, for k places as they are:
+
+    >>> from widemargin import TopKClassifier
+    >>> X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat(["cat", "cow", "dog"], 4)
+    >>> model = TopKClassifier(random_state=0).fit(X, y)
+    >>> top_k_accuracy(y, model.predict_topk(X, k=1), k=1)
+    1.0
     """
     error = top_k_error(
         y_true, topk, k, label_scores=label_scores, n_labels=n_labels, ties=ties, sample_weight=sample_weight
@@ -179,18 +191,20 @@ def top_k_accuracy(
 
 
 def top_k_error_from_scores(
-    y_true: Any, scores: Any, k: Places = 1, *, ties: Ties = "expected", sample_weight: Any = None
+    y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
     """Top-k error from the scores of all labels, for small problems and `decision_function`.
 
     Parameters
     ----------
-    y_true : int array of shape (n_samples,)
-        Columns of the true labels.
+    y_true : array of shape (n_samples,)
+        Columns of the true labels, or with `labels` the labels themselves.
     scores : array of shape (n_samples, n_labels)
         Scores of all labels.
     k : int or sequence of int
         How many places count; at most n_labels.
+    labels : array of shape (n_labels,), optional
+        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one, as in `top_k_error`.
     sample_weight : array of shape (n_samples,), optional
@@ -222,6 +236,9 @@ def top_k_error_from_scores(
     n_samples, n_labels = values.shape
     if places.max() > n_labels:
         raise ValueError(f"k={places.max()} is more than the number of labels, {n_labels}")
+    known = np.ones(n_samples, dtype=bool)
+    if labels is not None:
+        y_true, known = _columns_of_labels(y_true, labels, n_labels)
     columns = np.asarray(y_true)
     if columns.shape != (n_samples,) or columns.dtype.kind not in "iu":
         raise ValueError(
@@ -232,23 +249,25 @@ def top_k_error_from_scores(
         raise ValueError(f"y_true must lie between 0 and {n_labels - 1}; it spans {columns.min()} to {columns.max()}")
     weights = check_weights(sample_weight, n_samples)
     own = values[np.arange(n_samples), columns][:, None]
-    rank = _Rank(_count(values > own), _count(values == own))
+    rank = _Rank(np.where(known, _count(values > own), np.inf), _count(values == own))
     return number_or_array(mean_over_rows(1.0 - _chance(rank, places, ties), weights), single)
 
 
 def top_k_accuracy_from_scores(
-    y_true: Any, scores: Any, k: Places = 1, *, ties: Ties = "expected", sample_weight: Any = None
+    y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
     """Top-k accuracy from the scores of all labels: one minus `top_k_error_from_scores`.
 
     Parameters
     ----------
-    y_true : int array of shape (n_samples,)
-        Columns of the true labels.
+    y_true : array of shape (n_samples,)
+        Columns of the true labels, or with `labels` the labels themselves.
     scores : array of shape (n_samples, n_labels)
         Scores of all labels.
     k : int or sequence of int
         How many places count; at most n_labels.
+    labels : array of shape (n_labels,), optional
+        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one.
     sample_weight : array of shape (n_samples,), optional
@@ -266,7 +285,18 @@ def top_k_accuracy_from_scores(
     >>> top_k_accuracy_from_scores([0, 2], np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]]), k=[1, 3])
     array([0.5, 1. ])
     """
-    return 1.0 - top_k_error_from_scores(y_true, scores, k, ties=ties, sample_weight=sample_weight)
+    return 1.0 - top_k_error_from_scores(y_true, scores, k, labels=labels, ties=ties, sample_weight=sample_weight)
+
+
+def _columns_of_labels(y_true: Any, labels: Any, n_labels: int) -> tuple[Ints, Bools]:
+    """Columns of the true labels, 0 for those that have none, and which have one."""
+    names, truth = np.asarray(labels).tolist(), np.asarray(y_true).ravel().tolist()
+    if len(names) != n_labels:
+        raise ValueError(f"labels names {len(names)} columns, but scores has {n_labels}")
+    check_same_kind(truth, names, "y_true")
+    numbers = {label: number for number, label in enumerate(names)}
+    columns = np.array([numbers.get(label, -1) for label in truth], dtype=np.int64)
+    return np.maximum(columns, 0), columns >= 0
 
 
 def _chance(rank: _Rank, places: Ints, ties: Ties) -> Floats:
@@ -289,14 +319,18 @@ def _rank_bounds(truth: npt.NDArray[Any], lists: Lists, label_scores: Any) -> tu
     own = np.where(listed, lists.scores[rows, own_place.argmax(axis=1)], last)
     ranks_below_list = ~listed & lists.complete
     known = listed | lists.complete
+    recorded, own_is_tied, n_tied = ties_past_the_end(truth, lists)
+    ranks_below_list |= recorded & ~listed & ~own_is_tied
+    known |= recorded
     if label_scores is not None:
         given = check_label_scores(label_scores, listed, known, own, lists)
         ranks_below_list |= ~listed & (given < last)
         known = np.ones_like(listed)
     above = _count((lists.scores > own[:, None]) & lists.places)
     tied = _count((lists.scores == own[:, None]) & lists.places) + ~listed
+    tied = np.where(recorded & (own == last), tied + n_tied - own_is_tied, tied)
     above[ranks_below_list], tied[ranks_below_list] = np.inf, 1.0
-    cut_off = ~lists.complete & (own == last)
+    cut_off = ~lists.complete & ~recorded & (own == last)
     best = _Rank(above, tied)
     worst = _Rank(np.where(known, above, np.inf), np.where(cut_off & known & ~ranks_below_list, np.inf, tied))
     return best, worst

@@ -38,8 +38,9 @@ def label_rows(outcome: Outcome, max_labels: int = MAX_LABELS) -> list[LabelRow]
     """Lines for the labels that are most frequent in training, most frequent first."""
     counts = np.asarray(outcome.model.label_counts_)
     order = np.argsort(-counts, kind="stable")[:max_labels]
-    values = metrics.precision_recall_f1(outcome.truth, outcome.predicted, average=None, zero_division=float("nan"))
-    true, predicted = (_column_counts(Y) for Y in (outcome.truth, outcome.predicted))
+    truth = outcome.truth_of_labels
+    values = metrics.precision_recall_f1(truth, outcome.predicted, average=None, zero_division=float("nan"))
+    true, predicted = (_column_counts(Y) for Y in (truth, outcome.predicted))
     mistaken = _mistaken_for(outcome)
     parents = _parents(outcome)
     rows = []

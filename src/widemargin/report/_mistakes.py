@@ -83,7 +83,7 @@ def _wrong_rows(outcome: Outcome) -> tuple[npt.NDArray[np.int64], Floats]:
     if outcome.kind == "labels":
         right = np.asarray(known[np.arange(outcome.n_rows), outcome.top.indices[:, 0]]).ravel() != 0
     else:
-        right = outcome.right
+        right = outcome.at_or_below
     rows = np.flatnonzero(~right & (np.diff(known.indptr) > 0))
     if len(rows) == 0:
         return rows, np.zeros(0)

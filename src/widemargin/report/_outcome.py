@@ -1,8 +1,8 @@
 """What a model predicts for labelled rows beside what is true, computed once for all parts of a report.
 
-Three kinds: lists of labels, one class a row, and nodes of a tree. On a tree a row with several labels is measured
-against the one nearest to its prediction, and a prediction below the true label is right, as in
-`widemargin.metrics.hierarchical_zero_one_error`. Memory: the best few labels of each row and the labels themselves.
+Three kinds: lists of labels, one class per row, and nodes of a tree. On a tree a row with several labels is measured
+against the one nearest to its prediction, but for the measures of single labels and their mean, which count all. Only
+the label itself is right; "at or below" it is another measure. Memory: the best few labels of each row and the labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils.validation import check_consistent_length
 
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators._path_scoring import top_k_accuracies
 from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels
 
 __all__ = ["UNKNOWN", "Outcome", "Side", "make_outcome"]
@@ -52,13 +52,14 @@ class Outcome:
     top : TopK
         The best labels of each row.
     truth : csr_array of shape (n_samples, n_labels or more)
-        Indicator of the true labels; columns after the model's labels are of labels that it does not know.
+        Indicator of the true labels, on a tree of the nearest one; columns after the model's labels are of labels that
+        it does not know, one each.
     classes : ndarray of shape (n_samples,) or None
         Of one label a row: its place in `classes_`, −1 for one that the model does not know.
     guess : ndarray of shape (n_samples,) or None
-        Of one label a row: the place of the prediction; that of the true label where it is above the prediction.
-    ranked : ndarray of shape (n_samples, n_places)
-        Places of the best labels as in `top`, with the first one at or below the true label replaced by it.
+        Of one label a row: the place of the prediction.
+    every_label : csr_array of the shape of `truth`, or None
+        On a tree, indicator of all true labels.
     nodes : Side or None
         On a tree: true and predicted nodes.
     row_numbers : ndarray of shape (n_samples,) or None
@@ -70,9 +71,9 @@ class Outcome:
     kind: Kind
     top: Any
     truth: Any
-    ranked: Ints
     classes: Ints | None = None
     guess: Ints | None = None
+    every_label: Any = None
     nodes: Side | None = None
     row_numbers: Ints | None = None
 
@@ -107,16 +108,27 @@ class Outcome:
         if self.nodes is None:
             ks = list(range(1, min(PLACES, self.n_labels) + 1))
             return top_k_accuracies(self.model, self.X, self.classes, ks)
-        found = (self.ranked == self.classes[:, None]) & (self.ranked >= 0)
+        found = (self.top.indices == self.classes[:, None]) & (self.top.indices >= 0)
         return np.asarray(np.logical_or.accumulate(found, axis=1).mean(axis=0))
 
     @property
+    def truth_of_labels(self) -> Any:
+        """Indicator of the true labels for the measures of single labels: on a tree all labels of a row."""
+        return self.truth if self.every_label is None else self.every_label
+
+    @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Of one label a row: whether the prediction is right, shape (n_samples,)."""
+        """Of one label a row: whether the prediction is the true label, shape (n_samples,)."""
         if self.nodes is not None:
-            tree = self.model.taxonomy_.tree
-            return np.asarray(tree.covers(self.nodes.true, self.nodes.predicted))
+            return np.asarray(self.nodes.true == self.nodes.predicted)
         return np.asarray(self.classes == self.guess)
+
+    @property
+    def at_or_below(self) -> npt.NDArray[np.bool_]:
+        """On a tree, whether the prediction is the true node or below it; elsewhere as `right`."""
+        if self.nodes is None:
+            return self.right
+        return np.asarray(self.model.taxonomy_.tree.covers(self.nodes.true, self.nodes.predicted))
 
 
 def make_outcome(model: Any, X: Any, y: Any) -> Outcome:
@@ -127,43 +139,35 @@ def make_outcome(model: Any, X: Any, y: Any) -> Outcome:
     if model.kind_ == "multilabel":
         truth = _indicator(model, y)
         check_consistent_length(X, truth)
-        return Outcome(model, X, "labels", top, truth, top.indices)
-    classes = class_numbers(model.classes_, y)
-    check_consistent_length(X, classes)
-    truth = _one_a_row(classes, len(model.classes_) + 1)
-    return Outcome(model, X, "classes", top, truth, top.indices, classes, top.indices[:, 0])
+        return Outcome(model, X, "labels", top, truth)
+    truth = model._encoding().indicator_with_unknown(y)
+    check_consistent_length(X, truth)
+    if np.any(np.diff(truth.indptr) != 1):
+        raise ValueError("y has rows with several labels, or none, but the model predicts one label per row")
+    classes = np.where(truth.indices < len(model.classes_), truth.indices, UNKNOWN).astype(np.int64)
+    return Outcome(model, X, "classes", top, truth, classes, top.indices[:, 0])
 
 
 def _on_tree(model: Any, X: Any, y: Any) -> Outcome:
     """Rows without a label, which cannot be measured, are left out."""
-    tree = model.taxonomy_
+    tree, n_labels = model.taxonomy_, len(model.classes_)
     predicted = tree.indices(model.predict(X)).astype(np.int64)
-    true = nearest_labels(tree, *nodes_of_labels(model, y), predicted)
+    row, node = nodes_of_labels(model, y)
+    true = nearest_labels(tree, row, node, predicted)
     kept = np.flatnonzero(true >= 0)
     if len(kept) == 0:
         raise ValueError("no row has a label; give rows with their labels")
     X, side = X[kept], Side(true[kept], predicted[kept])
     place = np.full(len(tree), UNKNOWN, dtype=np.int64)
-    place[tree.indices(model.classes_)] = np.arange(len(model.classes_))
-    # A prediction below the true label says no less than was asked, and stands for it. No row was labelled with the
-    # true node in training where it has no place: then the prediction stands for itself.
-    right = tree.tree.covers(side.true, side.predicted)
-    classes, guess = place[side.true], place[side.predicted]
-    classes = np.where(right & (classes == UNKNOWN), guess, classes)
-    guess = np.where(right, classes, guess)
-    top = model.predict_topk(X, min(PLACES, len(model.classes_)))
-    ranked = _with_ancestors(tree, tree.indices(model.classes_), side.true, classes, top.indices)
-    truth = _one_a_row(classes, len(model.classes_) + 1)
-    return Outcome(model, X, "tree", top, truth, ranked, classes, guess, side, kept)
-
-
-def _with_ancestors(tree: Any, nodes: Ints, true: Ints, classes: Ints, indices: Ints) -> Ints:
-    """Ranked labels in which the first one at or below the true node is the true label, and no other one is."""
-    hits = (indices >= 0) & tree.tree.covers(true[:, None], nodes[indices])
-    ranked = np.where(hits, UNKNOWN, indices)
-    rows = np.flatnonzero(hits.any(axis=1) & (classes >= 0))
-    ranked[rows, hits[rows].argmax(axis=1)] = classes[rows]
-    return ranked
+    place[tree.indices(model.classes_)] = np.arange(n_labels)
+    new = np.unique(node[place[node] == UNKNOWN])  # nodes that no training row was labelled with
+    place[new] = n_labels + np.arange(len(new))
+    shape = (len(true), n_labels + len(new))
+    every_label = sp.csr_array((np.ones(len(row), dtype=np.int8), (row, place[node])), shape=shape)[kept]
+    truth = _one_a_row(place[side.true], shape[1])
+    classes = np.where(place[side.true] < n_labels, place[side.true], UNKNOWN)
+    top = model.predict_topk(X, min(PLACES, n_labels))
+    return Outcome(model, X, "tree", top, truth, classes, place[side.predicted], every_label, side, kept)
 
 
 def _indicator(model: Any, y: Any) -> Any:
@@ -174,7 +178,6 @@ def _indicator(model: Any, y: Any) -> Any:
 
 
 def _one_a_row(classes: Ints, n_columns: int) -> Any:
-    """Indicator of class numbers; unknown ones are in the last column."""
-    columns = np.where(classes < 0, n_columns - 1, classes)
+    """Indicator of class numbers."""
     ones = np.ones(len(classes), dtype=np.int8)
-    return sp.csr_array((ones, columns, np.arange(len(classes) + 1)), shape=(len(classes), n_columns))
+    return sp.csr_array((ones, classes, np.arange(len(classes) + 1)), shape=(len(classes), n_columns))

@@ -80,7 +80,7 @@ def _of_quality(outcome: Outcome) -> Iterator[_Plan]:
         caption = "Share of the rows whose label is among the k best; ties count as expected."
         yield _Plan("top-k", "Top-k accuracy", caption, curve.plot)
     ks = [k for k in DEPTHS if k <= outcome.top.indices.shape[1]]
-    bins = PrecisionByFrequencyDisplay.of_predictions(outcome.truth, outcome.ranked, outcome.model.label_counts_, ks=ks)
+    bins = PrecisionByFrequencyDisplay.of_predictions(outcome.truth, outcome.top, outcome.model.label_counts_, ks=ks)
     if outcome.kind == "labels":
         caption = "Of the labels among the k best, the share that is true, by how often a label occurs in training."
         yield _Plan("precision", "Precision by label frequency", caption, bins.plot)
@@ -95,7 +95,7 @@ def _reliability(outcome: Outcome) -> ReliabilityDisplay:
     """Reliability; off trees, on the rows whose probabilities of all labels fit into memory."""
     if outcome.nodes is not None:
         on_paths = path_proba(outcome.model, outcome.X, outcome.nodes.true, outcome.nodes.predicted)
-        return ReliabilityDisplay.of_predictions(outcome.right, on_paths)
+        return ReliabilityDisplay.of_predictions(outcome.at_or_below, on_paths)
     rows = slice(0, max(1, MOST_PROBABILITIES // outcome.n_labels))
     probabilities = outcome.model.predict_proba(outcome.X[rows])
     if outcome.kind == "labels":

@@ -84,18 +84,19 @@ def quality_of(outcome: Outcome) -> list[Fact]:
     """The measures that fit the targets."""
     if outcome.kind == "labels":
         return _quality_of_labels(outcome)
-    facts = []
+    facts = [Fact("Accuracy", _share(float(outcome.right.mean())), "exact")]
     if outcome.nodes is not None:
         tree = outcome.model.taxonomy_
         true, guess = ([tree.nodes[i] for i in side.tolist()] for side in (outcome.nodes.true, outcome.nodes.predicted))
-        facts = [
-            Fact("Accuracy", _share(float(outcome.right.mean())), "predictions below the true label are right"),
-            Fact("Tree loss", f"{metrics.tree_induced_loss(true, guess, tree):.3f}", "half the steps in the tree"),
+        loss = f"{metrics.tree_induced_loss(true, guess, tree):.3f}"
+        facts += [
             Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
+            Fact("Tree loss", loss, "half the steps to the true node; 0 below it"),
+            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "flatters leaves"),
         ]
-    ks = [k for k in DEPTHS if k <= outcome.n_labels and (outcome.nodes is None or k > 1)]
+    ks = [k for k in DEPTHS if 1 < k <= outcome.n_labels]
     facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
-    return [*facts, Fact("Macro F1", _share(_macro_f1(outcome)), "mean over labels")]
+    return [*facts, _macro_f1(outcome)]
 
 
 def _quality_of_labels(outcome: Outcome) -> list[Fact]:
@@ -107,13 +108,14 @@ def _quality_of_labels(outcome: Outcome) -> list[Fact]:
         *(Fact(f"Precision@{k}", _share(float(v))) for k, v in zip(ks, precision, strict=True)),
         Fact(f"nDCG@{ks[-1]}", _share(float(ndcg)), "order of the best labels"),
         Fact("Micro F1", _share(micro.f1), f"precision {micro.precision:.2f}, recall {micro.recall:.2f}"),
-        Fact("Macro F1", _share(_macro_f1(outcome)), "mean over labels"),
+        _macro_f1(outcome),
     ]
 
 
-def _macro_f1(outcome: Outcome) -> float:
-    """Mean over the labels that occur, as truth or as prediction."""
-    return metrics.macro_f1(outcome.truth, outcome.predicted, zero_division=float("nan"))
+def _macro_f1(outcome: Outcome) -> Fact:
+    """Mean over the model's labels and true ones that it does not know, as in `widemargin.metrics.macro_f1`."""
+    value = metrics.macro_f1(outcome.truth_of_labels, outcome.predicted)
+    return Fact("Macro F1", _share(value), "mean over all labels, 0 where never predicted")
 
 
 def certificate_facts(model: Any) -> CertificateFacts | None:
