@@ -85,7 +85,7 @@ def print_columns(
     One row may be marked.
     """
     console = output()
-    console.print(title, style="bold")
+    console.print(title, style="bold", soft_wrap=True)  # it may name a long path
     rest = list(range(n_keys, len(names)))
     while rest:
         n_fit = len(rest)
