@@ -56,6 +56,7 @@ def test_the_table_is_never_cut(rows_file, monkeypatch, columns):
     arguments = ["compare", str(rows_file), "--test", str(rows_file), "--methods", "one-vs-all; top-k; output-code"]
     text = CliRunner().invoke(app, arguments).output
     assert "…" not in text
+    assert " 0 MB" not in text
     table = text[: text.index("Use ")].splitlines()[1 + (columns == "40") :]
     width = max(map(len, table))
     assert width <= (80 if columns is None else int(columns)) or columns is None
