@@ -56,10 +56,11 @@ def test_the_table_is_never_cut(rows_file, monkeypatch, columns):
     arguments = ["compare", str(rows_file), "--test", str(rows_file), "--methods", "one-vs-all; top-k; output-code"]
     text = CliRunner().invoke(app, arguments).output
     assert "…" not in text
+    assert " 0 MB" not in text
     table = text[: text.index("Use ")].splitlines()[1:]
     width = max(map(len, table))
     assert width <= (80 if columns is None else int(columns)) or columns is None
-    headings = ["method", "values", "@1", "@3", "gap", "CPU s", "memory", "model", "µs per row"]
+    headings = ["method", "values", "accuracy", "@3", "gap", "CPU s", "memory", "model", "µs per row"]
     assert all(any(name in line for line in table) for name in headings)
     n_tables = sum(line.startswith("method") for line in table)
     assert n_tables == {"40": 4, "80": 2, None: 1}[columns]

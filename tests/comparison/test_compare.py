@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -245,6 +246,16 @@ def test_the_recommendation_is_the_best_or_one_as_good_that_is_much_cheaper():
     alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
     assert alone.recommended.name == "good"
     assert "20.0 points" in alone.recommendation
+
+
+def test_the_estimator_has_the_values_that_most_folds_chose():
+    y = np.arange(90) % 3
+    X = np.eye(3)[y] + 0.8 * np.random.default_rng(6).normal(size=(90, 3))
+    method = compare(X, y, methods=["one-vs-all"], cv=5).methods[0]
+    chosen = method.parameters["C"]
+    assert len(set(chosen)) > 1
+    assert chosen[-1] != statistics.mode(chosen)
+    assert statistics.mode(chosen) == method.estimator.C
 
 
 def test_a_method_that_was_stopped_is_recommended_only_if_no_finished_one_is_as_good():
