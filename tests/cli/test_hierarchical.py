@@ -94,6 +94,7 @@ def test_train_evaluate_predict_and_inspect(data, files, method):
         ("per-node", ["--k", "2", "--node-scaling", "paper"], {"k": 2, "node_scaling": "paper"}),
         ("tree-loss", ["--rescaling", "margin", "--outputs", "all"], {"rescaling": "margin", "outputs": "all"}),
         ("flat", ["--kernel", "rbf", "--gamma", "2", "--seed", "4"], {"gamma": 2.0, "random_state": 4}),
+        ("orthogonal", ["--prune", "0.05"], {"prune": 0.05}),
     ],
 )
 def test_every_option_reaches_the_model(files, method, options, parameters):
@@ -110,7 +111,8 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
         ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
         ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
-        ("orthogonal", ["--prune", "0.1"], "--prune is not an option of --method orthogonal"),
+        ("orthogonal", ["--prune", "-1"], "prune must be a finite number, 0 or above"),
+        ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "a model with a kernel has none"),
         ("orthogonal", ["--loss", "beta"], "--loss is not an option of --method orthogonal"),
         ("top-k", [], "--taxonomy is not an option of --method top-k; leave it out, or use --method orthogonal"),
     ],

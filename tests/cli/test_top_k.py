@@ -139,7 +139,8 @@ def test_path_walks_C_and_k_and_saves_the_best(data, files, tmp_path):
 FAILURES = [
     (["train", "train.svm", "--method", "top-k", "--k", "4"], "k can be at most 3"),
     (["train", "train.svm", "--method", "top-k", "--k", "0"], "k must be a whole number above 0"),
-    (["train", "train.svm", "--method", "top-k", "--prune", "0.01"], "--prune is not an option of --method top-k"),
+    (["train", "train.svm", "--method", "top-k", "--prune", "-1"], "prune must be a finite number, 0 or above"),
+    (["train", "train.svm", "--method", "top-k", "--prune", "1", "--kernel", "rbf"], "a model with a kernel has none"),
     (["train", "train.svm", "--method", "top-k", "--init", "zero"], "--init is not an option of --method top-k"),
     (["train", "train.svm", "--method", "top-k", "--gap-tol", "0.1"], "--gap-tol is not an option"),
     (["train", "train.svm", "--method", "top-k", "--loss", "logistic"], "it has beta or alpha"),
@@ -150,7 +151,7 @@ FAILURES = [
     (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma takes scale, auto or a number"),
     (["train", "lists.txt", "--method", "top-k"], "--method top-k takes one label a row, but the file has lists"),
     (["train", "missing.svm", "--method", "top-k", "--C", "0"], "C must be a finite number above 0"),
-    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "0.1"], "--prune is not an option"),
+    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "x"], "--prune takes numbers"),
     (["path", "train.svm", "--test", "test.svm", "--ks", "1"], "--ks is not an option of --method one-vs-all"),
     (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--ks", "x"], "--ks takes whole numbers"),
     (["path", "missing.svm", "--test", "test.svm", "--method", "top-k", "--C", "-1"], "C must be a finite number"),
