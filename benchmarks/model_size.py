@@ -133,8 +133,8 @@ def main():
     intro = (
         f"{args.nodes:,} nodes in {DEPTH} levels, {args.features:,} features, {args.rows:,} rows of {args.words} "
         f"words, C = 1, tol {args.tol:g}, one thread; {args.test_rows:,} test rows. MB are millions of bytes. "
-        "Dense: nodes × features in float64. Peak: growth of resident memory during `fit`. Correct: share of test rows. Gaps are "
-        "`decrease_gap`, before pruning and of the weights as stored."
+        "Dense: nodes × features in float64. Peak: growth of resident memory during `fit`. Correct: share of test "
+        "rows. Gaps are `decrease_gap`, before pruning and of the weights as stored."
     )
     write_result(
         "model-size",

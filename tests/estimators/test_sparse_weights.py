@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import copy
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import LinearSVC
 
-from widemargin import HierarchicalClassifier, Taxonomy, TopKClassifier, load, path, save
-from widemargin.estimators.predict_parts import label_ranges
+from widemargin import (
+    HierarchicalClassifier,
+    OneVsAllClassifier,
+    OutputCodeClassifier,
+    Taxonomy,
+    TopKClassifier,
+    load,
+    path,
+    save,
+    write_svmlight,
+)
+from widemargin.data.stream import open_rows
+from widemargin.estimators.predict_parts import PROCESS_MB, label_ranges, predict_in_parts
 from widemargin.model_io import folder_size
 from widemargin.problems import sparse_weights
 from widemargin.problems.sparse_weights import compact, csr_of, drop_small, squared_norms
@@ -420,11 +435,107 @@ def test_pruned_large_trees_are_made_in_blocks(text, monkeypatch):
     assert whole.indices.dtype == whole.indptr.dtype == np.int32
 
 
-def test_nodes_are_not_taken_for_labels_where_memory_is_short(text, data):
+def test_nodes_are_not_taken_for_labels_where_memory_is_short(text):
     X, y, tree = text
     model = HierarchicalClassifier(tree, method="per-node", tol=1e-2, random_state=0).fit(X, y)
     assert sp.issparse(model.coef_)
-    assert label_ranges(model, 311.0) is None
+    assert label_ranges(model, PROCESS_MB + 1.0) is None
+
+
+def test_classes_of_a_pruned_top_k_model_are_ranked_in_ranges(text, tmp_path):
+    X, y, _ = text
+    model = TopKClassifier(tol=1e-2, prune=1e-3, random_state=0).fit(X, y)
+    save(model, tmp_path / "model")
+    write_svmlight(tmp_path / "rows.svm", X[:100], np.zeros(100, dtype=int))
+    limit = PROCESS_MB + 2.0
+    assert len(label_ranges(model, limit)) == 3
+    rows = open_rows(tmp_path / "rows.svm", n_features=X.shape[1])
+    found = list(predict_in_parts(load(tmp_path / "model"), tmp_path / "model", rows, 4, memory_limit_mb=limit))
+    scores = X[:100] @ dense(model.coef_).T + model.intercept_
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :4]
+    assert_array_equal(np.vstack([part.indices for part in found]), best)
+
+
+def code_scores(model, X):
+    """Scores of the classes from the weights of the columns, by matrix products."""
+    W = np.vstack([dense(column.coef_) for column in model.estimators_])
+    b = np.array([float(np.ravel(column.intercept_)[0]) for column in model.estimators_])
+    return (X.toarray() @ W.T + b), model.code_matrix_
+
+
+@pytest.mark.parametrize("learn", [None, "l2"])
+def test_columns_of_an_output_code_are_pruned_as_by_one_vs_all(data, learn, tmp_path):
+    X, y = data
+    options = {"learn": learn, "random_state": 0} | ({} if learn is None else {"cv": "training", "tol": 1e-6})
+    inside = OutputCodeClassifier(OneVsAllClassifier(prune=0.1), **options).fit(X, y)
+    model = OutputCodeClassifier(prune=0.1, **options).fit(X, y)
+    full = OutputCodeClassifier(**options).fit(X, y)
+    assert_array_equal(model.decision_function(X), inside.decision_function(X))
+    for column, whole in zip(model.estimators_, full.estimators_, strict=True):
+        assert isinstance(column.coef_, sp.csr_array)
+        assert_array_equal(dense(column.coef_), np.where(np.abs(whole.coef_) >= 0.1, whole.coef_, 0.0))
+    h, M = code_scores(model, X)
+    assert_allclose(model.decision_function(X), h @ M.T, atol=1e-9)
+    if learn == "l2":  # the code is that of the pruned columns
+        s, true = h @ M.T, np.searchsorted(model.classes_, y)
+        slack = 1.0 + s - s[np.arange(120), true][:, None]
+        slack[np.arange(120), true] = 0.0
+        assert_allclose(model.certificate_.primal, 0.5 * np.sum(M**2) + slack.max(axis=1).sum(), rtol=1e-9)
+    else:
+        assert model.certificate_.primal > model.certificate_.primal_before_pruning
+    score = model.explain(X[[5]]).labels[0].to_score
+    assert_allclose(score.total, (h @ M.T)[5].max(), atol=1e-9)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert [column.prune for column in again.estimators_] == [0.1] * len(model.estimators_)
+
+
+@pytest.mark.parametrize("inside", [LinearSVC(random_state=0), LogisticRegression(), RidgeClassifier()], ids=str)
+def test_columns_of_other_linear_classifiers_are_pruned(data, inside, tmp_path):
+    X, y = data
+    full, model = (OutputCodeClassifier(inside, random_state=0, prune=t).fit(X, y) for t in (0.0, 0.1))
+    for column, whole in zip(model.estimators_, full.estimators_, strict=True):
+        expected = np.where(np.abs(whole.coef_) >= 0.1, whole.coef_, 0.0).reshape(1, -1)
+        assert_array_equal(dense(column.coef_).reshape(1, -1), expected)
+        assert 0 < np.count_nonzero(expected) < whole.coef_.size
+    h, M = code_scores(model, X)
+    assert_allclose(model.decision_function(X), h @ M.T, atol=1e-9)
+    save(model, tmp_path / "model")
+    assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+    assert_allclose(load(tmp_path / "model").decision_function(X), h @ M.T, atol=1e-9)
+
+
+def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
+    X, y, _ = text
+    X, y = csr_of(X.data, X.indices, X.indptr, X.shape), np.array([label.split(".")[0] for label in y])
+    inside = LinearSVC(penalty="l1", dual=False, random_state=0)
+    model = OutputCodeClassifier(inside, code="exhaustive").fit(X, y)
+    W = np.vstack([column.coef_ for column in model.estimators_])
+    assert W.nbytes > 5e6
+    save(model, tmp_path / "small")
+    assert folder_size(tmp_path / "small") > W.nbytes  # below the size where it would matter
+    wide = csr_of(X.data, X.indices, X.indptr, (X.shape[0], 81_000))
+    model = OutputCodeClassifier(inside, code="exhaustive").fit(wide, y)
+    save(model, tmp_path / "model")
+    assert folder_size(tmp_path / "model") < 5e5
+    again = load(tmp_path / "model")
+    assert_array_equal(again.decision_function(wide), model.decision_function(wide))
+    assert isinstance(again.estimators_[0].coef_, np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"prune": -1.0}, "prune must be a finite number, 0 or above"),
+        ({"prune": 0.1, "estimator": GaussianNB()}, "GaussianNB has none"),
+        ({"prune": 0.1, "estimator": OneVsAllClassifier(prune=0.2)}, "give one of them"),
+    ],
+    ids=str,
+)
+def test_wrong_thresholds_of_output_codes_are_named(data, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        OutputCodeClassifier(**parameters).fit(data[0].toarray(), data[1])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -445,6 +556,32 @@ def test_dense_weights_become_csr_only_where_that_saves_memory(dtype, monkeypatc
         expected = np.where(np.abs(full.astype(np.float64)) >= threshold, full, 0.0)
         assert_array_equal(drop_small(full, threshold).toarray(), expected)
         assert_array_equal(drop_small(sp.csr_array(full), threshold).toarray(), expected)
+
+
+OLD_ROWS = np.array([[1.0, 0, 0, 0, 0.5], [0, 1, 0, 0, 0.25], [0, 0, 1, 0, -0.5], [0, 0, 0, 1, 0]])
+
+
+@pytest.mark.parametrize("kind", ["tree", "factored", "top-k", "output-code"])
+def test_models_that_were_stored_before_there_was_prune_still_load(kind, tmp_path):
+    folder = Path(__file__).parents[1] / "data_files" / f"{kind}-model-v1"
+    arrays = {file.name.split("-")[0]: np.load(file) for file in folder.glob("*.npy")}
+    model = load(folder)
+    assert model.prune == 0.0
+    model.set_params(memory_limit_mb=1024)
+    if kind == "factored":
+        assert isinstance(model.coef_, TreeWeights)
+        parts = (arrays["coef_parts_data"], arrays["coef_parts_indices"], arrays["coef_parts_indptr"])
+        assert_array_equal(model.coef_.parts.toarray(), sp.csr_array(parts, shape=(6, 5)).toarray())
+        found, expected = model.node_scores(OLD_ROWS), OLD_ROWS @ model.coef_.toarray().T + arrays["intercept"]
+    else:
+        expected = OLD_ROWS @ arrays["coef"].T + arrays["intercept"]
+        found = model.node_scores(OLD_ROWS) if kind == "tree" else model.decision_function(OLD_ROWS)
+        expected = expected @ arrays["code_matrix"].T if kind == "output-code" else expected
+    assert_allclose(found, expected, atol=1e-12)
+    assert model.predict(OLD_ROWS).tolist() == ["a1", "a2", "b1", "b2"]
+    save(model, tmp_path / "again")
+    assert_array_equal(load(tmp_path / "again").decision_function(OLD_ROWS), model.decision_function(OLD_ROWS))
+    assert model.set_params(prune=0.1).fit(OLD_ROWS, ["a1", "a2", "b1", "b2"]).prune == 0.1
 
 
 def test_indices_take_four_bytes_where_they_fit():
