@@ -158,6 +158,9 @@ def test_svmlight_numbers_are_names_of_nodes(data, tmp_path):
     table = json.loads(invoke("path", tmp_path / "train.svm", *test, *options, "--json").stdout)
     assert table["best"]["C"] in (0.1, 1.0)
     assert table["best"]["C"] == load(tmp_path / "m").C
+    table = json.loads(invoke("path", tmp_path / "train.svm", *test, *options, "--prune", "0,0.2", "--json").stdout)
+    assert table["path"]["prune"] == [0.0, 0.2] * 2
+    assert table["path"]["n_weights"][1] < table["path"]["n_weights"][0]
     write_svmlight(tmp_path / "other.svm", X[:4], np.array([0, 1, 2, 5]))
     result = invoke("evaluate", tmp_path / "m", tmp_path / "other.svm", exit_code=1)
     assert "'5' is not in the taxonomy" in result.output.replace("\n", " ")

@@ -84,8 +84,9 @@ def path(
         decides. Larger is better.
     prune : sequence of float, default=None
         Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
-        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified again. Output
-        codes are fitted for each, as their code is learned for pruned columns.
+        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified again. Models
+        on a tree start from the dual variables of the first fit; output codes, whose code is learned for pruned
+        columns, and other estimators are fitted for each.
     keep : {"best", "all", "none"}, default=None
         Which models stay in memory; None: the best if there are scores, otherwise all.
     n_jobs : int or None, default=None
