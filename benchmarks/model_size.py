@@ -1,6 +1,6 @@
 """Size of linear models with many outputs: on disk and in memory, as they are and pruned.
 
-    python benchmarks/model_size.py [--nodes 2754] [--features 39683] [--rows 8000] [--words 20] [--prune 0.01]
+    python benchmarks/model_size.py [--nodes 2754] [--features 39683] [--rows 8000] [--words 20] [--prune 0 0.001 0.01]
 
 Goal: a tree model of 2,754 nodes and 39,683 features, 875 MB as a dense float64 array, below 30 MB on disk without
 pruning. Text-like rows on a generated tree of four levels; every model is trained in a process of its own. "Zeros" are
@@ -26,7 +26,7 @@ from widemargin.model_io import folder_size
 
 DEPTH = 4
 MB = 1e6
-METHODS = ("per-node", "flat", "orthogonal", "similarity", "tree-loss", "top-k")
+METHODS = ("per-node", "orthogonal", "similarity", "top-k", "flat", "tree-loss")
 GOAL_MB = 30
 
 
@@ -111,7 +111,7 @@ def main():
     parser.add_argument("--test-rows", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=20)
     parser.add_argument("--tol", type=float, default=1e-2)
-    parser.add_argument("--prune", type=float, nargs="+", default=[0.0, 0.01])
+    parser.add_argument("--prune", type=float, nargs="+", default=[0.0, 0.001, 0.01])
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--child", choices=METHODS, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -115,7 +115,7 @@ def warn_of_pruning(prune: float, certificate: Certificate, stacklevel: int = 5)
     lost = certificate.primal - certificate.primal_before_pruning
     if gained > 0 and lost > PRUNED_DECREASE_TO_WARN * gained:
         warnings.warn(
-            f"prune={prune:g} undid {min(lost / gained, 1.0):.0%} of what training gained: the objective is "
+            f"prune={prune:g} undid {lost / gained:.0%} of what training gained: the objective is "
             f"{certificate.primal:.6g}, {certificate.primal_before_pruning:.6g} before pruning; choose a smaller value",
             UserWarning,
             stacklevel=stacklevel,
