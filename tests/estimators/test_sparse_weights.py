@@ -35,6 +35,8 @@ from widemargin.problems import sparse_weights
 from widemargin.problems.sparse_weights import compact, csr_of, drop_small, squared_norms
 from widemargin.solvers.tree_weights import TreeWeights
 
+pytestmark = pytest.mark.filterwarnings("ignore:prune=.* undid")
+
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
 COUPLED = ("orthogonal", "similarity", "tree-loss")
 TREE = Taxonomy.from_nested({"all": {"a": {"a1": None, "a2": ["x", "y", "z"]}, "b": ["b1", "b2", "b3"], "c": None}})

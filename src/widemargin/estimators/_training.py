@@ -33,7 +33,7 @@ __all__ = [
     "warn_of_pruning",
 ]
 
-PRUNED_DECREASE_TO_WARN = 0.5
+PRUNED_DECREASE_TO_WARN = 0.1
 """Above this share of what training gained over zero weights, a pruned model is another model."""
 
 
