@@ -277,6 +277,18 @@ def test_probabilities_and_folders_keep_the_sparse_model(data, model_with_scores
     assert str(again.explain(X[[3]])) == str(model.explain(X[[3]]))
 
 
+def test_weights_are_read_only_and_can_be_replaced(data, model_with_scores):
+    X, model = data[0], copy.deepcopy(model_with_scores[0])
+    with pytest.raises(ValueError, match="read-only"):
+        model.coef_.data[0] = 1.0
+    rng = np.random.default_rng(2)
+    for coef in (2.0 * model.coef_, rng.normal(size=model.coef_.shape)):
+        model.coef_ = coef
+        values = path_values(model, X.toarray() @ dense(coef).T + model.intercept_)
+        assert_allclose(model.decision_function(X), values, atol=1e-12)
+        assert_array_equal(model.predict(X), model.classes_[values.argmax(axis=1)])
+
+
 @pytest.mark.parametrize("method", [*METHODS, "top-k"])
 def test_thresholds_of_a_path_share_the_fit(data, method):
     X, y = data
