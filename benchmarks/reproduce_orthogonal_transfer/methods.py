@@ -87,9 +87,9 @@ def train(
     return solve_joint_dual(rows.X, losses, penalty, tol=tol, max_iter=MAX_PASSES, start=start)
 
 
-def predict(variant: Variant, tree: Tree, coef: npt.NDArray[np.float64], X: Any) -> npt.NDArray[np.int64]:
+def predict(variant: Variant, tree: Tree, coef: Any, X: Any) -> npt.NDArray[np.int64]:
     """The predicted node of each row: down from the root to the best child, or the best of all outputs."""
-    scores = X @ coef.T
+    scores = X @ (coef if isinstance(coef, np.ndarray) else coef.toarray()).T
     if variant.is_flat:
         outputs = variant.outputs(tree)
         return outputs[scores[:, outputs - 1].argmax(axis=1)]

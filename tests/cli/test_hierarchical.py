@@ -98,6 +98,7 @@ def test_train_evaluate_predict_and_inspect(data, files, method):
         ("per-node", ["--k", "2", "--node-scaling", "paper"], {"k": 2, "node_scaling": "paper"}),
         ("tree-loss", ["--rescaling", "margin", "--outputs", "all"], {"rescaling": "margin", "outputs": "all"}),
         ("flat", ["--kernel", "rbf", "--gamma", "2", "--seed", "4"], {"gamma": 2.0, "random_state": 4}),
+        ("orthogonal", ["--prune", "0.05"], {"prune": 0.05}),
     ],
 )
 def test_every_option_reaches_the_model(files, method, options, parameters):
@@ -114,7 +115,8 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
         ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
         ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
-        ("orthogonal", ["--prune", "0.1"], "--prune is not an option of --method orthogonal"),
+        ("orthogonal", ["--prune", "-1"], "prune must be a finite number, 0 or above"),
+        ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "a model with a kernel has none"),
         ("orthogonal", ["--loss", "beta"], "--loss is not an option of --method orthogonal"),
         ("top-k", [], "--taxonomy is not an option of --method top-k; leave it out, or use --method orthogonal"),
     ],
@@ -160,6 +162,9 @@ def test_svmlight_numbers_are_names_of_nodes(data, tmp_path):
     table = json.loads(invoke("path", tmp_path / "train.svm", *test, *options, "--json").stdout)
     assert table["best"]["C"] in (0.1, 1.0)
     assert table["best"]["C"] == load(tmp_path / "m").C
+    table = json.loads(invoke("path", tmp_path / "train.svm", *test, *options, "--prune", "0,0.2", "--json").stdout)
+    assert table["path"]["prune"] == [0.0, 0.2] * 2
+    assert table["path"]["n_weights"][1] < table["path"]["n_weights"][0]
     write_svmlight(tmp_path / "other.svm", X[:4], np.array([0, 1, 2, 5]))
     result = invoke("evaluate", tmp_path / "m", tmp_path / "other.svm", exit_code=1)
     assert "'5' is not in the taxonomy" in result.output.replace("\n", " ")

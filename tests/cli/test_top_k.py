@@ -136,10 +136,27 @@ def test_path_walks_C_and_k_and_saves_the_best(data, files, tmp_path):
     assert "best: C = 1, k = 1" in text
 
 
+def test_prune_reaches_the_model_and_the_path(data, files, tmp_path):
+    invoke("train", files[0], "--method", "top-k", "--prune", "0.3", "--out", tmp_path / "m")
+    model = load(tmp_path / "m")
+    full = TopKClassifier(normalize=True, random_state=0).fit(data[0][:48], data[1][:48])
+    assert sp.issparse(model.coef_)
+    np.testing.assert_allclose(model.coef_.toarray(), np.where(np.abs(full.coef_) >= 0.3, full.coef_, 0.0), atol=1e-6)
+    values = json.loads(invoke("evaluate", tmp_path / "m", files[1], "--json").stdout)
+    right = model.predict(data[0][48:]) == model.classes_[data[1][48:]]
+    assert values["top_k_accuracy"]["1"] == pytest.approx(right.mean())
+    invoke("inspect", tmp_path / "m", "--label", str(model.classes_[0]))
+    options = ("--method", "top-k", "--C", "1", "--prune", "0.3,0.01", "--json")
+    table = json.loads(invoke("path", files[0], "--test", files[1], *options).stdout)["path"]
+    assert table["prune"] == [0.01, 0.3]
+    assert table["n_weights"][1] == model.coef_.nnz < table["n_weights"][0]
+
+
 FAILURES = [
     (["train", "train.svm", "--method", "top-k", "--k", "4"], "k can be at most 3"),
     (["train", "train.svm", "--method", "top-k", "--k", "0"], "k must be a whole number above 0"),
-    (["train", "train.svm", "--method", "top-k", "--prune", "0.01"], "--prune is not an option of --method top-k"),
+    (["train", "train.svm", "--method", "top-k", "--prune", "-1"], "prune must be a finite number, 0 or above"),
+    (["train", "train.svm", "--method", "top-k", "--prune", "1", "--kernel", "rbf"], "a model with a kernel has none"),
     (["train", "train.svm", "--method", "top-k", "--init", "zero"], "--init is not an option of --method top-k"),
     (["train", "train.svm", "--method", "top-k", "--gap-tol", "0.1"], "--gap-tol is not an option"),
     (["train", "train.svm", "--method", "top-k", "--loss", "logistic"], "it has beta or alpha"),
@@ -150,7 +167,7 @@ FAILURES = [
     (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma takes scale, auto or a number"),
     (["train", "lists.txt", "--method", "top-k"], "--method top-k takes one label a row, but the file has lists"),
     (["train", "missing.svm", "--method", "top-k", "--C", "0"], "C must be a finite number above 0"),
-    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "0.1"], "--prune is not an option"),
+    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "x"], "--prune takes numbers"),
     (["path", "train.svm", "--test", "test.svm", "--ks", "1"], "--ks is not an option of --method one-vs-all"),
     (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--ks", "x"], "--ks takes whole numbers"),
     (["path", "missing.svm", "--test", "test.svm", "--method", "top-k", "--C", "-1"], "C must be a finite number"),

@@ -27,7 +27,7 @@ AT_ROUNDING_ERROR = dict.fromkeys(
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
-    [HierarchicalClassifier(), HierarchicalClassifier(method="per-node", decision="beam")],
+    [HierarchicalClassifier(), HierarchicalClassifier(method="per-node", decision="beam", prune=1e-6)],
     expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR,
 )
 def test_scikit_learn_checks(estimator, check):

@@ -28,7 +28,7 @@ TIGHT = {"tol": 1e-6, "max_iter": 20_000, "random_state": 0}
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
-    [TopKClassifier(), TopKClassifier(loss="alpha"), TopKClassifier(smoothing=0.5)],
+    [TopKClassifier(), TopKClassifier(loss="alpha"), TopKClassifier(smoothing=0.5, prune=1e-6)],
     expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR,
 )
 def test_scikit_learn_checks(estimator, check):

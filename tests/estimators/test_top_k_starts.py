@@ -175,7 +175,7 @@ def test_Cs_serve_other_estimators_and_values_keep_working(data):
         ({"ks": [1.5]}, "k must be a whole number above 0"),
         ({"Cs": [-1.0]}, "C must be a finite number above 0"),
         ({"ks": [1, 6]}, "k can be at most 5"),
-        ({"Cs": [1.0], "prune": [0.1]}, "has no parameter 'prune'"),
+        ({"Cs": [1.0], "prune": [-0.1]}, "prune must be finite numbers"),
     ],
     ids=str,
 )

@@ -90,16 +90,14 @@ def parse_sweep(method: str, C: str, ks: str | None, prune: str | None) -> dict[
     """The values to go through, as arguments of `path`; an error for those that the method has not."""
     if method == "output-code":
         raise ValueError("path goes along C of one-vs-all and top-k; for --method output-code use train")
-    if prune is not None and method != "one-vs-all":
-        raise ValueError(f"--prune is not an option of --method {method}; leave it out")
     if ks is not None and method != "top-k":
         raise ValueError(f"--ks is not an option of --method {method}; leave it out, or use --method top-k")
     sweep: dict[str, Any] = {"Cs": parse_numbers("--C", C)}
     if method == "top-k":
-        return sweep | {"ks": parse_depths(ks or "1", option="--ks")}
-    if method in TREE_METHODS:
-        return sweep
-    return sweep | {"prune": parse_numbers("--prune", prune or "0.01")}
+        sweep["ks"] = parse_depths(ks or "1", option="--ks")
+    if prune is not None or method == "one-vs-all":
+        sweep["prune"] = parse_numbers("--prune", prune or "0.01")
+    return sweep
 
 
 def labels_to_come(dataset: Dataset) -> Any:

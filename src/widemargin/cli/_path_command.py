@@ -49,7 +49,10 @@ def path(
     ] = None,
     prune: Annotated[
         str | None,
-        typer.Option(help="Thresholds below which one-vs-all drops weights, separated by commas.", show_default="0.01"),
+        typer.Option(
+            help="Thresholds below which weights are dropped, separated by commas.",
+            show_default="0.01 for one-vs-all, otherwise 0",
+        ),
     ] = None,
     k: Annotated[str, typer.Option("--k", "-k", help="Depths of the ranking; the first decides.")] = "1,3,5",
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Folder for the best model.")] = None,

@@ -161,7 +161,8 @@ def train(
     prune: Annotated[
         float | None,
         typer.Option(
-            help="Drop weights below this; 0 keeps all, in a dense model; of one-vs-all.", show_default="0.01"
+            help="Drop weights below this, for a smaller model; 0 keeps all.",
+            show_default="0.01 for one-vs-all, otherwise 0",
         ),
     ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale rows to unit length, in training and prediction.")] = True,

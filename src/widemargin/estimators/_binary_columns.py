@@ -34,6 +34,7 @@ from widemargin.parallel import Executor, current_executor, run_tasks, use_execu
 from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.sparse_weights import compact
 from widemargin.solvers._limits import worst_of
 from widemargin.solvers.result import Callback, Progress, Status
 
@@ -190,7 +191,7 @@ class OwnTrainer:
             return LinearColumns(self.template, zeros, np.zeros(1), nothing, np.zeros(1, np.int64), Status.CONVERGED)
         start = None if initial is None else (initial[0][columns], initial[1][columns])
         result = self._model(n_jobs)._fit_checked(TrainingData(X, X, _encoded(targets), weights), start)
-        stored = (result.coef, result.intercept, result.certificate, result.n_iter, result.status)
+        stored = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
         return LinearColumns(self.template, *stored)
 
     def _model(self, n_jobs: int | None) -> OneVsAllClassifier:
@@ -218,6 +219,8 @@ class ClonedTrainer:
         Further arguments of `fit`.
     n_jobs : int or None
         Columns that are fitted at the same time.
+    prune : float
+        Weights below this in absolute value are dropped.
     """
 
     def __init__(
@@ -228,9 +231,10 @@ class ClonedTrainer:
         weights: Floats | None,
         fit_params: Mapping[str, Any],
         n_jobs: int | None,
+        prune: float = 0.0,
     ) -> None:
         self.template, self.X, self.y, self.weights = template, X, y, weights
-        self.fit_params, self.n_jobs = fit_params, n_jobs
+        self.fit_params, self.n_jobs, self.prune = fit_params, n_jobs, prune
 
     def fit(self, task: BinaryTask, initial: tuple[Any, Any] | None = None) -> FittedColumns:
         """Columns for a task; these classifiers start anew."""
@@ -243,7 +247,7 @@ class ClonedTrainer:
         if engine is not None:
             calls = [(task, j) for j in range(task.book.shape[1])]
             return FittedColumns(tuple(_on_workers(self, calls, None, engine) or ()))
-        jobs = (delayed(_fit_one)(self.template, *self._call(task, j)) for j in range(task.book.shape[1]))
+        jobs = (delayed(_fit_one)(self.template, self.prune, *self._call(task, j)) for j in range(task.book.shape[1]))
         return FittedColumns(tuple(Parallel(n_jobs=self.n_jobs)(jobs)))
 
     def outputs(self, columns: FittedColumns, rows: Indices | None = None) -> Floats:
@@ -252,7 +256,7 @@ class ClonedTrainer:
 
     def _solve(self, task: BinaryTask, j: int) -> Any:
         """The fitted classifier of one column."""
-        return _fit_one(self.template, *self._call(task, j))
+        return _fit_one(self.template, self.prune, *self._call(task, j))
 
     def _call(self, task: BinaryTask, j: int) -> tuple[Any, npt.NDArray[np.int64], dict[str, Any]]:
         """Rows, targets and further arguments of the fit of one column."""
@@ -289,12 +293,25 @@ def takes_weights(estimator: Any) -> bool:
     return bool(has_fit_parameter(estimator, "sample_weight"))
 
 
-def _fit_one(template: Any, X: Any, targets: npt.NDArray[np.int64], params: dict[str, Any]) -> Any:
+def _fit_one(template: Any, prune: float, X: Any, targets: npt.NDArray[np.int64], params: dict[str, Any]) -> Any:
     """A fitted classifier of one column; a constant where there is nothing to tell apart."""
     sides = np.unique(targets)
     if len(sides) < 2:
         return ConstantColumn(float(sides[0]) if len(sides) else 0.0)
-    return clone(template).fit(X, targets, **params)
+    fitted = clone(template).fit(X, targets, **params)
+    return _pruned(fitted, prune) if prune > 0 else fitted
+
+
+def _pruned(fitted: Any, prune: float) -> Any:
+    """A linear classifier without its small weights, sparse if it can be."""
+    coef = getattr(fitted, "coef_", None)
+    if coef is None:
+        raise ValueError(
+            f"prune={prune:g} drops weights of features, and {type(fitted).__name__} has none (coef_); use prune=0"
+        )
+    dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
+    fitted.coef_ = np.where(np.abs(dense) >= prune, dense, dense.dtype.type(0))
+    return fitted.sparsify() if hasattr(fitted, "sparsify") else fitted
 
 
 def _output(estimator: Any, X: Any) -> Floats:

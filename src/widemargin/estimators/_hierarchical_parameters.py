@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from widemargin.estimators._kernel_parameters import check_kernel_parameters
+from widemargin.estimators._kernel_parameters import check_kernel_parameters, check_pruned_kernel
 from widemargin.estimators._parameters import (
     LINEAR_MODEL,
     boolean,
@@ -61,10 +61,12 @@ def check_hierarchical_parameters(estimator: Any) -> None:
         k=positive_integer,
         stop=boolean,
         beam_width=positive_integer,
+        prune=nonnegative,
         warm_start=boolean,
         **LINEAR_MODEL,
     )
     check_kernel_parameters(estimator)
+    check_pruned_kernel(estimator)
     _check_numbers_and_words(name, estimator)
     _check_owners(name, estimator)
     _check_solver(name, estimator)

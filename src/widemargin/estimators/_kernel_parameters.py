@@ -6,7 +6,7 @@ from typing import Any
 
 from widemargin.estimators._parameters import check_parameters, finite_number, positive, whole_number
 
-__all__ = ["check_kernel_parameters", "kernel_description"]
+__all__ = ["check_kernel_parameters", "check_pruned_kernel", "kernel_description"]
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 GAMMAS = ("scale", "auto")
@@ -31,6 +31,15 @@ def check_kernel_parameters(estimator: Any) -> None:
             )
     if estimator.normalize and kernel == "precomputed":
         raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
+
+
+def check_pruned_kernel(estimator: Any) -> None:
+    """A ValueError for a model with a kernel that is to be pruned."""
+    if estimator.kernel != "linear" and estimator.prune > 0:
+        raise ValueError(
+            f"{type(estimator).__name__}: prune={estimator.prune:g} drops weights of features, and a model with a "
+            "kernel has none; use prune=0 or kernel='linear'"
+        )
 
 
 def kernel_description(estimator: Any, gamma: float) -> tuple[Any, ...]:

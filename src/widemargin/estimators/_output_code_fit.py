@@ -149,6 +149,7 @@ def _trainer(model: Any, data: TrainingData, weights: Floats | None, fit_params:
         template = OneVsAllClassifier() if model.estimator is None else clone(model.estimator)
         template.n_jobs = model.n_jobs if template.n_jobs is None else template.n_jobs
         template.max_iter = template.max_iter if model.max_iter is None else model.max_iter
+        template.prune = model.prune if model.prune > 0 else template.prune
         return OwnTrainer(template, data.X, y, weights, watch.within_training())
     wanted = model.class_weight is not None or "sample_weight" in fit_params
     if weights is not None and wanted and not takes_weights(model.estimator):
@@ -160,7 +161,7 @@ def _trainer(model: Any, data: TrainingData, weights: Floats | None, fit_params:
     if model.max_iter is not None and "max_iter" in template.get_params():
         template = clone(template).set_params(max_iter=model.max_iter)
     further = {name: value for name, value in fit_params.items() if name != "sample_weight"}
-    return ClonedTrainer(template, data.X, y, weights if wanted else None, further, model.n_jobs)
+    return ClonedTrainer(template, data.X, y, weights if wanted else None, further, model.n_jobs, float(model.prune))
 
 
 def _learner(

@@ -58,6 +58,7 @@ def check_output_code_parameters(model: Any) -> None:
         interleave=whole_number,
         tol=positive,
         max_iter=limit_or_none,
+        prune=nonnegative,
         memory_limit_mb=positive,
         warm_start=boolean,
         n_jobs=jobs_or_none,
@@ -137,6 +138,11 @@ def _check_effects(model: Any) -> None:
         _refuse(changed, ("interleave",), "needs a code that is a matrix: use kernel='linear'")
     if not (isinstance(model.code, str) and model.code in RANDOM_KINDS):
         _refuse(changed, ("code_size",), "belongs to random codes; this one has its own number of columns")
+    inside = getattr(model.estimator, "prune", 0) if is_own(model.estimator) else 0
+    if model.prune > 0 and inside > 0 and model.prune != inside:
+        raise ValueError(
+            f"OutputCodeClassifier: prune={model.prune:g}, and its estimator has prune={inside:g}; give one of them"
+        )
     if model.warm_start and not is_own(model.estimator):
         raise ValueError(
             "OutputCodeClassifier: warm_start=True starts from weights of OneVsAllClassifier; other classifiers are "

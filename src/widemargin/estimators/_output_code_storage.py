@@ -26,6 +26,7 @@ from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
 from widemargin.problems.code_bounds import CodeMargins
 from widemargin.problems.kernels import make_kernel
+from widemargin.problems.sparse_weights import compact, csr_of
 
 __all__ = ["LINEAR_CLASSIFIERS", "StoredOutputCode"]
 
@@ -79,7 +80,7 @@ class StoredOutputCode(StoredLinearModel):
             arrays |= {"coef": self._columns.coef, "intercept": self._columns.intercept}
         else:
             parts = [_weights_of(column, self.n_features_in_) for column in self._columns.estimators]
-            arrays |= {"coef": np.vstack([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
+            arrays |= {"coef": _joined([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
         if "code_matrix_" in self.__dict__:
             arrays["code_matrix"] = self.code_matrix_
         else:
@@ -121,12 +122,15 @@ class StoredOutputCode(StoredLinearModel):
 
     def _restored_columns(self, coef: Any, intercept: Any) -> LinearColumns | FittedColumns:
         if self.estimator is None or isinstance(self.estimator, OneVsAllClassifier):
-            template = OneVsAllClassifier() if self.estimator is None else self.estimator
+            template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
+            template.prune = self.prune if self.prune > 0 else template.prune
             unknown = np.zeros(len(intercept), dtype=np.int64)
             return LinearColumns(template, coef, intercept, None, unknown, self.status_)
         names = getattr(self, "feature_names_in_", None)
-        columns = zip(np.asarray(coef), np.asarray(intercept), strict=True)
-        return FittedColumns(tuple(_linear_classifier(self.estimator, w, b, names) for w, b in columns))
+        rows = (coef[[j]] for j in range(len(intercept)))
+        columns = zip(rows, np.asarray(intercept), strict=True)
+        sparse = self.prune > 0 and hasattr(self.estimator, "sparsify")
+        return FittedColumns(tuple(_linear_classifier(self.estimator, w, b, names, sparse) for w, b in columns))
 
     def _check_shapes(self, arrays: Mapping[str, Any]) -> None:
         """A ValueError unless the arrays fit each other."""
@@ -168,17 +172,26 @@ def _description(estimator: Any) -> dict[str, Any]:
 
 
 def _weights_of(column: Any, n_features: int) -> tuple[Any, float]:
-    """Weights and intercept of a fitted linear classifier of two classes."""
+    """Weights, of shape (1, n_features), and intercept of a fitted linear classifier of two classes."""
     if isinstance(column, ConstantColumn):
-        return np.zeros(n_features), column.value
-    coef = column.coef_.toarray() if sp.issparse(column.coef_) else np.asarray(column.coef_)
-    return coef.reshape(-1), float(np.ravel(column.intercept_)[0])
+        return sp.csr_array((1, n_features)), column.value
+    coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.asarray(column.coef_).reshape(1, -1)
+    return coef, float(np.ravel(column.intercept_)[0])
 
 
-def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any) -> Any:
-    """A fitted classifier of scikit-learn with these weights."""
+def _joined(rows: list[Any]) -> Any:
+    """Rows of weights as one matrix: CSR where all are sparse, or where that saves memory."""
+    if all(sp.issparse(row) for row in rows):
+        joined = sp.vstack(rows, format="csr")
+        return csr_of(joined.data, joined.indices, joined.indptr, joined.shape)
+    return compact(np.vstack([row.toarray() if sp.issparse(row) else row for row in rows]))
+
+
+def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any, sparse: bool) -> Any:
+    """A fitted classifier of scikit-learn with these weights; sparse ones only where it was pruned."""
     model = clone(template)
-    model.coef_, model.intercept_, model.n_features_in_ = coef[None, :], np.array([intercept]), len(coef)
+    model.coef_ = coef.toarray() if sp.issparse(coef) and not sparse else coef
+    model.intercept_, model.n_features_in_ = np.array([intercept]), coef.shape[1]
     if isinstance(model, RidgeClassifier):
         model._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(SIGNS)
     if not hasattr(type(model), "classes_"):  # of RidgeClassifier before scikit-learn 1.9: those of the binarizer

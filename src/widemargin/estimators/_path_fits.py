@@ -2,9 +2,10 @@
 
 Sessions of this package's estimators check and normalise the rows and encode the labels once. One-vs-all starts each
 fit from the weights of the one before as they are stored, pruned: on debian-tags these serve as well as unpruned ones.
-Top-k starts from dual variables of a fit with the same or a larger k, which are feasible for a smaller one, too, and
-makes its kernel once. Any other estimator is fitted again and again, with `warm_start=True` if it has that. Memory:
-the data, the model at hand, and one copy or the dual variables of two fits.
+Top-k starts from dual variables of a fit with the same or a larger k, which are feasible for a smaller one, too, makes
+its kernel once, and prunes the weights of one fit at all thresholds. Any other estimator is fitted again and again,
+with `warm_start=True` if it has that. Memory: the data, the model at hand, and one copy or the dual variables of two
+fits.
 """
 
 from __future__ import annotations
@@ -84,15 +85,17 @@ class TopKSession(FitSession):
         self.widest: DualPoint | None = None  # the last one with the largest k
 
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
-        model = clone(self.estimator).set_params(**point)
+        first = {} if thresholds is None else {"prune": thresholds[0]}
+        model = clone(self.estimator).set_params(**point, **first)
         if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
             self.kernel = training_kernel(model, self.data.X)
         start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
-        model._fit_checked(self.data, start=start, kernel=self.kernel)
+        result = model._fit_checked(self.data, start=start, kernel=self.kernel)
         self.last = model._dual_point
         if self.widest is None or self.last.loss.k >= self.widest.loss.k:
             self.widest = self.last
         yield model
+        yield from model._pruned_models(self.data, result, (thresholds or [])[1:])
 
 
 # Parameters that change the data a session shares, or the meaning of its weights.

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 
 from widemargin.data.normalize import with_unit_rows
 from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import SolverResult, Status
 
 __all__ = [
@@ -29,7 +30,11 @@ __all__ = [
     "keep_result",
     "keep_targets",
     "warn_if_unfinished",
+    "warn_of_pruning",
 ]
+
+PRUNED_DECREASE_TO_WARN = 0.1
+"""Above this share of what training gained over zero weights, a pruned model is another model."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,19 @@ def warn_if_unfinished(
             f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
             f"{result.certificate.relative_gap:.2g}{scope}; {advice[result.status]}",
             ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def warn_of_pruning(prune: float, certificate: Certificate, stacklevel: int = 5) -> None:
+    """A UserWarning where pruning undid much of the training, by the certificate of the weights as stored."""
+    gained = certificate.primal_at_zero - certificate.primal_before_pruning
+    lost = certificate.primal - certificate.primal_before_pruning
+    if gained > 0 and lost > PRUNED_DECREASE_TO_WARN * gained:
+        warnings.warn(
+            f"prune={prune:g} undid {lost / gained:.0%} of what training gained: the objective is "
+            f"{certificate.primal:.6g}, {certificate.primal_before_pruning:.6g} before pruning; choose a smaller value",
+            UserWarning,
             stacklevel=stacklevel,
         )
 

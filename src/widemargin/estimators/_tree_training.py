@@ -193,8 +193,9 @@ def pairs_of(result: Any, problem: TreeProblem, bias: float) -> tuple[Floats, Fl
         return None
     if getattr(result, "S", None) is not None:
         return result.S, result.products
-    constant = result.intercept[:, None] / bias if bias else np.zeros((len(result.intercept), 0))
-    products = pair_products(penalty.paths, np.hstack([result.coef, constant]))
+    products = pair_products(penalty.paths, result.coef)
+    if bias:
+        products += pair_products(penalty.paths, result.intercept[:, None] / bias)
     return penalty.signs(products), products
 
 

@@ -29,15 +29,17 @@ from widemargin.estimators._hierarchical_parameters import check_hierarchical_pa
 from widemargin.estimators._hierarchical_storage import StoredHierarchicalModel
 from widemargin.estimators._kernel_models import tag_kernel, training_kernel
 from widemargin.estimators._progress import printing_callback
-from widemargin.estimators._training import TrainingData, check_training_data, keep_result
+from widemargin.estimators._training import TrainingData, check_training_data, keep_result, warn_of_pruning
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_kernels import TreeKernelModel
 from widemargin.estimators._tree_model import PATH_METHODS
 from widemargin.estimators._tree_training import TreePoint, TreeProblem, make_problem, pairs_of, solve
 from widemargin.estimators.orthogonality import Orthogonality
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.problems.sparse_weights import compact
 from widemargin.solvers.joint_dual import JointResult, JointStart
 from widemargin.solvers.kernel_joint_dual import KernelJointResult
+from widemargin.solvers.pruning import prune_tree
 from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = ["HierarchicalClassifier"]
@@ -130,6 +132,9 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         Value of the constant feature.
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    prune : float, default=0.0
+        Weights below this in absolute value are dropped from the stored model, which is then sparse; of a linear model.
+        The intercept is never pruned, and `tol` holds before pruning.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
     max_iter : int, default=1000
@@ -154,8 +159,9 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     taxonomy_ : Taxonomy
         The tree of the model, with virtual nodes if `stop`.
     coef_ : ndarray, csr_array or TreeWeights of shape (n_nodes − 1, n_features)
-        Weights of a linear model: row r belongs to `taxonomy_.nodes[r + 1]`. Read-only. Above `memory_limit_mb` a
-        product of sparse factors, with `toarray` and `scores`.
+        Weights of a linear model: row r belongs to `taxonomy_.nodes[r + 1]`. Read-only. CSR when `prune` is positive.
+        Otherwise a dense array, unless that would be large and mostly zero, or above `memory_limit_mb`: then CSR, or,
+        for methods that couple a node with its ancestors, a product of sparse factors, with `toarray` and `scores`.
     intercept_ : ndarray of shape (n_nodes − 1,)
         Intercepts, zeros without.
     dual_coef_, support_, support_vectors_, gamma_ : arrays and float
@@ -234,6 +240,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         normalize: bool = False,
+        prune: float = 0.0,
         class_weight: dict[Any, float] | str | None = None,
         max_iter: int = 1000,
         memory_limit_mb: float = 1024,
@@ -270,6 +277,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.normalize = normalize
+        self.prune = prune
         self.class_weight = class_weight
         self.max_iter = max_iter
         self.memory_limit_mb = memory_limit_mb
@@ -304,9 +312,10 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         kernel = None if self.kernel == "linear" else training_kernel(self, data.X)
         result = self._solve(data, kernel, problem, self._previous_start(problem))
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
-        self._keep(result, data, kernel, problem)
+        self._keep(self._pruned(result, data, problem), data, kernel, problem)
         self.instruction_set_ = instruction_set
         self._warn_if_unfinished(result)
+        warn_of_pruning(self.prune, self.certificate_, stacklevel=3)
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -328,6 +337,13 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         }
         return solve(self, data.X, kernel, problem, options, start)
 
+    def _pruned(self, result: SolverResult, data: TrainingData, problem: TreeProblem) -> SolverResult:
+        """A result as it is stored: without weights below `prune`, and certified again."""
+        if self.prune == 0:
+            return result
+        options: dict[str, Any] = {"bias": self._bias(), "threshold": self.prune, "n_threads": self._n_threads()}
+        return prune_tree(result, data.X, problem.losses, problem.penalty, k=int(self.k), **options)
+
     def _previous_start(self, problem: TreeProblem) -> JointStart | None:
         """The dual variables of the previous fit, if they are of the same examples."""
         if not self.warm_start or not hasattr(self, "_tree_point"):
@@ -346,7 +362,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         if isinstance(result, KernelJointResult):
             self._keep_support(result, data.X, kernel)
         else:
-            self.coef_ = result.coef
+            self.coef_ = compact(result.coef)
             self._freeze_weights()
         pairs = pairs_of(result, problem, self._bias())
         if pairs is not None:

@@ -101,6 +101,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
     max_iter : int or None, default=None
         Limit on the steps of the solvers: of the columns, if their classifier has this parameter, and of an "l2" code;
         None is their own.
+    prune : float, default=0.0
+        Weights of the columns below this in absolute value are dropped, before a code is learned for them; 0 leaves it
+        to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, in training the classifiers and in learning the code.
     memory_limit_mb : float, default=1024
@@ -192,6 +195,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
         interleave: int = 0,
         tol: float = 1e-3,
         max_iter: int | None = None,
+        prune: float = 0.0,
         class_weight: dict[Any, float] | str | None = None,
         memory_limit_mb: float = 1024,
         callback: Callback | None = None,
@@ -217,6 +221,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
         self.interleave = interleave
         self.tol = tol
         self.max_iter = max_iter
+        self.prune = prune
         self.class_weight = class_weight
         self.memory_limit_mb = memory_limit_mb
         self.callback = callback

@@ -25,6 +25,7 @@ from widemargin.estimators._path_fits import open_session
 from widemargin.estimators._path_grid import check_grid, check_prune
 from widemargin.estimators._path_result import PathResult, describe_model
 from widemargin.estimators._path_scoring import Scoring
+from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.shared_rows import SharedRows
@@ -83,7 +84,9 @@ def path(
         decides. Larger is better.
     prune : sequence of float, default=None
         Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
-        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified anew.
+        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified again. Models
+        on a tree start from the dual variables of the first fit; output codes, whose code is learned for pruned
+        columns, and other estimators are fitted for each.
     keep : {"best", "all", "none"}, default=None
         Which models stay in memory; None: the best if there are scores, otherwise all.
     n_jobs : int or None, default=None
@@ -189,7 +192,7 @@ class _Path:
         models: dict[int, Any] = {}
         for point, model, cpu_s in self.models(X, y, sample_weight):
             scores = self._scores(model, test, [fold[len(rows)] for fold in folds])
-            pruned = {"prune": float(model.prune)} if hasattr(model, "prune") else {}
+            pruned = {"prune": float(model.prune)} if self._tells_prune(model) else {}
             facts = describe_model(model)
             rows.append({**point, **pruned, **scores, "cpu_s": cpu_s, **facts})
             if keep == "all":
@@ -198,6 +201,12 @@ class _Path:
                 models = {len(rows) - 1: model}
         table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         return table, {row: self._whole(fitted, model) for row, model in models.items()}
+
+    def _tells_prune(self, model: Any) -> bool:
+        """Whether `prune` is a column: where it is swept or in force, and for one-vs-all, which is mostly pruned."""
+        return hasattr(model, "prune") and (
+            self.thresholds is not None or model.prune > 0 or isinstance(model, OneVsAllClassifier)
+        )
 
     def _scores(self, model: Any, test: tuple[Any, Any] | None, folds: list[dict[str, float]]) -> dict[str, float]:
         """Scores on the test rows, or their mean and standard deviation over the folds."""

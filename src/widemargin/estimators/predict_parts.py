@@ -42,8 +42,7 @@ _SCORERS: dict[tuple[str, Range | None], tuple[Any, Any]] = {}  # of one range: 
 
 def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | None:
     """Ranges of labels whose weights fit in memory one at a time; None where all do, or cannot be told apart."""
-    is_linear = isinstance(model, LinearLabelModel) and type(model)._best_labels is LinearLabelModel._best_labels
-    if memory_limit_mb is None or not is_linear or model.kind_ == "binary" or not sp.issparse(model.coef_):
+    if memory_limit_mb is None or model.kind_ == "binary" or not _has_a_row_per_label(model):
         return None
     room = (1 - BLOCK_SHARE) * (memory_limit_mb - PROCESS_MB) * MEGABYTE
     if room <= 0:
@@ -149,6 +148,12 @@ def predict_in_parts(
         for start, stop in blocks:
             indices, scores = table.rows(start, stop)
             yield TopK(model._encoding().decode(indices), scores, indices, model.classes_)
+
+
+def _has_a_row_per_label(model: Any) -> bool:
+    """Whether the labels of a model are ranked by rows of sparse weights; on a tree, rows belong to nodes."""
+    by_score = isinstance(model, LinearLabelModel) and type(model).predict_topk is LinearLabelModel.predict_topk
+    return by_score and sp.issparse(getattr(model, "coef_", None))
 
 
 class _Table:

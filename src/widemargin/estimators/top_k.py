@@ -9,7 +9,8 @@ the model, the dual variables that are not 0, and for kernels a cache of columns
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn.utils.validation import validate_data
 from widemargin import _core
 from widemargin.estimators._class_weight import row_factors
 from widemargin.estimators._kernel_models import keep_support_vectors, kernel_scorer, tag_kernel, training_kernel
-from widemargin.estimators._kernel_parameters import check_kernel_parameters
+from widemargin.estimators._kernel_parameters import check_kernel_parameters, check_pruned_kernel
 from widemargin.estimators._linear import LinearLabelModel
 from widemargin.estimators._parameters import (
     LINEAR_MODEL,
@@ -38,11 +39,14 @@ from widemargin.estimators._training import (
     keep_result,
     keep_targets,
     warn_if_unfinished,
+    warn_of_pruning,
 )
 from widemargin.problems.kernel_scores import KernelScorer
+from widemargin.problems.sparse_weights import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers._kernel_matrix import signed
 from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.solvers.pruning import prune_top_k
 from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 from widemargin.solvers.top_k_start import DualPoint
@@ -94,6 +98,9 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         Value of the constant feature; the larger, the less the penalty on the intercept counts.
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    prune : float, default=0.0
+        Weights below this in absolute value are dropped from the stored model, which is then sparse; of a linear model.
+        The intercept is never pruned, and `tol` holds before pruning.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
     max_iter : int, default=10000
@@ -115,9 +122,10 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
-        Weights of a linear model, one row a class; for two classes the difference of the second and the first.
-        Read-only: to change weights, assign a new array.
+    coef_ : ndarray or csr_array of shape (n_classes, n_features), or (1, n_features) for two classes
+        Weights of a linear model, one row per class; for two classes the difference of the second and the first. CSR
+        when `prune` is positive, and for large weights of which few are not 0. Read-only: to change weights, assign a
+        new array.
     intercept_ : ndarray of shape (n_classes,) or (1,)
         Intercepts, zeros without.
     dual_coef_ : csr_array of shape (n_classes, n_support) or (1, n_support)
@@ -186,6 +194,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         normalize: bool = False,
+        prune: float = 0.0,
         class_weight: dict[Any, float] | str | None = None,
         max_iter: int = 10_000,
         memory_limit_mb: float = 1024,
@@ -209,6 +218,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.normalize = normalize
+        self.prune = prune
         self.class_weight = class_weight
         self.max_iter = max_iter
         self.memory_limit_mb = memory_limit_mb
@@ -247,12 +257,14 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             self,
             k=positive_integer,
             smoothing=nonnegative,
+            prune=nonnegative,
             warm_start=boolean,
             **LINEAR_MODEL,
         )
         if not isinstance(self.loss, str) or self.loss not in ("alpha", "beta"):
             raise ValueError(f"TopKClassifier: loss must be 'beta' or 'alpha', got {self.loss!r}")
         check_kernel_parameters(self)
+        check_pruned_kernel(self)
 
     def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Arrays as the solvers take them, of a problem that has an answer."""
@@ -282,11 +294,37 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         usable = start if start is not None and start.fits(y, data.targets.n_classes) else None
         result = self._solve(data, kernel, y, loss, costs, usable)
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
-        self._keep(result, data, kernel, y)
+        self._keep(self._pruned(result, data, loss, costs), data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
         warn_if_unfinished(result, ADVICE)
+        warn_of_pruning(self.prune, self.certificate_)
         return result
+
+    def _pruned(
+        self, result: SolverResult, data: TrainingData, loss: TopKHinge, costs: npt.NDArray[np.float64]
+    ) -> SolverResult:
+        """A result as it is stored: without weights below `prune`, and certified again."""
+        if self.prune == 0:
+            return result
+        y = data.targets.indices.astype(np.int64, copy=False)
+        options: dict[str, Any] = {"bias": self._bias(), "threshold": self.prune, "n_threads": self._n_threads()}
+        return prune_top_k(result, data.X, y, loss, costs, **options)
+
+    def _pruned_models(
+        self, data: TrainingData, result: SolverResult, thresholds: Sequence[float]
+    ) -> Iterator[TopKClassifier]:
+        """This fitted model with the weights of its solver's result pruned at each threshold, and certified again."""
+        point = self._dual_point
+        for threshold in thresholds:
+            model = copy.copy(self)
+            model.prune = threshold
+            model._keep(model._pruned(result, data, point.loss, point.costs), data, None, point.y)
+            warn_of_pruning(threshold, model.certificate_)
+            yield model
+
+    def _bias(self) -> float:
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
     def _solve(
         self,
@@ -298,7 +336,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         start: DualPoint | None,
     ) -> SolverResult:
         options: dict[str, Any] = {
-            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            "bias": self._bias(),
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
@@ -327,7 +365,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         # Differences in float64: those of float32 weights would be rounded, and one row is no memory.
         self.intercept_ = np.diff(result.intercept.astype(np.float64)) if two else result.intercept
         if kernel is None:
-            self.coef_ = np.diff(result.coef.astype(np.float64), axis=0) if two else result.coef
+            self.coef_ = compact(_difference(result.coef) if two else result.coef)
             self._freeze_weights()
         else:
             self._keep_support(signed(result.dual, y), data.X, kernel)
@@ -357,3 +395,9 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             return super()._best_labels(X, k)
         scorer: KernelScorer = self._scorer()
         return scorer.top_k(X, k, n_threads=self._n_threads())
+
+
+def _difference(coef: Any) -> Any:
+    """The second row less the first, of shape (1, n_features), in float64."""
+    coef = coef.astype(np.float64)
+    return sp.csr_array(coef[[1]] - coef[[0]]) if sp.issparse(coef) else np.diff(coef, axis=0)

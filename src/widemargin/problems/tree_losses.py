@@ -19,7 +19,7 @@ through, in parts of `memory_limit_mb`: the time of a pass is Σ (nodes of the e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +29,7 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import Tree
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.problems.tree_penalties import METHODS, Method
 from widemargin.reference.tree_factor import AncestorPaths
 
@@ -180,6 +181,14 @@ class TreeLosses:
             loss[chosen], winner[chosen], loser[chosen] = slack[each, worst], right[worse], worst + nodes.start
             kappa[chosen] = np.broadcast_to(slope, slack.shape)[each, worst]
         return LossPoint(float(self.cost @ loss), loss, winner, loser, kappa)
+
+    def top_k_value(self, score_of: ScoreOf, loss: TopKHinge, *, memory_limit_mb: float = 64.0) -> float:
+        """H with a top-k hinge among the children of each node in place of the largest margin; of per-node training."""
+        total = 0.0
+        for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
+            margins = margins_of_wrong_classes(score_of(self.row[blocks], nodes), right - nodes.start)
+            total += float(self.cost[blocks] @ replace(loss, k=min(loss.k, margins.shape[1])).value(margins))
+        return total
 
     def coefficients(self, point: LossPoint) -> Any:
         """A, CSR of shape (m, n_samples), such that A X is a subgradient of H at the W of the point."""

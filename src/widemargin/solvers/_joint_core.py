@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.sparse_weights import csr_of
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.reference.tree_factor import AncestorPaths, TreeFactor
@@ -118,7 +119,7 @@ class JointAscent:
     def parts(self) -> Any:
         """Z = L⁻¹B, csr_array (m, n_features)."""
         starts, columns, values = self.core.parts()
-        return sp.csr_array((values, columns, starts), shape=(self.paths.m, self.rows.shape[1]))
+        return csr_of(values, columns, starts, (self.paths.m, self.rows.shape[1]))
 
 
 def problem_arrays(losses: TreeLosses, paths: AncestorPaths, coupled: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.sparse_weights import saves_memory
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.solvers._joint_core import JointAscent, rows_with_constant
@@ -146,7 +147,8 @@ def solve_joint_dual(
     time_limit : float or None
         Seconds after which the solver stops.
     memory_limit_mb : float
-        Weights are an ndarray up to this size, else a `TreeWeights`, which has them as products of sparse factors.
+        Weights are an ndarray up to this size, unless they are large and mostly zero; else a `TreeWeights`, which has
+        them as products of sparse factors, or a csr_array where nodes are not coupled.
 
     Returns
     -------
@@ -250,10 +252,26 @@ def _result(
 
 
 def _weights(ascent: JointAscent, bias: float, memory_limit_mb: float) -> tuple[Any, npt.NDArray[np.float64]]:
-    """Weights, dense if they fit the limit, and intercepts."""
+    """Weights, dense unless sparse factors are smaller or the limit forbids it, and intercepts."""
     m, n = ascent.paths.m, ascent.rows.shape[1]
-    if 8 * m * n <= memory_limit_mb * 2**20:
-        W = ascent.weights()
-        return (W, np.zeros(m)) if bias == 0.0 else (W[:, :-1].copy(), bias * W[:, -1])
-    weights = TreeWeights(ascent.parts(), ascent.factor())
-    return (weights, np.zeros(m)) if bias == 0.0 else (weights.without_last(), bias * weights.column(n - 1))
+    dense_bytes = 8 * m * n
+    fits = dense_bytes <= memory_limit_mb * 2**20
+    if fits and not saves_memory(0, dense_bytes):
+        return _dense_weights(ascent, bias)
+    factors = TreeWeights(ascent.parts(), ascent.factor())
+    if fits and not saves_memory(factors.nbytes, dense_bytes):
+        del factors
+        return _dense_weights(ascent, bias)
+    if bias == 0.0:
+        return factors.plain(), np.zeros(m)
+    return factors.without_last().plain(), bias * factors.column(n - 1)
+
+
+def _dense_weights(ascent: JointAscent, bias: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    W = ascent.weights()
+    if bias == 0.0:
+        return W, np.zeros(len(W))
+    intercept, flat, n = bias * W[:, -1], W.reshape(-1), W.shape[1] - 1
+    for i in range(len(W)):  # the rows move together in place: a copy would be as large again
+        flat[i * n : (i + 1) * n] = W[i, :n]
+    return flat[: len(W) * n].reshape(len(W), n), intercept

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from widemargin.labels.tree import Tree
 from widemargin.problems.certificate import Certificate
+from widemargin.problems.sparse_weights import csr_bytes, csr_of, saves_memory
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
@@ -98,7 +99,7 @@ def solve_node_top_k(
     time_limit : float or None
         Seconds after which the solver stops.
     memory_limit_mb : float
-        Weights are an ndarray up to this size, else a csr_array.
+        Weights are an ndarray up to this size, unless they are large and mostly zero; else a csr_array.
     run : callable or None
         Solves the nodes elsewhere: given a list of arguments of `solve_node` without X, it returns the results in the
         same order. The callback is then called after each round.
@@ -292,7 +293,10 @@ class _Run:
         intercept = np.zeros(m)
         for parent, part in zip(self.parents, solved, strict=True):
             intercept[parent.children] = part.result.intercept
-        dense = 8 * m * self.X.shape[1] <= memory_limit_mb * MEGABYTE
+        n_values = sum(int(np.count_nonzero(part.result.coef)) for part in solved)
+        dense_bytes = 8 * m * self.X.shape[1]
+        sparse = saves_memory(csr_bytes(n_values, m, 8), dense_bytes)
+        dense = dense_bytes <= memory_limit_mb * MEGABYTE and not sparse
         statuses = [part.result.status for part in solved]
         limits = [status for status in WORST_FIRST if status in statuses] or [Status.MAX_ITER]
         # Where next to nothing can be gained the decrease is rounding, and the relative gap is what tells.
@@ -325,7 +329,8 @@ class _Run:
             rows.append(i + parent.children.start)
             columns.append(j if part.features is None else part.features[j])
         entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
-        return sp.csr_array(sp.coo_array(entries, shape=shape))
+        coef = sp.csr_array(sp.coo_array(entries, shape=shape))
+        return csr_of(coef.data, coef.indices, coef.indptr, shape)
 
     def _duals(self, solved: list[_Solved]) -> Any:
         parts = [part.result.dual.tocoo() for part in solved]

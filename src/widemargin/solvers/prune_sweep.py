@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
+from widemargin.problems.sparse_weights import drop_small, squared_norms
 from widemargin.solvers._one_vs_all_inputs import prepare_inputs
 from widemargin.solvers.fast_one_vs_all import weight_arrays
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
@@ -94,23 +95,13 @@ def prune_sweep(
     }
     objectives = _fast_objectives(X, Y, result, thresholds, loss, problem, weights)
     for place, threshold in enumerate(thresholds):
-        coef = _pruned(result.coef, threshold)
+        coef = drop_small(result.coef, threshold)
         if objectives is not None:
             primal = objectives[place]
         else:
             start: dict[str, Any] = {"initial": (coef, result.intercept), "max_iter": 0, "prune": threshold}
             primal = solve_one_vs_all(X, Y, loss=loss, **problem, **weights, **start).primal_by_label
         yield _with_weights(result, coef, primal)
-
-
-def _pruned(coef: Any, threshold: float) -> Any:
-    """The weights of at least `threshold`; CSR, unless dense ones are all kept."""
-    if threshold == 0 and not sp.issparse(coef):
-        return coef
-    coef = sp.csr_array(coef)
-    keep = np.abs(coef.data.astype(np.float64)) >= threshold
-    lengths = np.append(0, np.cumsum(keep))[coef.indptr]
-    return sp.csr_array((coef.data[keep], coef.indices[keep], lengths.astype(coef.indptr.dtype)), shape=coef.shape)
 
 
 def _fast_objectives(
@@ -157,7 +148,7 @@ def _fast_objectives(
 def _with_weights(result: OneVsAllResult, coef: Any, primal: Floats) -> OneVsAllResult:
     """The result with other weights and their objectives."""
     certificate = result.certificate
-    before, after = _squared_norms(result.coef), _squared_norms(coef)
+    before, after = squared_norms(result.coef), squared_norms(coef)
     kept = np.divide(after, before, out=np.ones_like(before), where=before > 0)
     attained = result.status_by_label != Status.NOT_ATTAINED.value
     # Only the sums of the other bounds are known here, and only these are wanted.
@@ -169,12 +160,3 @@ def _with_weights(result: OneVsAllResult, coef: Any, primal: Floats) -> OneVsAll
         primal_by_label=primal,
         pruned_share=1.0 - kept * (1.0 - result.pruned_share),
     )
-
-
-def _squared_norms(coef: Any) -> Floats:
-    """‖w_j‖² of every label."""
-    if not sp.issparse(coef):
-        return np.asarray(np.einsum("ij,ij->i", coef, coef, dtype=np.float64))
-    running = np.append(0.0, np.cumsum(coef.data.astype(np.float64) ** 2))
-    squares: Floats = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
-    return squares

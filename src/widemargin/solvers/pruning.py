@@ -1,0 +1,177 @@
+"""Solutions of joint problems without their small weights, certified as they are stored.
+
+    w(t)_k = w_k if |w_k| ≥ t, else 0,        primal = the objective of w(t), in float64 over all rows
+
+Dropping weights changes neither the optimum nor its lower bound; a threshold costs one evaluation of the objective, by
+the kernels that predict. Intercepts stay. `prune_sweep` does this for one-vs-all. Memory: the weights that are left, an
+index of them by feature, and `WORK_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
+from widemargin.problems.sparse_weights import drop_small, squared_norms
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.problems.tree_losses import TreeLosses
+from widemargin.problems.tree_penalties import QuadraticPenalty
+from widemargin.solvers.joint_dual import JointResult
+from widemargin.solvers.result import SolverResult
+from widemargin.solvers.tree_weights import TreeWeights
+
+__all__ = ["prune_top_k", "prune_tree"]
+
+WORK_BYTES = 2**26
+WORK_ARRAYS = 5
+"""Arrays of the size of a part of the scores that are alive at once."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def prune_top_k(
+    result: SolverResult,
+    X: Any,
+    y: npt.NDArray[np.int64],
+    loss: TopKHinge,
+    costs: Floats,
+    *,
+    bias: float,
+    threshold: float,
+    n_threads: int = 1,
+) -> SolverResult:
+    """The result of `solve_top_k` without weights below a threshold.
+
+    Parameters
+    ----------
+    result : SolverResult
+        The solution.
+    X, y, loss, costs, bias
+        The problem, as it was given to the solver.
+    threshold : float
+        Weights below this in absolute value are dropped; positive.
+    n_threads : int
+        Threads of the scores; the result does not depend on them.
+
+    Returns
+    -------
+    SolverResult
+        With `coef` as csr_array, and their objective in the certificate. Of two classes only the difference matters,
+        so it is the difference that is pruned, and each class has half of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.top_k_losses import TopKHinge
+    >>> from widemargin.solvers.pruning import prune_top_k
+    >>> from widemargin.solvers.top_k import solve_top_k
+    >>> X, y = np.array([[1.0, 0.1], [0.0, 1.0], [-1.0, -1.0]]), np.array([0, 1, 2])
+    >>> problem = X, y, TopKHinge(k=1), np.ones(3)
+    >>> result = solve_top_k(X, y, 3, *problem[2:], tol=1e-6)
+    >>> pruned = prune_top_k(result, *problem, bias=0.0, threshold=1.0)
+    >>> pruned.coef.nnz, pruned.certificate.primal  # nothing is left: the loss of zero weights
+    (0, 3.0)
+    """
+    coef, intercept = result.coef, result.intercept.astype(np.float64)
+    if len(intercept) == 2:
+        half = drop_small(0.5 * np.diff(coef.astype(np.float64), axis=0), 0.5 * threshold)
+        coef = sp.vstack([-half, half], format="csr")
+        intercept = 0.5 * np.diff(intercept) * np.array([-1.0, 1.0])
+    else:
+        coef = drop_small(coef, threshold)
+    scorer = LinearScorer(coef, intercept)
+    primal = 0.5 * (float(squared_norms(coef).sum()) + _squared_constant(intercept, bias))
+    step = max(1, WORK_BYTES // (8 * WORK_ARRAYS * len(intercept)))
+    for first in range(0, X.shape[0], step):
+        rows = slice(first, first + step)
+        margins = margins_of_wrong_classes(scorer.scores(X[rows], n_threads=n_threads), y[rows])
+        primal += float(costs[rows] @ loss.value(margins))
+    certificate = replace(result.certificate, primal=primal)
+    return replace(result, coef=coef, intercept=intercept, certificate=certificate)
+
+
+def prune_tree(
+    result: SolverResult,
+    X: Any,
+    losses: TreeLosses,
+    penalty: OrthogonalPenalty | QuadraticPenalty,
+    *,
+    bias: float,
+    threshold: float,
+    k: int = 1,
+    n_threads: int = 1,
+) -> SolverResult:
+    """The result of a linear solver on a tree without weights below a threshold.
+
+    Parameters
+    ----------
+    result : SolverResult
+        The solution.
+    X, losses, penalty, bias
+        The problem, as it was given to the solver.
+    threshold : float
+        Weights below this in absolute value are dropped; positive.
+    k : int
+        Of the top-k losses of per-node training; nodes with k or fewer children have their number less 1 instead.
+    n_threads : int
+        Threads of the scores; the result does not depend on them.
+
+    Returns
+    -------
+    SolverResult
+        With `coef` as csr_array, their objective in the certificate, and for orthogonal transfer their `products`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.labels.tree import Tree
+    >>> from widemargin.problems.tree_losses import tree_losses
+    >>> from widemargin.problems.tree_penalties import tree_penalty
+    >>> from widemargin.solvers.joint_dual import solve_joint_dual
+    >>> from widemargin.solvers.pruning import prune_tree
+    >>> tree, X = Tree(np.array([-1, 0, 0])), np.array([[1.0, 0.1], [-1.0, 0.1]])
+    >>> problem = X, tree_losses("per-node", tree, np.array([1, 2])), tree_penalty("per-node", tree)
+    >>> pruned = prune_tree(solve_joint_dual(*problem), *problem, bias=0.0, threshold=1.0)
+    >>> pruned.coef.nnz, pruned.certificate.primal  # nothing is left: the loss of zero weights
+    (0, 2.0)
+    """
+    coef, intercept = result.coef, result.intercept.astype(np.float64)
+    coef = coef.pruned(threshold) if isinstance(coef, TreeWeights) else drop_small(coef, threshold)
+    constant = (intercept / bias if bias != 0.0 else np.zeros(len(intercept)))[:, None]
+    changes: dict[str, Any] = {"coef": coef}
+    if isinstance(penalty, OrthogonalPenalty):
+        products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
+        value = penalty.value_of_products(products)
+        if isinstance(result, JointResult):
+            changes["products"] = products
+    else:
+        value = penalty.value(coef.astype(np.float64)) + penalty.value(constant)
+    score_of = _group_scores(X, coef, intercept, n_threads)
+    loss = losses.evaluate_scores(score_of).value if k == 1 else losses.top_k_value(score_of, TopKHinge(k))
+    return replace(result, **changes, certificate=replace(result.certificate, primal=value + loss))
+
+
+def _group_scores(X: Any, coef: Any, intercept: Floats, n_threads: int) -> Callable[[Any, slice], Floats]:
+    """Scores of some rows at a range of nodes; ranges come one after another, so the last index is kept."""
+    last: dict[tuple[int, int], LinearScorer] = {}
+
+    def score_of(rows: Any, nodes: slice) -> Floats:
+        key = nodes.start, nodes.stop
+        if key not in last:
+            last.clear()
+            last[key] = LinearScorer(coef[nodes], intercept[nodes])
+        return last[key].scores(X[rows], n_threads=n_threads)
+
+    return score_of
+
+
+def _squared_constant(intercept: Floats, bias: float) -> float:
+    """Squared norm of the weights of the constant feature."""
+    return float(np.sum((intercept / bias) ** 2)) if bias != 0.0 else 0.0
