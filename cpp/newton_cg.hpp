@@ -1,8 +1,9 @@
 // Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients, a backtracking step, until ‖∇L‖ ≤ target and the
 // caller's own test (the certified gap) holds. The objective is seen only through value, gradient, hess_vec, diagonal
 // and line_search. After Galli & Lin, "Truncated Newton methods for linear classification" (liblinear's newton.cpp),
-// with two differences: CG stops by its residual as in the paper, and its tolerance is relative to the stopping rule
-// instead of absolute, so that scaling the objective changes nothing. Twin: reference/newton.py.
+// with three differences: CG stops by its residual, its tolerance is relative to the stopping rule instead of absolute,
+// so that scaling the objective changes nothing, and it is tightened once a full step was refused, unless tighten_cg is
+// off. Twin: reference/newton.py.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,8 @@ constexpr int CG_STEPS_PER_VARIABLE = 20;
 // tightened for the rest of the label. Six Debian tags, 3,000 rows, C = 1000: 222 steps a label become 33; one label
 // with rows of length 20 and C = 100 ends after 139 steps, which it did not in 300. Factors 0.3 and 0.7 were tried only
 // together with an exact line search and did about as well as 0.5; the exact search, alone or with this, was no better
-// than backtracking. Labels whose full steps are all taken see no difference.
+// than backtracking. Labels whose full steps are all taken see no difference. NewtonRule::tighten_cg turns it off, for
+// the method as published.
 constexpr double CG_TIGHTENING = 0.5;
 constexpr double MIN_CG_TOLERANCE = 1e-3;
 // A free intercept far out on the logistic loss has no curvature; then the step goes straight down, as a quotient of
@@ -46,7 +48,8 @@ struct NewtonRule {
     double gap_tol;  // and at relative gap ≤ gap_tol; infinity: not asked for
     double floor;    // a gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖
     int max_iter;
-    bool polish = false;  // once all this holds, go on to the rounding floor
+    bool polish = false;     // once all this holds, go on to the rounding floor
+    bool tighten_cg = true;  // by CG_TIGHTENING; false: CG's tolerance is CG_TOLERANCE throughout, as published
 };
 
 // Work arrays of one thread, each (n_variables,).
@@ -142,7 +145,7 @@ bool newton_cg(Objective &objective, const NewtonRule &rule, NewtonWork &work, G
         cg_steps = conjugate_gradients(objective, cg_tolerance(norm, target, rule.scale, looseness), work);
         const double slope = dot(work.gradient.data(), work.direction.data(), n);
         step = slope < 0 ? objective.line_search(work.direction.data(), slope, v) : 0;
-        if (step < 1) looseness = std::max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness);
+        if (step < 1 && rule.tighten_cg) looseness = std::max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness);
         if (step == 0) break;  // nothing left but rounding
     }
     if (converged) std::copy(work.best.begin(), work.best.end(), v);

@@ -28,6 +28,7 @@ struct OneVsAllOptions {
     bool polish;
     // Whether labels of one side only are solved like others, up to the iterate at which the rule first holds.
     bool solve_one_sided = false;
+    bool tighten_cg = true;  // see NewtonRule
 };
 
 // The labels of a block: positives of label j are positive_rows[positive_indptr[j] .. positive_indptr[j + 1]).
@@ -173,8 +174,8 @@ class OneVsAllSolver {
         // The lower bound of the total only matters when the weights of all rows sum to less than one.
         const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
         const NewtonRule rule{
-            share * norm_at_zero, options_.tol,   GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
-            options_.max_iter,    options_.polish};
+            share * norm_at_zero, options_.tol,    GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
+            options_.max_iter,    options_.polish, options_.tighten_cg};
         auto certified_gap = [&](const double *v) {
             return relative_gap(objective.value(v),
                                 dual_bound<Loss>(problem, objective.scores(), work.newton.H_search.data()));

@@ -109,7 +109,7 @@ class Runner:
         """The outcome of each start, and of those in `timed` the quicker one of two."""
         tol = problem.tol if tol is None else tol
         options = {"loss": loss, "tol": tol, "backend": backend}
-        kind = f"{problem.name}-{problem.Y.shape[1]}-{loss}-{tol:g}-{backend}"
+        kind = f"{problem.name}-{problem.Y.shape[1]}-{loss}-{tol:g}-{backend}-as-published"
         found: dict[str, Outcome] = {}
         again = set(timed)
         for round_, keys in enumerate((list(starts), [key for key in reversed(list(starts)) if key in again])):
@@ -136,7 +136,7 @@ class Runner:
 
     def initial(self, problem: Problem, starts: Iterable[str]) -> dict[str, Any]:
         """Loss of each start, and its distance from the optimum, intercept included: (2, n_labels) each."""
-        path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-initial.npz"
+        path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-initial-as-published.npz"
         if not path.exists():
             print(path.stem, flush=True)
             cpu = time.process_time()
@@ -154,7 +154,7 @@ class Runner:
 
 
 def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, float]:
-    """The published method: the gradient rule alone, one thread. The result and its CPU seconds."""
+    """The published method: the gradient rule alone, CG's tolerance never tightened, one thread. Also CPU seconds."""
     start = STARTS[key]
     cpu = time.process_time()
     result = solve_one_vs_all(
@@ -163,6 +163,7 @@ def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, flo
         init=start.init,
         init_params=start.params,
         gap_tol=None,
+        tighten_cg=False,
         **({"tol": problem.tol} | options),
     )
     return result, time.process_time() - cpu

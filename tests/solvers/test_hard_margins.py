@@ -55,6 +55,77 @@ def test_refused_steps_tighten_the_directions_and_not_more_than_that():
     assert result.n_iter.mean() < 60
 
 
+def published_newton(X, y, C, v, tol, n_steps, tightening=1.0):
+    """Truncated Newton as published, with the Hessian as a matrix: CG steps and multiplier of each Newton step.
+
+    CG: M = 0.99 I + 0.01 diag(H), until ‖r‖ ≤ min(0.5, sqrt(‖∇L‖ / scale)) ‖∇L‖, and no residual below a quarter of
+    the stopping rule's target; backtracking by halves, η = 0.01. `X` has a last column of ones, for a free intercept.
+    Not as published: `tightening` multiplies the 0.5 each time a full step is refused.
+    """
+    penalty = np.diag(np.append(np.ones(X.shape[1] - 1), 0.0))
+
+    def value(v):
+        return 0.5 * v @ penalty @ v + C * np.sum(np.maximum(0.0, 1.0 - y * (X @ v)) ** 2)
+
+    def gradient(v):
+        return penalty @ v - 2.0 * C * X.T @ (y * np.maximum(0.0, 1.0 - y * (X @ v)))
+
+    share = max(1, min((y > 0).sum(), (y < 0).sum())) / len(y)
+    scale = share * np.linalg.norm(gradient(np.zeros_like(v)))
+    found, looseness = [], 0.5
+    for _ in range(n_steps):
+        g, active = gradient(v), y * (X @ v) < 1.0
+        norm = np.linalg.norm(g)
+        H = penalty + 2.0 * C * X[active].T @ X[active]
+        M = 0.99 + 0.01 * np.diag(H)
+        enough = max(min(looseness, np.sqrt(norm / scale)) * norm, 0.25 * tol * scale)
+        d, r, cg_steps = np.zeros_like(v), -g, 0
+        p = r / M
+        while cg_steps == 0 or np.linalg.norm(r) > enough:
+            alpha = (r @ (r / M)) / (p @ H @ p)
+            d, new = d + alpha * p, r - alpha * H @ p
+            p, r, cg_steps = new / M + (new @ (new / M)) / (r @ (r / M)) * p, new, cg_steps + 1
+        step = 1.0
+        while value(v + step * d) - value(v) > 0.01 * step * (g @ d):
+            step *= 0.5
+        v = v + step * d
+        looseness *= tightening if step < 1.0 else 1.0
+        found.append((cg_steps, step))
+    return found
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("C", [10.0, 1000.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_tightening_the_steps_are_those_of_the_published_method(backend, C, seed):
+    rng = np.random.default_rng(seed)
+    X = np.abs(rng.normal(size=(80, 25))) / 5.0
+    Y = rng.random((80, 1)) < 0.15
+    on_the_kink = np.append(np.zeros(25), -1.0)  # the intercept at which no negative row has a loss
+    rows, y = np.column_stack([X, np.ones(80)]), np.where(Y[:, 0], 1.0, -1.0)
+    expected, tightened = (published_newton(rows, y, C, on_the_kink, 1e-6, 7, factor) for factor in (1.0, 0.5))
+    assert expected[0][1] < 1.0  # the first full step is refused
+    options = {"C": C, "tol": 1e-6, "gap_tol": None, "max_iter": 7, "init": "bias", "init_params": {"lam": 1.0}}
+
+    def steps(**more):
+        history = solve_one_vs_all(X, Y, backend=backend, **options, **more).history
+        return list(zip(history["cg_steps"][1:], history["step_size"][1:], strict=True))
+
+    assert steps(tighten_cg=False) == expected
+    assert steps() == tightened != expected
+
+
+def test_directions_that_stay_loose_take_many_more_steps():
+    data = load_debian_tags()
+    X, Y = data.X_train[:3000], data.y_train[:3000][:, :2]
+    tight, published = (solve_one_vs_all(X, Y, C=1000.0, tighten_cg=on) for on in (True, False))
+    assert published.status is tight.status is Status.CONVERGED
+    assert published.n_iter.sum() > 2 * tight.n_iter.sum()
+    # Both are within their certified gap of the optimum.
+    assert published.certificate.dual <= tight.certificate.primal
+    assert tight.certificate.dual <= published.certificate.primal
+
+
 def test_weights_that_float32_spoils_are_not_called_converged():
     rng = np.random.default_rng(0)
     X, Y = 1e4 * rng.normal(size=(30, 40)), (rng.random((30, 1)) < 0.5).astype(int)

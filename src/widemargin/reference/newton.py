@@ -2,9 +2,9 @@
 
 Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; where the first
 holds and the second does not, the target of the first is tightened and the iteration goes on. After Galli & Lin,
-"Truncated Newton methods for linear classification" (liblinear's newton.cpp), with two differences: CG stops by its
-residual as in the paper, and its tolerance is relative to the stopping rule instead of absolute, so that scaling the
-objective changes nothing. Memory: six vectors of n_features + 1. Twin: cpp/newton_cg.hpp.
+"Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
+residual, its tolerance is relative to the stopping rule instead of absolute, so that scaling the objective changes
+nothing, and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of n_features + 1. Twin: cpp/newton_cg.hpp.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with con
 NO_CURVATURE = 1e-30  # a free intercept far out on the logistic loss has none; then the step goes straight down
 CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
-CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused
+CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused; not as published
 MIN_CG_TOLERANCE = 1e-3  # but not below this
 MAX_POLISH_STALLS = 10  # then polishing ends, above the floor as it may be
 POLISH_DECREASE = 0.5  # a polishing step that decreases ‖∇L‖ less has met the rounding floor
@@ -52,6 +52,9 @@ class NewtonRule:
         Newton steps at most.
     polish : bool
         Whether to go on to the rounding floor once all this holds.
+    tighten_cg : bool
+        Whether CG's tolerance is tightened for the rest of the label each time a full step is refused; the published
+        method keeps it at CG_TOLERANCE.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class NewtonRule:
     floor: float
     max_iter: int
     polish: bool = False
+    tighten_cg: bool = True
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,7 @@ def newton_cg(
         step = objective.line_search(d, slope) if slope < 0.0 else 0.0
         if step == 0.0:  # nothing left but rounding
             break
-        if step < 1.0:
+        if step < 1.0 and rule.tighten_cg:
             looseness = max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness)
         n_iter += 1
     if converged:

@@ -71,12 +71,14 @@ class BlockTask:
         Whether to go on to rounding error once the rule holds.
     solve_one_sided : bool
         Whether labels of one side only, which have a known answer with a free intercept, are solved like others.
+    tighten_cg : bool
+        Whether CG's tolerance is tightened once a full step was refused, see `NewtonRule`.
 
     Examples
     --------
     >>> from widemargin.reference.one_vs_all import BlockTask
     >>> len(BlockTask.__dataclass_fields__)
-    16
+    17
     """
 
     positive_rows: npt.NDArray[np.int64]
@@ -95,6 +97,7 @@ class BlockTask:
     n_threads: int
     polish: bool = False
     solve_one_sided: bool = False
+    tighten_cg: bool = True
 
     def problem(self, X: Any, j: int, loss: Loss) -> BinaryProblem:
         """The problem of label j."""
@@ -219,7 +222,8 @@ def _minimize(
         started = now
 
     floor = ROUNDING_GRADIENT * norm_at_zero
-    rule = NewtonRule(share * norm_at_zero, task.tol, GAP_SHARE * task.gap_tol, floor, task.max_iter, task.polish)
+    limits = (task.tol, GAP_SHARE * task.gap_tol, floor, task.max_iter, task.polish, task.tighten_cg)
+    rule = NewtonRule(share * norm_at_zero, *limits)
     converged, n_iter = newton_cg(objective, rule, lambda: certified_gap(objective), record)
     return objective.v, converged, n_iter
 
