@@ -363,7 +363,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         keep_result(self, result)
 
     def _warn(self, result: OneVsAllResult) -> None:
-        warn_if_unfinished(result, ADVICE, " over all labels")
+        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0)
         self._warn_of_pruning(result)
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:

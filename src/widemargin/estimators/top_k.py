@@ -285,7 +285,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self._keep(result, data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
-        warn_if_unfinished(result, ADVICE)
+        warn_if_unfinished(result, ADVICE, tol=self.tol)
         return result
 
     def _solve(
