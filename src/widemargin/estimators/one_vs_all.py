@@ -143,7 +143,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         Training rows.
     status_ : Status
         Why training ended; `Status.CONVERGED` when every label reached its tolerance, `Status.NOT_ATTAINED` when the
-        others have no minimiser (see `loss`).
+        others have no minimiser (see `loss`), or rounding ended their progress before the tolerance.
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
