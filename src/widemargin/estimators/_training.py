@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 
 from widemargin.data.normalize import with_unit_rows
 from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.problems.certificate import relative_gap
 from widemargin.solvers.result import SolverResult, Status
 
 __all__ = [
@@ -28,11 +29,15 @@ __all__ = [
     "keep_result",
     "keep_targets",
     "warn_if_unfinished",
+    "warn_of_pruned_gap",
 ]
 
 # Labels without a minimiser get intercepts of ∓30, where the logistic loss is 1.4e-13 of that at zero.
 HARMLESS_GAP = 1e-12
 DEFAULT_ADVICE = {Status.NOT_ATTAINED: "double precision allows no smaller one for these rows and this C; raise tol"}
+# Ordinary pruning leaves gaps of 0.01 to 0.1 per label: on 600 rows of debian-tags with prune=0.01, the largest is 0.02
+# at C = 1, 0.08 at 10, 0.4 at 100 and 0.9 at 1,000.
+PRUNED_GAP_TO_WARN = 0.1
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,29 @@ def warn_if_unfinished(
         ConvergenceWarning,
         stacklevel=stacklevel,
     )
+
+
+def warn_of_pruned_gap(
+    primal: npt.NDArray[np.float64],
+    before: npt.NDArray[np.float64],
+    dual: npt.NDArray[np.float64],
+    prune: float,
+    stacklevel: int = 5,
+) -> None:
+    """A ConvergenceWarning when pruning has taken stored problems far from their optimum, whatever training reached.
+
+    `primal` and `before` are the objectives of each problem after and before pruning, `dual` its lower bound; all of
+    shape (n_problems,).
+    """
+    gaps = relative_gap(primal, dual)
+    n_spoilt = int(np.sum((gaps > PRUNED_GAP_TO_WARN) & (primal - before > before - dual)))
+    if n_spoilt:
+        warnings.warn(
+            f"prune={prune:g} leaves {n_spoilt:,} of {len(gaps):,} labels with a certified relative gap above "
+            f"{PRUNED_GAP_TO_WARN:g} as stored, the largest {gaps.max():.2g}; choose a smaller prune or a smaller C",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _without_column(y: Any) -> Any:
