@@ -29,10 +29,11 @@ which hid that bias −2 can take more steps than bias −1.)
 
 What differs from the paper:
 
-- CG stops when the norm of its residual is at most min(0.5, sqrt(‖∇L‖ / (ε‖∇L(0)‖ / ε₀))) ‖∇L‖, or a quarter of what
-  the gradient rule asks for. LIBLINEAR 2.50, on which the paper's program is based, compares decreases of the quadratic
-  model with the same 0.5. CG may take 20 steps per variable (LIBLINEAR: 1), the line search 100 halvings (20).
-- The intercept is free. In the paper it is the weight of a constant feature, and regularised like the others.
+- CG's tolerance. The paper gives ε = 0.5 and refers to LIBLINEAR, which compares decreases of the quadratic model with
+  it, and tightens it with the absolute size of the gradient. Here CG stops when the norm of its residual is at most
+  min(0.5, sqrt(‖∇L‖ / s)) ‖∇L‖, s = ‖∇L(0)‖ max(1, min(P, N)) / n, or a quarter of what the gradient rule asks for. It
+  may take 20 steps per variable (LIBLINEAR: 1), and the line search 100 halvings (20).
+- The intercept is free. In the paper's formulas it is the weight of a constant feature, regularised like the others.
 - The data. None of the paper's sets was run: Eurlex-4K, Wiki10-31K, AmazonCat-13K and -14K, WikiSeeAlsoTitles-350K,
   WikiTitles-500K, Amazon-670K, WikiLSHTC-325K, Delicious-200K, Amazon-3M, and the dense features of Slice. The sets
   here are smaller, so ratios and shapes can be compared, absolute numbers cannot.
