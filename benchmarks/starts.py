@@ -76,7 +76,7 @@ def steps_table(X: Any, Y: Any, loss: str) -> str:
         *(f"{name} ({int(member.sum())})" for name, member in zip(names, members, strict=True)),
         "all",
         "CG steps",
-        "ms CPU a label",
+        "CPU ms per label",
     ]
     rows = []
     for start in STARTS:

@@ -358,6 +358,12 @@ class FastOneVsAll {
         out.bounds[PRUNED_SHARE] = share;
         out.bounds[PRIMAL_BEFORE_PRUNING] = before;
         out.bounds[DUAL] = std::max(out.bounds[DUAL], dual);
+        if (share > 0 || out.bounds[PRIMAL] <= (1 + ROUNDING_GAP) * out.bounds[PRIMAL_AT_ZERO]) return;
+        // Rounding to float32 has made the weights worse than zero.
+        std::fill(coef.begin(), coef.end(), T{0});
+        intercept = T{0};
+        out.bounds[PRIMAL] = out.bounds[PRIMAL_BEFORE_PRUNING] = out.bounds[PRIMAL_AT_ZERO];
+        if (out.converged == CONVERGED) out.converged = ENDED_EARLY;
     }
 };
 

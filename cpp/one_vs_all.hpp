@@ -28,6 +28,7 @@ struct OneVsAllOptions {
     bool polish;
     // Whether labels of one side only are solved like others, up to the iterate at which the rule first holds.
     bool solve_one_sided = false;
+    bool tighten_cg = true;  // see NewtonRule
 };
 
 // The labels of a block: positives of label j are positive_rows[positive_indptr[j] .. positive_indptr[j + 1]).
@@ -49,9 +50,6 @@ struct LabelRecord {
     double gradient_ratio;  // ‖∇L‖ / ‖∇L(0)‖
     double seconds;         // CPU time since the record before, or since the label's start
 };
-
-// How a label ended.
-enum Ending : uint8_t { ENDED_EARLY, CONVERGED, NOT_ATTAINED };
 
 // Where the results go; coef and intercept hold the start when the solver is called.
 template <typename T>
@@ -157,15 +155,15 @@ class OneVsAllSolver {
             out.n_iter[j] = 0;
             out.converged[j] = Loss::one_sided_attained ? CONVERGED : NOT_ATTAINED;
         } else {
-            out.converged[j] = minimize(j, problem, sides, work, records, out.n_iter[j]) ? CONVERGED : ENDED_EARLY;
+            out.converged[j] = minimize(j, problem, sides, work, records, out.n_iter[j]);
         }
-        store(j, problem, one_sided, work, out);
         out.bounds[j * N_BOUNDS + PRIMAL_AT_ZERO] = options_.C * (sides.positive + sides.negative) * Loss::value(0.0);
+        store(j, problem, one_sided, work, records, out);
     }
 
     // Sets: work.v, the minimiser in double precision.
-    bool minimize(int64_t j, const BinaryProblem<Matrix> &problem, const Sides &sides, Work &work,
-                  std::vector<LabelRecord> &records, int64_t &n_iter) const {
+    Ending minimize(int64_t j, const BinaryProblem<Matrix> &problem, const Sides &sides, Work &work,
+                    std::vector<LabelRecord> &records, int64_t &n_iter) const {
         double time = thread_seconds();
         BinaryObjective<Matrix, Loss> objective(problem, work.objective);
         const double norm_at_zero = gradient_norm_at_zero(j, problem, work.newton.gradient.data());
@@ -173,8 +171,8 @@ class OneVsAllSolver {
         // The lower bound of the total only matters when the weights of all rows sum to less than one.
         const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
         const NewtonRule rule{
-            share * norm_at_zero, options_.tol,   GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
-            options_.max_iter,    options_.polish};
+            share * norm_at_zero, options_.tol,    GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
+            options_.max_iter,    options_.polish, options_.tighten_cg};
         auto certified_gap = [&](const double *v) {
             return relative_gap(objective.value(v),
                                 dual_bound<Loss>(problem, objective.scores(), work.newton.H_search.data()));
@@ -195,24 +193,24 @@ class OneVsAllSolver {
 
     // Rounds to the stored type, drops small weights (never the intercept), and certifies what is stored.
     void store(int64_t j, const BinaryProblem<Matrix> &problem, bool one_sided, Work &work,
-               const BlockResult<T> &out) const {
+               const std::vector<LabelRecord> &records, const BlockResult<T> &out) const {
         T *coef = out.coef + j * X_.n_cols;
         double *bounds = out.bounds + j * N_BOUNDS;
+        std::copy(coef, coef + X_.n_cols, work.newton.search.begin());  // the start
+        work.newton.search[X_.n_cols] = options_.bias_value != 0 ? out.intercept[j] : T{0};
         // The bound from below comes from the weights before rounding and pruning: any weights give a valid one, these
         // the best. One side alone has no feasible dual point but zero.
         BinaryObjective<Matrix, Loss>(problem, work.objective).move_to(work.v.data());
         bounds[DUAL] =
             one_sided ? 0.0 : dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data());
-        for (int64_t k = 0; k <= X_.n_cols; ++k) {
-            const T stored = static_cast<T>(work.v[k]);
-            (k < X_.n_cols ? coef[k] : out.intercept[j]) = stored;
-            work.v[k] = stored;
-        }
-        bounds[PRIMAL_BEFORE_PRUNING] = bounds[PRIMAL] = fresh_value(problem, work);
+        round_to_stored(j, work, out);
+        bounds[PRIMAL] = fresh_value(problem, work);
         bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
         // Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
         const bool gap_holds = relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP);
         if (out.converged[j] == CONVERGED && !gap_holds) out.converged[j] = ENDED_EARLY;
+        if (options_.max_iter > 0) keep_best_known(j, problem, work, records, out);
+        bounds[PRIMAL_BEFORE_PRUNING] = bounds[PRIMAL];
         const double before = squared_norm(work.v.data(), X_.n_cols);
         bool pruned = false;
         for (int64_t k = 0; k < X_.n_cols; ++k) {
@@ -223,6 +221,37 @@ class OneVsAllSolver {
         }
         if (pruned) bounds[PRIMAL] = fresh_value(problem, work);
         bounds[PRUNED_SHARE] = pruned ? 1 - squared_norm(work.v.data(), X_.n_cols) / before : 0.0;
+    }
+
+    // Sets: coef, intercept, and work.v, which they are then equal to.
+    void round_to_stored(int64_t j, Work &work, const BlockResult<T> &out) const {
+        T *coef = out.coef + j * X_.n_cols;
+        for (int64_t k = 0; k <= X_.n_cols; ++k) {
+            const T stored = static_cast<T>(work.v[k]);
+            (k < X_.n_cols ? coef[k] : out.intercept[j]) = stored;
+            work.v[k] = stored;
+        }
+    }
+
+    // Where rounding has made the weights worse than zero, or those of a label that did not converge worse than its
+    // start (work.newton.search), the better of these two is stored. A solver without a step certifies what it is
+    // given.
+    void keep_best_known(int64_t j, const BinaryProblem<Matrix> &problem, Work &work,
+                         const std::vector<LabelRecord> &records, const BlockResult<T> &out) const {
+        double *bounds = out.bounds + j * N_BOUNDS, known = bounds[PRIMAL_AT_ZERO];
+        const bool converged = out.converged[j] == CONVERGED;
+        const bool from_start = !converged && !records.empty() && records.front().state.value < known;
+        if (from_start) known = records.front().state.value;
+        if (bounds[PRIMAL] <= (1 + ROUNDING_GAP) * known) return;
+        if (from_start) {
+            std::copy(work.newton.search.begin(), work.newton.search.end(), work.v.begin());
+        } else {
+            std::fill(work.v.begin(), work.v.end(), 0.0);
+        }
+        round_to_stored(j, work, out);
+        bounds[PRIMAL] = fresh_value(problem, work);
+        bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
+        if (converged) out.converged[j] = ENDED_EARLY;
     }
 
     // The objective of work.v by a new pass over the data.  Sets: work.objective.z.

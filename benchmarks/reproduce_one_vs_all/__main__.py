@@ -2,7 +2,7 @@
 
     WIDEMARGIN_DATA=data make reproduce-one-vs-all
 
-Finished runs stay in build/, so an interrupted command goes on where it was; remove that folder to measure anew. With
+Finished runs stay in build/, so an interrupted command goes on where it was; remove that folder to measure again. With
 --embedded everything is done on the small set inside the package instead, and written to build/.
 """
 
@@ -31,7 +31,7 @@ def reproduce(text: Sequence[Problem], dense: Sequence[Problem], runs: Path, out
     dense_studies = [study_dense(problem, runner) for problem in dense]
     comparisons = compare_starts(text[0], runner)
     draw_figures(studies, out / "one_vs_all")
-    machine = f"Machine: {describe_machine(('numpy', 'scipy'))}; {runner.cpu_s / 60:.0f} minutes of CPU time in all."
+    machine = f"Machine: {describe_machine(('numpy', 'scipy'))}; {runner.cpu_s / 60:.0f} minutes of CPU time in total."
     write_page(out / "one_vs_all.md", studies, dense_studies, comparisons, machine)
 
 

@@ -1,4 +1,4 @@
-"""The figures: one file each, a column for each data set and a row for each quantity.
+"""The figures: one file each, a column for each data set and a row for each quantity; figure 2 needs no data.
 
 By iteration: mean over the labels still running, as in the paper, with the 95 % band of the mean. By number of
 positives: mean and 5–95 % quantiles. The same results give the same bytes.
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from reproduce_one_vs_all.curves import Curve, by_iteration, by_positives, objective_of_all
+from reproduce_one_vs_all.curves import Curve, by_iteration, by_positives, model_error, objective_of_all
 from reproduce_one_vs_all.runs import STARTS
 from reproduce_one_vs_all.studies import Study
 
@@ -48,7 +48,7 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A row of a figure. kind: iteration, all (objective, ended labels kept), positives, histogram."""
+    """A row of a figure. kind: iteration, all (objective, ended labels kept), positives, histogram, means."""
 
     kind: str
     quantity: str
@@ -92,6 +92,10 @@ FIGURES = {
     ],
     "figure-03": [_multiplier(BIAS)],
     "figure-04": [_active(BIAS), _time("iteration", BIAS)],
+    "figure-05": [
+        Panel("means", "scores", (), "score at the optimum", log=False),
+        Panel("means", "beyond", (), "negatives beyond −1", log=False),
+    ],
     "figure-06": [_active(MAIN)],
     "figure-07": [_steps("positives", MAIN), _time("positives", MAIN)],
     "figure-08": [
@@ -121,13 +125,34 @@ def draw_figures(studies: list[Study], folder: Path) -> list[Path]:
     """Write every figure as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, panels in FIGURES.items():
-        path = folder / f"{name}.svg"
-        with mpl.rc_context(STYLE):
-            figure = draw(panels, studies)
-            figure.savefig(path, format="svg", metadata={"Date": None})
-        paths.append(path)
+    with mpl.rc_context(STYLE):
+        figures = {name: draw(panels, studies) for name, panels in FIGURES.items()} | {"figure-02": draw_model_error()}
+        for name, figure in sorted(figures.items()):
+            paths.append(folder / f"{name}.svg")
+            figure.savefig(paths[-1], format="svg", metadata={"Date": None})
     return paths
+
+
+def draw_model_error() -> Figure:
+    """Figure 2: e(δ; m₀) of eq. (17) for m₀ = 0 and 1."""
+    figure = Figure(figsize=(4.0, 2.5), layout="tight")
+    ax, step = figure.subplots(), np.linspace(-2.0, 3.0, 201)
+    for margin, style in ((0.0, {"color": "#0072b2"}), (1.0, {"color": "#d55e00", "ls": "--"})):
+        ax.plot(step, model_error(step, margin), label=f"m₀ = {margin:g}", **style)
+    ax.set(xlabel="δ", ylabel="e(δ; m₀)")
+    ax.legend(frameon=False)
+    return figure
+
+
+def draw_means(ax: Any, panel: Panel, study: Study) -> None:
+    """Figure 5 in numbers: a dot per label, the scores of its mean rows or its share of negatives beyond −1."""
+    names = {"positive": "#0072b2", "negative": "#d55e00"} if panel.quantity == "scores" else {"beyond": "#009e73"}
+    words = {"positive": "mean positive row", "negative": "mean negative row", "beyond": "at the MSI start"}
+    for name, colour in names.items():
+        ax.plot(study.n_positives, study.means[name], ".", ms=3, color=colour, label=words[name])
+    ax.axhline(0.0 if panel.quantity == "scores" else 1.0, color="#888888", lw=0.6)
+    _logarithmic(ax, "x")
+    ax.set_xlabel("positives", fontsize=7, labelpad=1)
 
 
 def draw(panels: list[Panel], studies: list[Study]) -> Figure:
@@ -152,6 +177,9 @@ def draw(panels: list[Panel], studies: list[Study]) -> Figure:
 
 def draw_panel(ax: Any, panel: Panel, study: Study) -> None:
     """All starts of a panel for one data set."""
+    if panel.kind == "means":
+        draw_means(ax, panel, study)
+        return
     edges = _edges(panel, study) if panel.kind == "histogram" else None
     for key in panel.starts:
         style = {"color": COLOURS[key], "label": STARTS[key].label, "lw": 1.2}

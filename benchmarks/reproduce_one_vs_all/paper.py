@@ -45,8 +45,10 @@ TABLE_4 = [
 ]
 FIGURES = {
     "figure-01": "Figure 1: objective by iteration",
+    "figure-02": "Figure 2: error of the quadratic approximation",
     "figure-03": "Figure 3: line-search multiplier by bias value",
     "figure-04": "Figure 4: active fraction and time of a step by bias value",
+    "figure-05": "Figure 5: the mean rows and the hyperplanes that separate them",
     "figure-06": "Figure 6: active fraction by start",
     "figure-07": "Figure 7: Newton steps and time of a label by number of positives",
     "figure-08": "Figure 8: time, multiplier and CG steps of a step by start",

@@ -34,6 +34,7 @@ class Problem:
     Y_test: Any = None
     n_logistic: int | None = None  # labels for the logistic loss, None: all
     tol: float = 0.01
+    n_all_labels: int = 0  # of the data, where these are a sample of them
 
     @property
     def n_positives(self) -> Any:
@@ -54,6 +55,7 @@ def make_problem(name: str, train: Any, test: Any = None, n_labels: int | None =
     X_test, Y_test = (None, None)
     if test is not None and n_labels is None:
         X_test, Y_test = l2_normalize_rows(test[0]), sp.csr_array(sp.csc_array(test[1])[:, chosen])
+    rest["n_all_labels"] = Y.shape[1]
     return Problem(name, l2_normalize_rows(train[0]), Y[:, chosen], X_test, Y_test, **rest)
 
 

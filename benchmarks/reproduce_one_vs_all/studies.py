@@ -33,6 +33,8 @@ class Study:
     initial: dict[str, Any] = field(default_factory=dict)
     fast: Outcome | None = None
     n_logistic: int = 0
+    means: dict[str, Any] = field(default_factory=dict)
+    n_all_labels: int = 0  # of the data, where the labels here are a sample
 
     def values(self, quantity: str, key: str) -> Any:
         """n_iter, seconds, initial loss or distance (to the optimum, of the start) of every label."""
@@ -54,6 +56,8 @@ def study_text(problem: Problem, runner: Runner) -> Study:
         initial=runner.initial(problem, [key for key in STARTS if key != "ovap++"]),
         fast=runner.fast(problem),
         n_logistic=few.Y.shape[1],
+        means=runner.means(problem),
+        n_all_labels=problem.n_all_labels,
     )
 
 

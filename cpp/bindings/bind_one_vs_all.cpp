@@ -244,21 +244,22 @@ void bind_task(nb::module_ &module) {
             [](OneVsAllTask *self, ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> row_weight, ConstVector<double> positive_factor, ConstVector<double> negative_factor,
                std::string loss, double C, double bias_value, double bias_penalty, double tol, double gap_tol,
-               double prune, int max_iter, int n_threads, bool polish, bool solve_one_sided) {
-                new (self) OneVsAllTask{
-                    positive_rows,
-                    positive_indptr,
-                    row_weight,
-                    positive_factor,
-                    negative_factor,
-                    loss,
-                    {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads, polish, solve_one_sided}};
+               double prune, int max_iter, int n_threads, bool polish, bool solve_one_sided, bool tighten_cg) {
+                new (self) OneVsAllTask{positive_rows,
+                                        positive_indptr,
+                                        row_weight,
+                                        positive_factor,
+                                        negative_factor,
+                                        loss,
+                                        {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads, polish,
+                                         solve_one_sided, tighten_cg}};
             },
             nb::kw_only(), nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
             nb::arg("row_weight").noconvert(), nb::arg("positive_factor").noconvert(),
             nb::arg("negative_factor").noconvert(), nb::arg("loss"), nb::arg("C"), nb::arg("bias_value"),
             nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("prune"), nb::arg("max_iter"),
-            nb::arg("n_threads"), nb::arg("polish") = false, nb::arg("solve_one_sided") = false);
+            nb::arg("n_threads"), nb::arg("polish") = false, nb::arg("solve_one_sided") = false,
+            nb::arg("tighten_cg") = true);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ void bounds_meet_and_one_sided_labels_are_exact() {
     const auto out = solve(data.sparse_view(), labels, OPTIONS);
     for (int64_t j = 0; j < 6; ++j) {
         const double *bounds = &out.bounds[j * N_BOUNDS];
-        CHECK(out.converged[j]);
+        CHECK(out.converged[j] == CONVERGED);
         CHECK(bounds[DUAL] <= bounds[PRIMAL]);
         CHECK(bounds[PRIMAL] - bounds[DUAL] <= 1e-5 * bounds[PRIMAL]);
         CHECK(bounds[PRIMAL] <= bounds[PRIMAL_AT_ZERO]);
@@ -137,22 +137,22 @@ void pruning_drops_small_weights_only() {
 
 void degenerate_shapes_are_harmless() {
     const Data<float, int32_t> no_columns(5, 0), one_row(1, 1);
-    CHECK(solve(no_columns.sparse_view(), Labels(5, 3), OPTIONS).converged[2]);
+    CHECK(solve(no_columns.sparse_view(), Labels(5, 3), OPTIONS).converged[2] == CONVERGED);
     OneVsAllOptions regularised = OPTIONS;
     regularised.bias_penalty = 1;
-    CHECK(solve(no_columns.dense_view(), Labels(5, 3), regularised).converged[2]);
+    CHECK(solve(no_columns.dense_view(), Labels(5, 3), regularised).converged[2] == CONVERGED);
     Labels single(3, 2);
     single.row_weight.resize(1);
     single.rows = {0};
     single.indptr = {0, 0, 1};
-    CHECK(solve(one_row.sparse_view(), single, regularised).converged[1]);
+    CHECK(solve(one_row.sparse_view(), single, regularised).converged[1] == CONVERGED);
     CHECK(solve(one_row.sparse_view(), Labels(3, 0), OPTIONS).records.empty());
 }
 
 void numbers_that_are_not_finite_end_the_solver() {
     Data<float, int32_t> data(60, 9);
     data.data[10] = NAN;
-    CHECK(!solve(data.sparse_view(), Labels(60, 6), OPTIONS).converged[3]);
+    CHECK(solve(data.sparse_view(), Labels(60, 6), OPTIONS).converged[3] == NOT_ATTAINED);
 }
 
 void parallel_for_runs_every_task_once_and_passes_errors_on() {

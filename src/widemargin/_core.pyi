@@ -339,6 +339,7 @@ class OneVsAllTask:
         n_threads: int,
         polish: bool = ...,
         solve_one_sided: bool = ...,
+        tighten_cg: bool = ...,
     ) -> None: ...
 
 def solve_one_vs_all_csr(

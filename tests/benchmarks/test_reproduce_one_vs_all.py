@@ -54,6 +54,7 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
     tight = [float(row[2].split()[0]) for row in agreement]  # core, tol 1e-4
     assert max(tight) <= 1e-4
 
+    assert check_claims(page) == {"Figure", "Table"}
     for path in runs.glob("*-core-*.npz"):
         check_history(Outcome.load(path), N_ROWS)
 
@@ -61,8 +62,18 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
     study = study_text(problem, Runner(runs))
     assert {path: path.stat().st_mtime_ns for path in runs.iterdir()} == finished
     monkeypatch.setattr("reproduce_one_vs_all.figures.FIGURES", {"figure-07": FIGURES["figure-07"]})
-    (again,) = draw_figures([study], tmp_path)
-    assert again.read_bytes() == figures["figure-07"]
+    for again in draw_figures([study], tmp_path):
+        assert again.read_bytes() == figures[again.stem]
+
+
+def check_claims(page):
+    """The summary counts the answers below the figures and tables, and lists those that are no; returns their kinds."""
+    short, rest = page.split("## Figures", 1)
+    n_yes, n_no = rest.count(": yes ("), rest.count(": **no** (")
+    assert f"Of {n_yes + n_no} checks of what the paper says, {n_yes} hold and {n_no} are refuted here." in short
+    refuted = [line for line in short.splitlines() if re.match(r"- (Figure|Table) \d+: ", line)]
+    assert sum(len(line.rsplit("(", 1)[1].split(",")) for line in refuted) == n_no
+    return {line.split()[1] for line in refuted}
 
 
 def check_history(outcome, n_rows):
@@ -105,3 +116,63 @@ def test_curves_are_the_means_and_bands_of_the_labels(package):
     by_count = by_positives(np.array([1.0, 3.0, 7.0]), np.array([2, 3, 9]))
     np.testing.assert_allclose(by_count.mean, [2.0, 7.0])
     np.testing.assert_allclose(by_count.high, [2.9, 7.0])
+
+
+def test_runs_are_the_published_method(package, monkeypatch):
+    from reproduce_one_vs_all import runs
+    from reproduce_one_vs_all.problems import embedded_problem
+
+    asked = []
+    monkeypatch.setattr(runs, "solve_one_vs_all", lambda X, Y, **options: asked.append(options))
+    runs.solve(embedded_problem(2, 50), "bias-2", {})
+    (options,) = asked
+    assert options["tighten_cg"] is False
+    assert options["gap_tol"] is None
+    assert options["tol"] == 0.01
+
+
+def test_error_of_the_quadratic_model_is_that_of_eq_17(package):
+    from reproduce_one_vs_all.curves import model_error
+
+    # By hand: at 0 the model is (1 − δ)² for every δ, at 1 it is 0 as φ''(1) = 0, and above 1 the same.
+    np.testing.assert_array_equal(model_error(np.array([-1.0, 0.5, 1.0, 3.0]), 0.0), [0.0, 0.0, 0.0, 4.0])
+    np.testing.assert_array_equal(model_error(np.array([-2.0, -0.5, 0.0, 1.0]), 1.0), [-4.0, -0.25, 0.0, 0.0])
+    np.testing.assert_array_equal(model_error(np.array([-2.0, -0.5]), 1.5), [-2.25, 0.0])
+
+
+def study_of(**columns):
+    """A study in which both kinds of bias have one label with a given history."""
+    from reproduce_one_vs_all.runs import Outcome
+    from reproduce_one_vs_all.studies import Study
+
+    def outcome(primal):
+        n = len(primal)
+        history = {
+            "iteration": np.arange(n),
+            "frequency_bin": np.zeros(n, dtype=int),
+            "n_labels": np.ones(n, dtype=int),
+        }
+        history |= {"primal": np.array(primal), "primal_std": np.zeros(n), "primal_finished": np.zeros(n)}
+        return Outcome(1.0, 1.0, np.array([n - 1]), np.array(primal[-1:]), np.ones(1), history, None)
+
+    squared = {name.replace("_", "-"): outcome(primal) for name, primal in columns.items()}
+    return Study("made up", 10, 2, np.array([3]), squared)
+
+
+@pytest.mark.parametrize(("at_zero", "holds"), [(979.0, False), (1001.0, True)])
+def test_three_orders_of_magnitude_are_a_factor_of_a_thousand(package, at_zero, holds):
+    from reproduce_one_vs_all.claims import CLAIMS
+
+    claim = CLAIMS["figure-01"][0]
+    assert "three orders of magnitude" in claim.paper
+    ((name, found, _),) = claim.answers([study_of(zero=[at_zero, 1.0], bias_1=[1.0, 1.0])])
+    assert (name, found) == ("made up", holds)
+
+
+@pytest.mark.parametrize(("bias_1", "bias_2", "holds"), [(12, 11, True), (11, 12, False), (11, 11, False)])
+def test_fewer_steps_are_fewer(package, bias_1, bias_2, holds):
+    from reproduce_one_vs_all.claims import CLAIMS
+
+    claim = next(claim for claim in CLAIMS["figure-13"] if "fewer steps" in claim.paper)
+    study = study_of(bias_1=[1.0] * (bias_1 + 1), bias_2=[1.0] * (bias_2 + 1))
+    assert [found for _, found, _ in claim.answers([study])] == [holds]

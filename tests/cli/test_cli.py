@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, write_xmc
 from widemargin.cli.app import app
+from widemargin.datasets import load_debian_tags
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 8, 4
 NAMES = ["apple", "car", "red", "fast"]
@@ -85,6 +86,19 @@ def test_every_training_option_reaches_the_model(data_file, tmp_path, options, p
     invoke("train", data_file, "--out", tmp_path / "m", *options)
     model = load(tmp_path / "m")
     assert {name: model.get_params()[name] for name in parameters} == parameters
+
+
+def test_train_warns_of_a_gap_that_its_default_pruning_makes(tmp_path):
+    data = load_debian_tags()
+    write_xmc(tmp_path / "train.txt", data.X_train[:200], data.y_train[:200][:, :5])
+    result = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "model", "--C", "1e3", "--json")
+    assert json.loads(result.stdout)["status"] == "converged"
+    assert "warning: prune=0.01 leaves 2 of 5 labels with a certified relative gap above 0.1" in result.stderr
+    # Sharded training warns as well, and a smaller threshold is silent.
+    options = ("--C", "1e3", "--json", "--shard-size", "2")
+    assert "prune=0.01 leaves" in invoke("train", tmp_path / "train.txt", "--out", tmp_path / "s", *options).stderr
+    finer = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "f", "--prune", "1e-6", *options).stderr
+    assert "prune=" not in finer
 
 
 def test_jobs_are_the_threads_of_training(data_file, tmp_path, monkeypatch):

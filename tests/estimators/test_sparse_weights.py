@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
@@ -35,7 +36,7 @@ from widemargin.problems import sparse_weights
 from widemargin.problems.sparse_weights import compact, csr_of, drop_small, squared_norms
 from widemargin.solvers.tree_weights import TreeWeights
 
-pytestmark = pytest.mark.filterwarnings("ignore:prune=.* undid")
+pytestmark = pytest.mark.filterwarnings("ignore:prune=.* leaves")
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
 COUPLED = ("orthogonal", "similarity", "tree-loss")
@@ -333,7 +334,8 @@ def test_a_pruned_model_starts_the_next_fit_from_its_dual_variables(data, method
 
 @pytest.mark.parametrize("estimator", [TopKClassifier, HierarchicalClassifier])
 def test_pruning_away_what_was_learned_is_told(data, estimator):
-    with pytest.warns(UserWarning, match=r"prune=100 undid \d+% of what training gained.*choose a smaller value"):
+    expected = r"prune=100 leaves the model with .* as stored: .*choose a smaller prune"
+    with pytest.warns(ConvergenceWarning, match=expected):
         model = estimator(prune=100.0, random_state=0).fit(*data)
     assert model.coef_.nnz == 0
     with warnings.catch_warnings():

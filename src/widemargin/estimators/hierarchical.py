@@ -29,7 +29,7 @@ from widemargin.estimators._hierarchical_parameters import check_hierarchical_pa
 from widemargin.estimators._hierarchical_storage import StoredHierarchicalModel
 from widemargin.estimators._kernel_models import tag_kernel, training_kernel
 from widemargin.estimators._progress import printing_callback
-from widemargin.estimators._training import TrainingData, check_training_data, keep_result, warn_of_pruning
+from widemargin.estimators._training import TrainingData, check_training_data, keep_result, warn_of_pruned_model
 from widemargin.estimators._tree_decisions import DecisionTree
 from widemargin.estimators._tree_kernels import TreeKernelModel
 from widemargin.estimators._tree_model import PATH_METHODS
@@ -315,7 +315,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         self._keep(self._pruned(result, data, problem), data, kernel, problem)
         self.instruction_set_ = instruction_set
         self._warn_if_unfinished(result)
-        warn_of_pruning(self.prune, self.certificate_, stacklevel=3)
+        warn_of_pruned_model(self.certificate_, self.prune, stacklevel=4)
         return self
 
     def __sklearn_tags__(self) -> Tags:

@@ -39,10 +39,12 @@ from widemargin.estimators._training import (
     keep_result,
     keep_targets,
     warn_if_unfinished,
+    warn_of_pruned_gap,
 )
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import current_executor
 from widemargin.problems.losses import get_loss
+from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers.dense_one_vs_all import is_dense_problem, solve_dense_one_vs_all
 from widemargin.solvers.fast_one_vs_all import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
@@ -143,7 +145,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         Training rows.
     status_ : Status
         Why training ended; `Status.CONVERGED` when every label reached its tolerance, `Status.NOT_ATTAINED` when the
-        others have no minimiser (see `loss`).
+        others have no minimiser (see `loss`), or rounding ended their progress before the tolerance.
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
@@ -363,7 +365,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         keep_result(self, result)
 
     def _warn(self, result: OneVsAllResult) -> None:
-        warn_if_unfinished(result, ADVICE, " over all labels")
+        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0)
         self._warn_of_pruning(result)
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:
@@ -375,3 +377,6 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
                 UserWarning,
                 stacklevel=5,
             )
+        if self.prune > 0.0 and result.bounds_by_label is not None:
+            before = result.bounds_by_label[:, BOUND_COLUMNS.index("primal_before_pruning")]
+            warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=6)

@@ -39,7 +39,7 @@ from widemargin.estimators._training import (
     keep_result,
     keep_targets,
     warn_if_unfinished,
-    warn_of_pruning,
+    warn_of_pruned_model,
 )
 from widemargin.problems.kernel_scores import KernelScorer
 from widemargin.problems.sparse_weights import compact
@@ -297,8 +297,8 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self._keep(self._pruned(result, data, loss, costs), data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
-        warn_if_unfinished(result, ADVICE)
-        warn_of_pruning(self.prune, self.certificate_)
+        warn_if_unfinished(result, ADVICE, tol=self.tol)
+        warn_of_pruned_model(self.certificate_, self.prune)
         return result
 
     def _pruned(
@@ -320,7 +320,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             model = copy.copy(self)
             model.prune = threshold
             model._keep(model._pruned(result, data, point.loss, point.costs), data, None, point.y)
-            warn_of_pruning(threshold, model.certificate_)
+            warn_of_pruned_model(model.certificate_, threshold)
             yield model
 
     def _bias(self) -> float:

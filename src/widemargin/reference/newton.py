@@ -2,9 +2,10 @@
 
 Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; where the first
 holds and the second does not, the target of the first is tightened and the iteration goes on. After Galli & Lin,
-"Truncated Newton methods for linear classification" (liblinear's newton.cpp), with two differences: CG stops by its
-residual as in the paper, and its tolerance is relative to the stopping rule instead of absolute, so that scaling the
-objective changes nothing. Memory: six vectors of n_features + 1. Twin: cpp/newton_cg.hpp.
+"Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
+residual, its tolerance is relative to the stopping rule instead of absolute, so that scaling the objective changes
+nothing, and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
+n_features + 1. Twin: cpp/newton_cg.hpp.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ import numpy as np
 from widemargin.reference.binary_objective import BinaryObjective
 from widemargin.reference.losses import Floats
 
-__all__ = ["IterationRecord", "NewtonRule", "conjugate_gradients", "newton_cg"]
+__all__ = [
+    "CONVERGED",
+    "ENDED_EARLY",
+    "NOT_ATTAINED",
+    "IterationRecord",
+    "NewtonRule",
+    "conjugate_gradients",
+    "newton_cg",
+]
 
 CG_TOLERANCE = 0.5  # the paper's ε, liblinear 2.50
 PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
@@ -25,13 +34,18 @@ CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with con
 NO_CURVATURE = 1e-30  # a free intercept far out on the logistic loss has none; then the step goes straight down
 CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
-CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused
+CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused; not as published
 MIN_CG_TOLERANCE = 1e-3  # but not below this
 MAX_POLISH_STALLS = 10  # then polishing ends, above the floor as it may be
 POLISH_DECREASE = 0.5  # a polishing step that decreases ‖∇L‖ less has met the rounding floor
+MAX_FLAT_STEPS = 20  # in a row; then rounding repeats the same point, or a cycle of a few, for ever
+FLAT_DECREASE = 4 * float(np.finfo(np.float64).eps)  # of the objective, relative: no more is flat,
+FLAT_GRADIENT = 0.5  # unless ‖∇L‖ has fallen by this factor since the last step that was not
 GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
+
+ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(3)  # no minimiser, or rounding ended the progress; cpp/newton_cg.hpp
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,9 @@ class NewtonRule:
         Newton steps at most.
     polish : bool
         Whether to go on to the rounding floor once all this holds.
+    tighten_cg : bool
+        Whether CG's tolerance is tightened for the rest of the label each time a full step is refused; the published
+        method keeps it at CG_TOLERANCE.
 
     Examples
     --------
@@ -66,6 +83,7 @@ class NewtonRule:
     floor: float
     max_iter: int
     polish: bool = False
+    tighten_cg: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,8 +165,8 @@ def newton_cg(
     rule: NewtonRule,
     relative_gap: Callable[[], float],
     record: Callable[[IterationRecord], None],
-) -> tuple[bool, int]:
-    """Minimise from where the objective stands; returns whether it converged, and the number of steps.
+) -> tuple[int, int]:
+    """Minimise from where the objective stands; returns how it ended, and the number of steps.
 
     With `polish` it goes on once the rule holds, and gives the point with the smallest gradient from then on: far from
     the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only `objective.v`
@@ -167,8 +185,9 @@ def newton_cg(
 
     Returns
     -------
-    converged : bool
-        Whether the rule holds, or nothing but rounding is left.
+    ending : int
+        CONVERGED where the rule holds, or nothing but rounding is left; NOT_ATTAINED where rounding ended the progress
+        before; ENDED_EARLY after `max_iter` steps.
     n_iter : int
         Newton steps taken.
 
@@ -181,16 +200,21 @@ def newton_cg(
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 0.0, 10), lambda: 0.0, lambda state: None)
-    (True, 1)
+    (1, 1)
     >>> objective.v.round(6).tolist()
     [0.666667, -0.666667, 0.0]
     """
     target, looseness, step, cg_steps, n_iter = rule.tol * rule.scale, CG_TOLERANCE, 0.0, 0, 0
     converged, stalls, previous_norm, best_norm, best = False, 0, 0.0, np.inf, objective.v
+    flat_steps, flat_value, flat_norm = 0, np.inf, np.inf
     while True:
         gradient = objective.gradient()
         norm = float(np.sqrt(gradient @ gradient))
-        record(IterationRecord(n_iter, objective.value(), norm, objective.n_active, step, cg_steps))
+        value = objective.value()
+        record(IterationRecord(n_iter, value, norm, objective.n_active, step, cg_steps))
+        flat_steps += 1
+        if value < (1.0 - FLAT_DECREASE) * flat_value or norm < FLAT_GRADIENT * flat_norm:
+            flat_steps, flat_value, flat_norm = 0, value, norm
         stalled = converged and norm > POLISH_DECREASE * previous_norm
         if not converged and norm <= target:
             converged = bool(np.isinf(rule.gap_tol)) or relative_gap() <= rule.gap_tol
@@ -204,16 +228,18 @@ def newton_cg(
             break
         if norm <= rule.floor and relative_gap() <= ROUNDING_GAP:
             break
-        if n_iter == rule.max_iter or norm == 0.0:
+        if n_iter == rule.max_iter or norm == 0.0 or (not converged and flat_steps == MAX_FLAT_STEPS):
             break
         d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale, looseness))
         slope = float(gradient @ d)
         step = objective.line_search(d, slope) if slope < 0.0 else 0.0
         if step == 0.0:  # nothing left but rounding
             break
-        if step < 1.0:
+        if step < 1.0 and rule.tighten_cg:
             looseness = max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness)
         n_iter += 1
     if converged:
         objective.v = best
-    return converged or relative_gap() <= ROUNDING_GAP, n_iter
+    if converged or relative_gap() <= ROUNDING_GAP:
+        return CONVERGED, n_iter
+    return ENDED_EARLY if n_iter == rule.max_iter else NOT_ATTAINED, n_iter

@@ -19,7 +19,10 @@ from widemargin.reference.binary_certificate import certified_gap, dual_bound, r
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.losses import Floats, Loss
 from widemargin.reference.newton import (
+    CONVERGED,
+    ENDED_EARLY,
     GAP_SHARE,
+    NOT_ATTAINED,
     ROUNDING_GAP,
     ROUNDING_GRADIENT,
     IterationRecord,
@@ -30,7 +33,6 @@ from widemargin.reference.newton import (
 __all__ = ["BOUND_COLUMNS", "NOT_ATTAINED", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
 
 BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
-NOT_ATTAINED = 2  # in `converged`, as in cpp/one_vs_all.hpp
 RECORD_COLUMNS = (
     "label",
     "iteration",
@@ -71,12 +73,14 @@ class BlockTask:
         Whether to go on to rounding error once the rule holds.
     solve_one_sided : bool
         Whether labels of one side only, which have a known answer with a free intercept, are solved like others.
+    tighten_cg : bool
+        Whether CG's tolerance is tightened once a full step was refused, see `NewtonRule`.
 
     Examples
     --------
     >>> from widemargin.reference.one_vs_all import BlockTask
     >>> len(BlockTask.__dataclass_fields__)
-    16
+    17
     """
 
     positive_rows: npt.NDArray[np.int64]
@@ -95,6 +99,7 @@ class BlockTask:
     n_threads: int
     polish: bool = False
     solve_one_sided: bool = False
+    tighten_cg: bool = True
 
     def problem(self, X: Any, j: int, loss: Loss) -> BinaryProblem:
         """The problem of label j."""
@@ -119,7 +124,7 @@ class BlockResult:
     n_iter : ndarray of int64 of shape (n_labels,)
         Newton steps.
     converged : ndarray of uint8 of shape (n_labels,)
-        1 where the stopping rule holds, 2 (`NOT_ATTAINED`) where there is no minimiser.
+        1 where the stopping rule holds, 2 (`NOT_ATTAINED`) where there is no minimiser, or rounding came before it.
 
     Examples
     --------
@@ -184,23 +189,25 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
     # The data are as stored; arithmetic is double throughout.
     X = X.astype(np.float64)
     for j in range(len(task.positive_factor)):
-        problem = task.problem(X, j, loss)
-        v = np.append(out.coef[j], out.intercept[j] if task.bias_value != 0.0 else 0.0).astype(np.float64)
+        problem, first = task.problem(X, j, loss), len(records)
+        start = np.append(out.coef[j], out.intercept[j] if task.bias_value != 0.0 else 0.0).astype(np.float64)
+        v = start.copy()
         positive, negative = problem.c[problem.y > 0].sum(), problem.c[problem.y < 0].sum()
         one_sided = bool(problem.free_intercept and (positive == 0.0 or negative == 0.0))
         if one_sided and not task.solve_one_sided:
             v[:] = 0.0
             v[-1] = -loss.one_sided_margin if positive == 0.0 else loss.one_sided_margin
-            out.n_iter[j], out.converged[j] = 0, 1 if loss.one_sided_attained else NOT_ATTAINED
+            out.n_iter[j], out.converged[j] = 0, CONVERGED if loss.one_sided_attained else NOT_ATTAINED
         else:
             v, out.converged[j], out.n_iter[j] = _minimize(problem, task, j, v, records)
-        _store(problem, task, j, v, one_sided, out)
+        known = [np.zeros(len(v)), start] if len(records) > first else [np.zeros(len(v))]
+        _store(problem, task, j, v, one_sided, known if task.max_iter > 0 else [], out)
     return np.array(records).reshape(-1, len(RECORD_COLUMNS))
 
 
 def _minimize(
     problem: BinaryProblem, task: BlockTask, j: int, v: Floats, records: list[tuple[float, ...]]
-) -> tuple[Floats, bool, int]:
+) -> tuple[Floats, int, int]:
     """Newton from v with the rule (12)–(13); appends to `records`."""
     started = time.thread_time()
     gradient_at_zero = BinaryObjective(problem, np.zeros(len(v))).gradient()
@@ -219,13 +226,20 @@ def _minimize(
         started = now
 
     floor = ROUNDING_GRADIENT * norm_at_zero
-    rule = NewtonRule(share * norm_at_zero, task.tol, GAP_SHARE * task.gap_tol, floor, task.max_iter, task.polish)
-    converged, n_iter = newton_cg(objective, rule, lambda: certified_gap(objective), record)
-    return objective.v, converged, n_iter
+    limits = (task.tol, GAP_SHARE * task.gap_tol, floor, task.max_iter, task.polish, task.tighten_cg)
+    rule = NewtonRule(share * norm_at_zero, *limits)
+    ending, n_iter = newton_cg(objective, rule, lambda: certified_gap(objective), record)
+    return objective.v, ending, n_iter
 
 
-def _store(problem: BinaryProblem, task: BlockTask, j: int, v: Floats, one_sided: bool, out: BlockResult) -> None:
-    """Round to the stored type, drop small weights (never the intercept), and certify what is stored."""
+def _store(
+    problem: BinaryProblem, task: BlockTask, j: int, v: Floats, one_sided: bool, known: list[Floats], out: BlockResult
+) -> None:
+    """Round to the stored type, drop small weights (never the intercept), and certify what is stored.
+
+    Where rounding has made the weights worse than zero, or those of a label that did not converge worse than its start,
+    the better of these, which are `known`, is stored.
+    """
     # The bound from below comes from the weights before rounding and pruning: any weights give one, these the best.
     # One side alone has no feasible dual point but zero.
     dual = 0.0 if one_sided else dual_bound(problem, problem.scores(v))
@@ -234,8 +248,14 @@ def _store(problem: BinaryProblem, task: BlockTask, j: int, v: Floats, one_sided
     before = BinaryObjective(problem, stored)
     dual = min(before.value(), dual)
     # Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
-    if out.converged[j] == 1 and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
-        out.converged[j] = 0
+    if out.converged[j] == CONVERGED and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
+        out.converged[j] = ENDED_EARLY
+    points = [BinaryObjective(problem, point) for point in known[: 1 if out.converged[j] == CONVERGED else None]]
+    best = min(points, key=lambda point: point.value(), default=before)
+    if not before.value() <= (1.0 + ROUNDING_GAP) * best.value():
+        before, stored, dual = best, best.v, min(best.value(), dual)
+        out.coef[j], out.intercept[j] = stored[:-1], stored[-1]
+        out.converged[j] = ENDED_EARLY if out.converged[j] == CONVERGED else out.converged[j]
     kept = np.append(np.abs(stored[:-1]) >= task.prune, True)
     out.coef[j][~kept[:-1]] = 0.0
     after = BinaryObjective(problem, np.where(kept, stored, 0.0))

@@ -18,7 +18,7 @@ from widemargin import _core
 from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._one_vs_all_history import frequency_bin
 from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs
-from widemargin.solvers._one_vs_all_run import OneVsAllResult, outcome_of
+from widemargin.solvers._one_vs_all_run import ENDINGS, OneVsAllResult, outcome_of
 from widemargin.solvers.result import Callback, History, Progress, Status
 
 __all__ = ["FastRun", "frequency_history", "make_core_solver"]
@@ -68,7 +68,7 @@ class FastRun:
         self.intercept = np.zeros(n_labels, dtype=X.dtype)
         self.bounds = np.zeros((n_labels, len(BOUND_COLUMNS)))
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
-        self.converged = np.zeros(n_labels, dtype=bool)
+        self.converged = np.zeros(n_labels, dtype=np.uint8)
         self.finished = np.zeros(n_labels, dtype=bool)
         self.done = 0  # labels taken over from the core
         self.deadline = np.inf
@@ -154,7 +154,7 @@ class FastRun:
             for name in ("primal", "primal_at_zero", "primal_before_pruning"):
                 bounds[name][~self.finished] = self.C * self.inputs.loss_weight()[~self.finished]
         status = np.full(self.inputs.n_labels, unsolved.value, dtype=f"<U{max(len(s.value) for s in Status)}")
-        status[self.finished] = np.where(self.converged, Status.CONVERGED.value, Status.MAX_ITER.value)[self.finished]
+        status[self.finished] = ENDINGS[self.converged[self.finished]]
         return OneVsAllResult(
             coef=self._coef(),
             intercept=self.intercept,

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.losses import get_loss
+from widemargin.reference.newton import ROUNDING_GAP
 from widemargin.reference.one_vs_all import BOUND_COLUMNS, RECORD_COLUMNS, BlockResult, BlockTask
 from widemargin.solvers._backend import select_labels, solve_labels
 from widemargin.solvers._limits import worst_of
@@ -24,7 +25,7 @@ from widemargin.solvers._one_vs_all_inputs import OneVsAllInputs
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 from widemargin.solvers.starts import Start
 
-__all__ = ["OneVsAllResult", "Run", "outcome_of"]
+__all__ = ["ENDINGS", "OneVsAllResult", "Run", "outcome_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -81,9 +82,11 @@ def outcome_of(table: npt.NDArray[np.float64], status: npt.NDArray[np.str_], *, 
     """What a result says of bounds (n_labels, 5), the columns being `BOUND_COLUMNS`, and of how each label ended."""
     bounds = dict(zip(BOUND_COLUMNS, table.T, strict=True))
     objectives = {name: bounds[name] for name in ("primal", "dual", "primal_at_zero", "primal_before_pruning")}
+    # A label without a minimiser is as close to its infimum as makes no difference; one that rounding stopped is not.
+    left = bounds["primal"] - bounds["dual"] > ROUNDING_GAP * bounds["primal_at_zero"]
     columns = {"primal_by_label": "primal", "dual_by_label": "dual", "pruned_share": "pruned_share"}
     return {
-        "certificate": Certificate.sum(**objectives, attained=status != Status.NOT_ATTAINED.value),
+        "certificate": Certificate.sum(**objectives, attained=(status != Status.NOT_ATTAINED.value) | left),
         "status": worst_of(Status(value) for value in np.unique(status)),
         "status_by_label": status,
         **{field: bounds[name].copy() if copy else bounds[name] for field, name in columns.items()},

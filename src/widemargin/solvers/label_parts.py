@@ -230,6 +230,6 @@ class PartSolver:
 
         core, self._core = self._core_solver(inputs), None  # kept only if nothing stopped it
         result = FastRun(inputs, self.options, core, begin).solve(callback, time_limit_s, None)
-        if set(np.unique(result.status_by_label)) <= {"converged", "max_iter"}:
+        if set(np.unique(result.status_by_label)) <= {"converged", "max_iter", "not_attained"}:
             self._core = core
         return result

@@ -44,6 +44,7 @@ def solve_one_vs_all(
     gap_tol: float | None = 1e-3,
     prune: float = 0.0,
     polish: bool = False,
+    tighten_cg: bool = True,
     max_iter: int = 1000,
     n_threads: int = 1,
     callback: Callback | None = None,
@@ -81,6 +82,9 @@ def solve_one_vs_all(
         Weights smaller than this are dropped, and `coef` is CSR if positive; the intercept is never dropped.
     polish : bool
         Whether to go on to rounding error once the rule and the gap hold; for small problems, where it is cheap.
+    tighten_cg : bool
+        Whether conjugate gradients are solved more tightly for the rest of a label once a full step was refused; False
+        is the published method, whose tolerance stays at 0.5 of the gradient's norm, or less near the solution.
     max_iter : int
         Newton steps a label at most; ordinary labels take 10 to 30, nearly hard margins hundreds.
     n_threads : int
@@ -135,6 +139,7 @@ def solve_one_vs_all(
         max_iter=max_iter,
         n_threads=n_threads,
         polish=bool(polish),
+        tighten_cg=bool(tighten_cg),
     )
     given = checked_initial(initial, inputs)
     start: Start

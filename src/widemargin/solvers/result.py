@@ -34,7 +34,8 @@ class Status(enum.Enum):
     STOPPED = "stopped"
     """The callback asked to stop."""
     NOT_ATTAINED = "not_attained"
-    """The infimum has no minimiser; the weights are as close as makes no difference."""
+    """The infimum has no minimiser, or the tolerance cannot be reached in double precision; the weights are as good as
+    rounding allows, and the certificate says how good that is."""
 
 
 @dataclass(frozen=True)
