@@ -25,7 +25,7 @@ from widemargin.problems.kernels import Kernel, TrainingKernel
 from widemargin.solvers._code_problem import CodeProblem
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers.result import Callback, SolverResult, Status
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.spoc import signed_duals, solve_spoc
 
 __all__ = ["L2Options", "L2Solution", "solve_l2", "solve_soft"]
 
@@ -34,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 INNER_SHARE = 0.1  # of the tolerance, for the soft problems of a search
 TIGHTER = 0.1  # their tolerance when the search does not halve the gap
 LEAST_TOL = 1e-12  # of them
+STRICTER = 1e-2  # tolerance against the one before, where a code within it is worse than none
 MOST_SOLVES = 100
 GROWTH = 4.0  # of γ beyond what the norm asks for, until the bound lies between two norms
 MOST_GROWTH = 16.0  # at once: from a start that is too far away SPOC is slow
@@ -70,9 +71,20 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
     """The soft problem, or the hard one where the norm is bounded."""
     if problem.hard:
         return _Search(problem, options).run()
-    result = solve_soft(problem, options, problem.costs, None)
-    tau = _signed(result.dual, problem)
-    return L2Solution(result.coef, tau, result.dual, result.certificate, result.status, int(result.n_iter[0]))
+    result, passes = solve_soft(problem, options, problem.costs, None), 0
+    at_zero, tol = result.certificate.primal_at_zero, options.tol
+    while result.certificate.primal > at_zero and result.status is Status.CONVERGED and tol > LEAST_TOL:
+        passes, tol = passes + int(result.n_iter[0]), STRICTER * tol  # as good as asked, and yet worse than no code
+        result = solve_soft(problem, replace(options, tol=tol), problem.costs, result.dual)
+    passes += int(result.n_iter[0])
+    tau, code, certificate = signed_duals(result.dual, problem.y), result.coef, result.certificate
+    if certificate.primal > at_zero:
+        tau, code = np.zeros(tau.shape), None if code is None else np.zeros(code.shape)
+        certificate = replace(certificate, primal=at_zero, primal_before_pruning=at_zero)
+    reached = result.status is Status.NOT_ATTAINED and certificate.relative_gap <= options.tol
+    return L2Solution(
+        code, tau, result.dual, certificate, Status.CONVERGED if reached else result.status, passes
+    )
 
 
 def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
@@ -82,13 +94,6 @@ def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: A
     plain = np.array_equal(problem.b, np.arange(n_classes) != y[:, None])
     margins = None if plain else problem.b
     return solve_spoc(problem.h, y, n_classes, costs, margins=margins, start=start, **vars(options))
-
-
-def _signed(x: Floats, problem: CodeProblem) -> Floats:
-    """τ of η of the wrong classes."""
-    tau = -x
-    tau[np.arange(len(x)), problem.y] = x.sum(axis=1)
-    return tau
 
 
 class _Search:
@@ -118,16 +123,15 @@ class _Search:
             before = self.primal - self.dual
             norm = self._consider(result, gamma)
             if self._is_reached():
-                status = Status.CONVERGED
                 break
-            if result.status is not Status.CONVERGED:
+            if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
                 status = result.status
                 break
             following = self._next(gamma, norm)
             if len(self.sides) == 2 and self.primal - self.dual > 0.5 * before:
                 inner = max(TIGHTER * inner, LEAST_TOL)
             start, gamma = result.dual * min(following / gamma, max(1.0, self.longest)), following
-        return self._solution(status)
+        return self._best(status)
 
     def _inner_options(self, tol: float) -> L2Options:
         left = self.options.time_limit
@@ -141,7 +145,7 @@ class _Search:
         `longest` is the factor of x that is best for the soft dual when costs allow it.
         """
         x, bound = result.dual, self.problem.bound
-        tau = _signed(x, self.problem)
+        tau = signed_duals(x, self.problem.y)
         if self.matrix is None:
             scores = self.problem.h @ result.coef.T
             norm = float(np.linalg.norm(result.coef))
@@ -203,6 +207,18 @@ class _Search:
         self.primal, self.dual, self.tau = self.at_zero, float(np.vdot(problem.b, self.x)), np.zeros(problem.b.shape)
         self.code = np.zeros((problem.b.shape[1], problem.h.shape[1])) if self.matrix is None else None
         return self._solution(Status.CONVERGED)
+
+    def _best(self, status: Status) -> L2Solution:
+        """The best code seen or 0; converged if its gap is small enough, not attained if rounding is all that is left."""
+        if self.primal > self.at_zero:
+            self.primal, self.tau = self.at_zero, np.zeros(self.tau.shape)
+            self.code = None if self.code is None else np.zeros(self.code.shape)
+        gap, size = self.primal - self.dual, max(abs(self.primal), abs(self.dual))
+        if gap <= self.options.tol * size:
+            status = Status.CONVERGED
+        elif gap <= ROUNDING * self.at_zero:
+            status = Status.NOT_ATTAINED
+        return self._solution(status)
 
     def _solution(self, status: Status) -> L2Solution:
         certificate = Certificate(self.primal, self.dual, self.at_zero, self.primal)

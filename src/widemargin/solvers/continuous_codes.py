@@ -54,7 +54,8 @@ class ContinuousCode:
     form : {"primal", "dual", "spoc"}
         Which linear program was solved, or that it was none.
     status : Status
-        Why the solver stopped; linear programs are always solved.
+        Why the solver stopped. A linear program whose gap stays above `tol`, because HiGHS gives it no more digits, is
+        NOT_ATTAINED.
     n_iter : int
         Passes of SPOC over the rows, or linear programs solved.
     kernel : Kernel or None
@@ -176,8 +177,8 @@ def continuous_code(
     if kernel is not None:
         raise ValueError(f"a kernel needs norm='l2'; norm={norm!r} is a linear program in the entries of the code")
     used: Literal["primal", "dual"] = "primal" if form == "primal" else "dual"
-    code, dual, certificate, n_programs = solve_by_pairs(problem, used, tol)
-    return ContinuousCode(code, dual, certificate, used, n_iter=n_programs)
+    code, dual, certificate, n_programs, status = solve_by_pairs(problem, used, tol)
+    return ContinuousCode(code, dual, certificate, used, status, n_programs)
 
 
 def _by_spoc(problem: CodeProblem, form: Form, options: L2Options) -> ContinuousCode:
