@@ -34,6 +34,8 @@ OBJECTIVE_ROUNDING = 1e-10
 ROOM = 1e-9
 """The hard and the separable program ask for margins larger by this share of the largest, so that codes without any
 loss, whose margins HiGHS meets but for rounding, have a loss of exactly 0."""
+MOST_DIVISIONS = 5
+"""Times that η is divided by its dual norm until rounding leaves it feasible."""
 LEAST_LACK = 1e-6
 """Of the largest margin asked for: outputs whose best code has a margin that lacks more are not separable."""
 
@@ -177,13 +179,22 @@ class CodeProblem:
         eta[np.arange(len(self.y)), self.y] = 0.0
         sums = eta.sum(axis=1)
         eta *= np.minimum(1.0, np.divide(self.costs, sums, out=np.ones(len(sums)), where=sums > 0.0))[:, None]
+        size, room = self._size_of(eta), 0.0
+        for _ in range(0 if self.hard else MOST_DIVISIONS):
+            if size <= 1.0:
+                break
+            eta /= size + room  # rounds η, and with it G, which is a small difference of large sums at worst
+            size = self._size_of(eta)
+            room = 2.0 * max(room, size - 1.0)
+        value = float(np.vdot(self.b, eta))
+        value = value - self.bound * size if self.hard else value / max(1.0, size)
+        return (eta, value) if value > 0.0 else (np.zeros(eta.shape), 0.0)
+
+    def _size_of(self, eta: Floats) -> float:
+        """‖G(η)‖ of the dual norm, in extended precision."""
         tau = -eta.astype(np.longdouble)
         tau[np.arange(len(self.y)), self.y] = -tau.sum(axis=1)
-        size = self.dual_norm_of(tau.T @ self.h)
-        if not self.hard:
-            eta /= max(1.0, size)
-        value = float(np.vdot(self.b, eta)) - (self.bound * size if self.hard else 0.0)
-        return (eta, value) if value > 0.0 else (np.zeros(eta.shape), 0.0)
+        return self.dual_norm_of(tau.T @ self.h)
 
     def certified(self, matrix: Floats, eta: Floats) -> tuple[Floats, Floats, Certificate]:
         """Feasible M and η, and the bounds that they give."""

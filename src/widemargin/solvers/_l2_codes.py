@@ -1,12 +1,18 @@
-"""Continuous codes for l2 by SPOC: soft, and hard by a search for the cost at which the code has the norm allowed.
+"""Continuous codes for l2 by SPOC: soft, hard by a search for the cost at which the code has the norm allowed, and
+separable by growing costs.
 
-    soft   min ½‖M‖² + Σ_i c_i ξ_i                  hard   min Σ_i c_i ξ_i   s.t. ‖M‖ ≤ A
+    soft        min ½‖M‖² + Σ_i c_i ξ_i             hard        min Σ_i c_i ξ_i   s.t. ‖M‖ ≤ A
+    separable   min ½‖M‖²   s.t. ξ = 0  (eq. 13)
 
 The hard problem has the dual  max ⟨b, η⟩ − A ‖G(η)‖,  η ≥ 0, Σ_{r ≠ y_i} η_ir ≤ c_i,  and its solution is the soft one
 for costs γ c_i with some γ: then M = γ G(η/γ), ‖M‖ grows with γ, ‖M‖/γ falls. γ is searched on logarithmic scales by
 regula falsi, each problem started from the dual variables of the one before. Every soft solution gives both bounds: an
 upper one by M scaled into the bound, a lower one by η/γ; the search ends when the best two are as close as asked. Where
 the bound is not active γ only grows. With a kernel the same from scores and ‖M‖² = ⟨T, K T⟩.
+
+The separable problem has the dual  max ⟨b, η⟩ − ½‖G(η)‖²,  η ≥ 0, and no bound on sums: it is the soft one from some
+finite cost on. So soft problems with growing costs are solved, each from the one before. Their η, at the best length
+⟨b, η⟩ / ‖G‖², bounds the optimum from below, their M, at the least length without any loss, from above.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from widemargin.problems.kernels import Kernel, TrainingKernel
 from widemargin.solvers._code_problem import CodeProblem
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers.result import Callback, SolverResult, Status
-from widemargin.solvers.spoc import signed_duals, solve_spoc
+from widemargin.solvers.spoc import CAREFUL, kernel_scores, rounding_of_losses, signed_duals, solve_spoc
 
 __all__ = ["L2Options", "L2Solution", "solve_l2", "solve_soft"]
 
@@ -36,6 +42,8 @@ TIGHTER = 0.1  # their tolerance when the search does not halve the gap
 LEAST_TOL = 1e-12  # of them
 STRICTER = 1e-2  # tolerance against the one before, where a code within it is worse than none
 MOST_SOLVES = 100
+SEPARATING_COSTS = tuple(10.0**power for power in range(1, 15))  # over the mean of ‖h‖²
+LONGER = 1e-14  # what a code without any loss is longer by, so that rounding of its entries leaves none
 GROWTH = 4.0  # of γ beyond what the norm asks for, until the bound lies between two norms
 MOST_GROWTH = 16.0  # at once: from a start that is too far away SPOC is slow
 ROUNDING = 1e-14  # of the objective at zero: a gap that is none
@@ -71,6 +79,8 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
     """The soft problem, or the hard one where the norm is bounded."""
     if problem.hard:
         return _Search(problem, options).run()
+    if problem.separable:
+        return _Separation(problem, options).run()
     result, passes = solve_soft(problem, options, problem.costs, None), 0
     at_zero, tol = result.certificate.primal_at_zero, options.tol
     while result.certificate.primal > at_zero and result.status is Status.CONVERGED and tol > LEAST_TOL:
@@ -96,6 +106,80 @@ def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: A
     return solve_spoc(problem.h, y, n_classes, costs, margins=margins, start=start, **vars(options))
 
 
+def _left_of(options: L2Options, began: float, passes: int, tol: float) -> L2Options:
+    """Options of a further soft problem, to this tolerance: what is left of passes and time."""
+    left = options.time_limit
+    if left is not None:
+        left = max(0.0, left - (time.monotonic() - began))
+    return replace(options, tol=tol, max_iter=max(1, options.max_iter - passes), time_limit=left)
+
+
+class _Separation:
+    """Soft problems with growing costs: the shortest code without any loss so far, and the best dual variables."""
+
+    def __init__(self, problem: CodeProblem, options: L2Options) -> None:
+        self.problem, self.options, self.began = problem, options, time.monotonic()
+        self.kernel = None if options.kernel is None else TrainingKernel(problem.h, options.kernel)
+        self.used = (problem.costs > 0.0).astype(np.float64)
+        self.primal, self.dual, self.passes = math.inf, 0.0, 0
+        self.code: Floats | None = None
+        self.tau, self.x = np.zeros(problem.b.shape), np.zeros(problem.b.shape)
+
+    def run(self) -> L2Solution:
+        """Let costs grow until the bounds are close, a limit is reached, or the outputs prove not to be separable."""
+        squares = (self.problem.h**2).sum(axis=1) if self.kernel is None else self.kernel.diagonal()
+        size = float((self.used @ squares) / self.used.sum()) or 1.0
+        inner, start, status = INNER_SHARE * self.options.tol, None, Status.NOT_ATTAINED
+        checked = self.kernel is not None
+        for cost in SEPARATING_COSTS:
+            inner_options = _left_of(self.options, self.began, self.passes, inner)
+            result = solve_soft(self.problem, inner_options, cost / size * self.used, start)
+            self.passes += int(result.n_iter[0])
+            self._consider(result)
+            if self.primal - self.dual <= self.options.tol * self.primal:
+                status = Status.CONVERGED
+                break
+            if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
+                status = result.status
+                break
+            if not checked and not math.isfinite(self.primal):
+                self.problem.check_separable(self.problem.all_pairs())
+                checked = True
+            inner, start = max(TIGHTER * inner, LEAST_TOL), result.dual
+        if not math.isfinite(self.primal):
+            if not checked:
+                self.problem.check_separable(self.problem.all_pairs())
+            raise ValueError(
+                f"C=inf asks for a code without any loss, and none was found (status: {status.value}): the outputs are "
+                "not separable, or nearly so; use a finite C, or raise max_iter"
+            )
+        certificate = Certificate(self.primal, self.dual, math.inf, self.primal)
+        return L2Solution(self.code, self.tau, self.x, certificate, status, self.passes)
+
+    def _consider(self, result: SolverResult) -> None:
+        """Keep what is better than before. Sets: primal, code, tau, dual, x."""
+        x, b = result.dual, self.problem.b
+        tau = signed_duals(x.astype(np.longdouble), self.problem.y)
+        if self.kernel is None:
+            outputs = self.problem.h.astype(np.longdouble)
+            matrix = tau.T @ outputs
+            scores, squares = outputs @ matrix.T, float((matrix * matrix).sum())
+        else:
+            scores = kernel_scores(self.kernel, tau)
+            matrix, squares = None, float((tau * scores).sum())
+        asked = float(np.vdot(b, x))
+        if asked > 0.0 and squares > 0.0 and asked**2 / (2.0 * squares) > self.dual:
+            self.dual, self.x = asked**2 / (2.0 * squares), x * (asked / squares)
+        wanted = self.problem.all_pairs()
+        reached = scores[np.arange(len(b)), self.problem.y][:, None] - scores
+        if not (reached[wanted & (b > 0.0)] > 0.0).all():
+            return
+        scale = float((b[wanted & (b > 0.0)] / reached[wanted & (b > 0.0)]).max(initial=0.0)) * (1.0 + LONGER)
+        if (scale * reached[wanted] >= b[wanted]).all() and 0.5 * scale**2 * squares < self.primal:
+            self.primal, self.tau = 0.5 * scale**2 * squares, (scale * tau).astype(np.float64)
+            self.code = None if matrix is None else (scale * matrix).astype(np.float64)
+
+
 class _Search:
     """The search for γ: the best code and dual variables so far, and norms on either side of the bound."""
 
@@ -103,7 +187,8 @@ class _Search:
         self.problem, self.options, self.began = problem, options, time.monotonic()
         self.matrix: KernelMatrix | None = None
         if options.kernel is not None:
-            self.matrix = KernelMatrix(TrainingKernel(problem.h, options.kernel), 0.0, options.n_threads)
+            self.kernel = TrainingKernel(problem.h, options.kernel)
+            self.matrix = KernelMatrix(self.kernel, 0.0, options.n_threads)
         self.at_zero = self._loss(np.zeros(problem.b.shape), 0.0)
         self.primal, self.dual, self.passes = math.inf, 0.0, 0
         self.x = np.zeros(problem.b.shape)  # feasible, and of value 0
@@ -118,7 +203,8 @@ class _Search:
         gamma, inner, start = 1.0, INNER_SHARE * self.options.tol, None
         status = Status.MAX_ITER
         for _ in range(MOST_SOLVES):
-            result = solve_soft(self.problem, self._inner_options(inner), gamma * self.problem.costs, start)
+            inner_options = _left_of(self.options, self.began, self.passes, inner)
+            result = solve_soft(self.problem, inner_options, gamma * self.problem.costs, start)
             self.passes += int(result.n_iter[0])
             before = self.primal - self.dual
             norm = self._consider(result, gamma)
@@ -132,12 +218,6 @@ class _Search:
                 inner = max(TIGHTER * inner, LEAST_TOL)
             start, gamma = result.dual * min(following / gamma, max(1.0, self.longest)), following
         return self._best(status)
-
-    def _inner_options(self, tol: float) -> L2Options:
-        left = self.options.time_limit
-        if left is not None:
-            left = max(0.0, left - (time.monotonic() - self.began))
-        return replace(self.options, tol=tol, max_iter=max(1, self.options.max_iter - self.passes), time_limit=left)
 
     def _consider(self, result: SolverResult, gamma: float) -> float:
         """Keep what is better than before; returns ‖M‖. Sets: primal, code, tau, dual, x, longest.
@@ -175,7 +255,7 @@ class _Search:
             scales.insert(0, min(largest, (1.0 + 1e-12) * float((self.problem.b[wanted] / reached).max(initial=0.0))))
         return scales
 
-    def _loss(self, scores: Floats, scale: float) -> float:
+    def _loss(self, scores: npt.NDArray[Any], scale: float) -> float:
         """Σ c_i ξ_i of scores times a factor."""
         own = scores[np.arange(len(scores)), self.problem.y][:, None]
         return float(self.problem.costs @ (self.problem.b + scale * (scores - own)).max(axis=1))
@@ -213,12 +293,31 @@ class _Search:
         if self.primal > self.at_zero:
             self.primal, self.tau = self.at_zero, np.zeros(self.tau.shape)
             self.code = None if self.code is None else np.zeros(self.code.shape)
+        self._compute_again()
         gap, size = self.primal - self.dual, max(abs(self.primal), abs(self.dual))
         if gap <= self.options.tol * size:
             status = Status.CONVERGED
-        elif gap <= ROUNDING * self.at_zero:
+        elif gap <= ROUNDING * self.at_zero or status is Status.CONVERGED:
             status = Status.NOT_ATTAINED
         return self._solution(status)
+
+    def _compute_again(self) -> None:
+        """Bounds in extended precision where rounding of the scores could matter. Sets: primal, dual."""
+        problem, size = self.problem, max(abs(self.primal), abs(self.dual))
+        squares = (problem.h**2).sum(axis=1) if self.matrix is None else self.kernel.diagonal()
+        noise = rounding_of_losses(squares, problem.costs, np.abs(self.tau).max(axis=1))
+        if noise <= min(CAREFUL, 0.1 * self.options.tol) * size:
+            return
+        tau = signed_duals(self.x.astype(np.longdouble), problem.y)
+        if self.matrix is None:
+            assert self.code is not None
+            outputs = problem.h.astype(np.longdouble)
+            scores, norm = outputs @ self.code.T, float(np.sqrt(((tau.T @ outputs) ** 2).sum()))
+        else:
+            scores = kernel_scores(self.kernel, self.tau.astype(np.longdouble))
+            norm = float(np.sqrt(max(0.0, (tau * kernel_scores(self.kernel, tau)).sum())))
+        self.primal = self._loss(scores, 1.0)
+        self.dual = float(np.vdot(problem.b, self.x)) - problem.bound * norm
 
     def _solution(self, status: Status) -> L2Solution:
         certificate = Certificate(self.primal, self.dual, self.at_zero, self.primal)

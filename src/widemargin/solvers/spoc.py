@@ -35,7 +35,7 @@ from widemargin.solvers.kernel_top_k import LARGEST_COST, solve_kernel_top_k
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 
-__all__ = ["signed_duals", "solve_spoc"]
+__all__ = ["CAREFUL", "kernel_scores", "rounding_of_losses", "signed_duals", "solve_spoc"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -231,11 +231,10 @@ class _Problem:
         matrix = code.astype(dtype)
         return self._loss(self.h.astype(dtype) @ matrix.T) + 0.5 * float((matrix * matrix).sum())
 
-    def _loss(self, scores: npt.NDArray[Any], rows: slice = slice(None)) -> float:
-        """Σ C_i ξ_i over some rows with these scores."""
-        y = self.y[rows]
-        own = scores[np.arange(len(y)), y][:, None]
-        return float(self.costs[rows] @ (self.asked()[rows] + (scores - own)).max(axis=1))
+    def _loss(self, scores: npt.NDArray[Any]) -> float:
+        """Σ C_i ξ_i of these scores."""
+        own = scores[np.arange(len(self.y)), self.y][:, None]
+        return float(self.costs @ (self.asked() + (scores - own)).max(axis=1))
 
     def whole_matrix(self, kernel: TrainingKernel | PrecomputedKernel, cache_size_mb: float, seed: int) -> Floats:
         """K (n_samples, n_samples) for the core, after a look at its curvature."""
@@ -253,9 +252,8 @@ class _Problem:
         """The result with bounds that rounding has no part in, and CONVERGED only if these are within `tol`."""
         certificate, status = result.certificate, result.status
         size = max(abs(certificate.primal), abs(certificate.dual))
-        norms = np.sqrt((self.h**2).sum(axis=1) if kernel is None else np.maximum(kernel.diagonal(), 0.0))
-        moved = float(self.costs @ norms) * float(np.linalg.norm(result.dual.sum(axis=1) * norms))
-        noise = np.finfo(np.float64).eps * moved
+        squares = (self.h**2).sum(axis=1) if kernel is None else kernel.diagonal()
+        noise = rounding_of_losses(squares, self.costs, result.dual.sum(axis=1))
         if noise > min(CAREFUL, 0.1 * tol) * size:
             primal, dual = self._extended(result, kernel)
             certificate = replace(certificate, primal=primal, dual=dual, primal_before_pruning=primal)
@@ -273,13 +271,9 @@ class _Problem:
             matrix = tau.T @ self.h.astype(np.longdouble)
             primal, squares = self.objective(result.coef, np.longdouble), float((matrix * matrix).sum())
         else:
-            step, primal, squares = max(1, BLOCK_ENTRIES // len(self.y)), 0.0, 0.0
-            for first in range(0, len(self.y), step):
-                rows = slice(first, first + step)
-                scores = np.asarray(kernel.columns(rows), dtype=np.longdouble) @ tau
-                squares += float((tau[rows] * scores).sum())
-                primal += self._loss(scores, rows)
-            primal += 0.5 * squares
+            scores = kernel_scores(kernel, tau)
+            squares = float((tau * scores).sum())
+            primal = self._loss(scores) + 0.5 * squares
         return primal, float((self.asked() * result.dual).sum() - 0.5 * squares)
 
     def solve_by_reference(
@@ -317,6 +311,20 @@ def signed_duals(x: npt.NDArray[Any], y: Ints) -> npt.NDArray[Any]:
     tau = -x
     tau[np.arange(len(x)), y] = x.sum(axis=1)
     return tau
+
+
+def rounding_of_losses(squares: Floats, costs: Floats, coefficients: Floats) -> float:
+    """What rounding may change in Σ C_i ξ_i: that of M, a sum of multiples of rows of squared norms K_ii, in scores."""
+    norms = np.sqrt(np.maximum(squares, 0.0))
+    return float(np.finfo(np.float64).eps * (costs @ norms) * np.linalg.norm(coefficients * norms))
+
+
+def kernel_scores(kernel: TrainingKernel | PrecomputedKernel, tau: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """K τ (n_samples, n_classes) in the precision of τ, a block of rows at a time."""
+    scores, step = np.empty_like(tau), max(1, BLOCK_ENTRIES // len(tau))
+    for first in range(0, len(tau), step):
+        scores[first : first + step] = kernel.columns(slice(first, first + step)).astype(tau.dtype) @ tau
+    return scores
 
 
 def _ascend(ascent: Any, tol: float, max_iter: int, callback: Callback | None, time_limit: float) -> Status:
