@@ -363,7 +363,7 @@ def test_verbose_prints_progress(data, capsys):
         ({"learn": "l2", "kernel": "rbf", "interleave": 1}, "needs a code that is a matrix"),
         ({"learn": "l2", "kernel": "rbf", "decoding": "hamming"}, "has no meaning for a code with a kernel"),
         ({"learn": "l2", "kernel": "precomputed"}, "precomputed"),
-        ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random codes"),
+        ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random and bch codes"),
         ({"code": "greedy"}, "use learn='greedy'"),
         ({"code": None}, "code must be a name or a matrix"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),

@@ -147,6 +147,7 @@ class CodeName(StrEnum):
 
     random = "random"
     random_sparse = "random-sparse"
+    bch = "bch"
     one_vs_rest = "one-vs-rest"
     all_pairs = "all-pairs"
     exhaustive = "exhaustive"

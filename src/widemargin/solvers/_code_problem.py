@@ -78,7 +78,7 @@ class CodeProblem:
         weights = check_weights(sample_weight, len(outputs))
         if norm not in get_args(CodeNorm):
             raise ValueError(f"norm must be 'l1', 'l2' or 'linf'; got {norm!r}")
-        if not 0.0 < C:
+        if not C > 0.0:
             raise ValueError(f"C must be a number above 0, inf for a code without any loss; got {C}")
         if np.isinf(C) and norm_bound is not None:
             raise ValueError("C=inf asks for a code without any loss, which a norm_bound may exclude; leave one out")
@@ -142,7 +142,8 @@ class CodeProblem:
     def lacks(self, matrix: Floats, dtype: Any = np.float64) -> npt.NDArray[Any]:
         """b_ir − ⟨h_i, M_{y_i} − M_r⟩, shape (n_samples, n_classes): what each margin lacks; 0 for the true class."""
         scores = self.h.astype(dtype, copy=False) @ matrix.astype(dtype, copy=False).T
-        return self.b + (scores - scores[np.arange(len(self.y)), self.y][:, None])
+        lacks: npt.NDArray[Any] = self.b + (scores - scores[np.arange(len(self.y)), self.y][:, None])
+        return lacks
 
     def primal(self, matrix: Floats, dtype: Any = np.float64) -> float:
         """Objective of a code, its losses over all classes; in the hard version its norm must be within the bound."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ class L2Options:
     callback: Callback | None = None
     time_limit: float | None = None
     cache_size_mb: float = 512.0
+    order: Literal["random", "worst-first"] = "random"
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ def solve_l2(problem: CodeProblem, options: L2Options) -> L2Solution:
     if certificate.primal > at_zero:
         tau, code = np.zeros(tau.shape), None if code is None else np.zeros(code.shape)
         certificate = replace(certificate, primal=at_zero, primal_before_pruning=at_zero)
-    reached = result.status is Status.NOT_ATTAINED and certificate.relative_gap <= options.tol
-    return L2Solution(
-        code, tau, result.dual, certificate, Status.CONVERGED if reached else result.status, passes
-    )
+    status = result.status
+    if status in (Status.MAX_ITER, Status.NOT_ATTAINED) and certificate.relative_gap <= options.tol:
+        status = Status.CONVERGED
+    return L2Solution(code, tau, result.dual, certificate, status, passes)
 
 
 def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: Any) -> SolverResult:
@@ -289,7 +290,7 @@ class _Search:
         return self._solution(Status.CONVERGED)
 
     def _best(self, status: Status) -> L2Solution:
-        """The best code seen or 0; converged if its gap is small enough, not attained if rounding is all that is left."""
+        """The best code seen or 0: converged if its gap is small enough, not attained if only rounding is left."""
         if self.primal > self.at_zero:
             self.primal, self.tau = self.at_zero, np.zeros(self.tau.shape)
             self.code = None if self.code is None else np.zeros(self.code.shape)

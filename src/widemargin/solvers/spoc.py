@@ -260,11 +260,11 @@ class _Problem:
         missed = certificate.relative_gap > tol
         if (status is Status.CONVERGED and missed) or (status is Status.MAX_ITER and missed and noise > size):
             status = Status.NOT_ATTAINED
+        elif status in (Status.MAX_ITER, Status.NOT_ATTAINED) and not missed:
+            status = Status.CONVERGED  # by the best code seen
         return replace(result, certificate=certificate, status=status)
 
-    def _extended(
-        self, result: SolverResult, kernel: TrainingKernel | PrecomputedKernel | None
-    ) -> tuple[float, float]:
+    def _extended(self, result: SolverResult, kernel: TrainingKernel | PrecomputedKernel | None) -> tuple[float, float]:
         """P of the code and D of the dual variables in extended precision, where NumPy has one."""
         tau = signed_duals(result.dual.astype(np.longdouble), self.y)
         if kernel is None:
