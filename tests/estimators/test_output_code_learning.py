@@ -284,10 +284,10 @@ def test_the_bound_is_that_of_the_corollaries():
     margin = min(scores[i, y[i]] - np.delete(scores[i], y[i]).max() for i in range(60))
     assert margin > 0
     R2, N = (h**2).sum(axis=1).max(), (M**2).sum() / margin**2
-    expected = 130 * R2 / 60 * (3 * N * np.log(4 * np.e * 60) * np.log(240) + np.log(2 / 0.1 * 120.0**3))
+    expected = 130 * R2 / 60 * (3 * N * np.log2(4 * np.e * 60) * np.log2(240) + np.log2(2 / 0.1 * 120.0**3))
     assert model.generalization_bound(0.1).value == pytest.approx(expected, rel=1e-6)
     N1 = (3 * (M[1] ** 2).sum() + (M**2).sum()) / margin**2
-    expected = 130 * R2 / 60 * (N1 * np.log(4 * np.e * 60) * np.log(240) + np.log(2 / 0.05 * 120.0**2))
+    expected = 130 * R2 / 60 * (N1 * np.log2(4 * np.e * 60) * np.log2(240) + np.log2(2 / 0.05 * 120.0**2))
     bound = model.generalization_bound(label=1)
     assert float(bound) == pytest.approx(expected, rel=1e-6)
     assert (bound.reason, bound.n_samples, bound.delta) == ("", 60, 0.05)

@@ -272,7 +272,7 @@ class _Problem:
             primal, squares = self.objective(result.coef, np.longdouble), float((matrix * matrix).sum())
         else:
             scores = kernel_scores(kernel, tau)
-            squares = float((tau * scores).sum())
+            squares = float(np.maximum((tau * scores).sum(axis=0), 0.0).sum())
             primal = self._loss(scores) + 0.5 * squares
         return primal, float((self.asked() * result.dual).sum() - 0.5 * squares)
 
