@@ -137,7 +137,7 @@ class _Separation:
             result = solve_soft(self.problem, inner_options, cost / size * self.used, start)
             self.passes += int(result.n_iter[0])
             self._consider(result)
-            if self.primal - self.dual <= self.options.tol * self.primal:
+            if math.isfinite(self.primal) and self.primal - self.dual <= self.options.tol * self.primal:
                 status = Status.CONVERGED
                 break
             if result.status not in (Status.CONVERGED, Status.NOT_ATTAINED):
