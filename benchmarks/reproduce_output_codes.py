@@ -271,8 +271,8 @@ def summary(done):
     return (
         f"By the planned test, {strict} of {len(marks)} learned codes are better than the random code: "
         f"{'; '.join(by_set)}.\n"
-        f"A further {better} are better by signed ranks alone, and {worse} worse; the others do not differ significantly\n"
-        "by either test."
+        f"A further {better} are better by signed ranks alone, and {worse} worse; the others do not differ "
+        "significantly\nby either test."
     )
 
 
