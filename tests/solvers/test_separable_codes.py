@@ -56,11 +56,9 @@ def test_separable_outputs_get_the_shortest_code_without_loss(norm, scale, seed)
     assert learned.certificate.primal == pytest.approx(sizes[norm], rel=1e-12)
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", ["l1", "linf"])
 @pytest.mark.parametrize("form", ["primal", "dual"])
 def test_both_programs_have_the_same_shortest_code(norm, form):
-    if norm == "l2":
-        pytest.skip("no linear program")
     h, y = make(1, 0.3)
     learned = continuous_code(h, y, norm=norm, C=np.inf, form=form, tol=1e-8)
     assert learned.certificate.primal == pytest.approx(by_clarabel(h, y, 4, norm), rel=1e-6)
