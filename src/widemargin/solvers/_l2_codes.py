@@ -43,6 +43,7 @@ LEAST_TOL = 1e-12  # of them
 STRICTER = 1e-2  # tolerance against the one before, where a code within it is worse than none
 MOST_SOLVES = 100
 SEPARATING_COSTS = tuple(10.0**power for power in range(1, 15))  # over the mean of ‖h‖²
+MOST_LENGTHS = 6  # tried for a code without any loss
 LONGER = 1e-14  # what a code without any loss is longer by, so that rounding of its entries leaves none
 GROWTH = 4.0  # of γ beyond what the norm asks for, until the bound lies between two norms
 MOST_GROWTH = 16.0  # at once: from a start that is too far away SPOC is slow
@@ -66,7 +67,7 @@ class L2Options:
 
 @dataclass(frozen=True)
 class L2Solution:
-    """A code (None with a kernel), its coefficients τ (n_samples, n_classes), η of the wrong classes, and bounds."""
+    """A code, or with a kernel its coefficients τ (n_samples, n_classes); η of the wrong classes, and bounds."""
 
     code: Floats | None
     tau: Floats
@@ -123,8 +124,7 @@ class _Separation:
         self.kernel = None if options.kernel is None else TrainingKernel(problem.h, options.kernel)
         self.used = (problem.costs > 0.0).astype(np.float64)
         self.primal, self.dual, self.passes = math.inf, 0.0, 0
-        self.code: Floats | None = None
-        self.tau, self.x = np.zeros(problem.b.shape), np.zeros(problem.b.shape)
+        self.stored = self.x = np.zeros(problem.b.shape)
 
     def run(self) -> L2Solution:
         """Let costs grow until the bounds are close, a limit is reached, or the outputs prove not to be separable."""
@@ -155,30 +155,50 @@ class _Separation:
                 "not separable, or nearly so; use a finite C, or raise max_iter"
             )
         certificate = Certificate(self.primal, self.dual, math.inf, self.primal)
-        return L2Solution(self.code, self.tau, self.x, certificate, status, self.passes)
+        if self.kernel is None:
+            return L2Solution(self.stored, np.zeros(self.x.shape), self.x, certificate, status, self.passes)
+        return L2Solution(None, self.stored, self.x, certificate, status, self.passes)
 
     def _consider(self, result: SolverResult) -> None:
-        """Keep what is better than before. Sets: primal, code, tau, dual, x."""
-        x, b = result.dual, self.problem.b
-        tau = signed_duals(x.astype(np.longdouble), self.problem.y)
+        """Keep what is better than before. Sets: primal, stored, dual, x."""
+        tau = signed_duals(result.dual.astype(np.longdouble), self.problem.y)
+        asked = float(np.vdot(self.problem.b, result.dual))
         if self.kernel is None:
-            outputs = self.problem.h.astype(np.longdouble)
-            matrix = tau.T @ outputs
-            scores, squares = outputs @ matrix.T, float((matrix * matrix).sum())
+            matrix = tau.T @ self.problem.h.astype(np.longdouble)
+            squares = float((matrix * matrix).sum())
         else:
-            scores = kernel_scores(self.kernel, tau)
-            matrix, squares = None, float((tau * scores).sum())
-        asked = float(np.vdot(b, x))
+            matrix, squares = tau, float((tau * kernel_scores(self.kernel, tau)).sum())
         if asked > 0.0 and squares > 0.0 and asked**2 / (2.0 * squares) > self.dual:
-            self.dual, self.x = asked**2 / (2.0 * squares), x * (asked / squares)
+            self.dual, self.x = asked**2 / (2.0 * squares), result.dual * (asked / squares)
+        candidate = matrix.astype(np.float64)
+        factor, _ = self._measured(candidate)
+        for _ in range(MOST_LENGTHS):  # entries are rounded, so that the first length may lack a digit
+            if math.isinf(factor):
+                return
+            candidate = (factor * (1.0 + LONGER)) * candidate
+            factor, value = self._measured(candidate)
+            if factor <= 1.0:
+                if value < self.primal:
+                    self.primal, self.stored = value, candidate
+                return
+
+    def _measured(self, stored: Floats) -> tuple[float, float]:
+        """The factor that gives a code all its margins, inf if there is none, and ½‖M‖²."""
+        entries = stored.astype(np.longdouble)
+        if self.kernel is None:
+            scores, squares = self.problem.h.astype(np.longdouble) @ entries.T, float((entries * entries).sum())
+        else:
+            scores = kernel_scores(self.kernel, entries)
+            squares = float((entries * scores).sum())
+        b, rows = self.problem.b, np.arange(len(scores))
         wanted = self.problem.all_pairs()
-        reached = scores[np.arange(len(b)), self.problem.y][:, None] - scores
-        if not (reached[wanted & (b > 0.0)] > 0.0).all():
-            return
-        scale = float((b[wanted & (b > 0.0)] / reached[wanted & (b > 0.0)]).max(initial=0.0)) * (1.0 + LONGER)
-        if (scale * reached[wanted] >= b[wanted]).all() and 0.5 * scale**2 * squares < self.primal:
-            self.primal, self.tau = 0.5 * scale**2 * squares, (scale * tau).astype(np.float64)
-            self.code = None if matrix is None else (scale * matrix).astype(np.float64)
+        reached = scores[rows, self.problem.y][:, None] - scores
+        positive = wanted & (b > 0.0)
+        if not (reached[positive] > 0.0).all():
+            return math.inf, 0.5 * squares
+        factor = float((b[positive] / reached[positive]).max(initial=0.0))
+        missed = (max(factor, 1.0) * reached < b) & wanted & ~positive
+        return math.inf if missed.any() else factor, 0.5 * squares
 
 
 class _Search:

@@ -265,15 +265,16 @@ class _Problem:
         return replace(result, certificate=certificate, status=status)
 
     def _extended(self, result: SolverResult, kernel: TrainingKernel | PrecomputedKernel | None) -> tuple[float, float]:
-        """P of the code and D of the dual variables in extended precision, where NumPy has one."""
+        """P of the code as stored and D of the dual variables in extended precision, where NumPy has one."""
         tau = signed_duals(result.dual.astype(np.longdouble), self.y)
         if kernel is None:
             matrix = tau.T @ self.h.astype(np.longdouble)
             primal, squares = self.objective(result.coef, np.longdouble), float((matrix * matrix).sum())
         else:
-            scores = kernel_scores(kernel, tau)
-            squares = float(np.maximum((tau * scores).sum(axis=0), 0.0).sum())
-            primal = self._loss(scores) + 0.5 * squares
+            stored = signed_duals(result.dual, self.y).astype(np.longdouble)  # with sums that are rounded
+            scores = kernel_scores(kernel, stored)
+            primal = self._loss(scores) + 0.5 * _squared_norm(stored, scores)
+            squares = _squared_norm(tau, kernel_scores(kernel, tau))
         return primal, float((self.asked() * result.dual).sum() - 0.5 * squares)
 
     def solve_by_reference(
@@ -317,6 +318,11 @@ def rounding_of_losses(squares: Floats, costs: Floats, coefficients: Floats) -> 
     """What rounding may change in Σ C_i ξ_i: that of M, a sum of multiples of rows of squared norms K_ii, in scores."""
     norms = np.sqrt(np.maximum(squares, 0.0))
     return float(np.finfo(np.float64).eps * (costs @ norms) * np.linalg.norm(coefficients * norms))
+
+
+def _squared_norm(tau: npt.NDArray[Any], scores: npt.NDArray[Any]) -> float:
+    """⟨τ, K τ⟩, each class at least 0, as it is without rounding."""
+    return float(np.maximum((tau * scores).sum(axis=0), 0.0).sum())
 
 
 def kernel_scores(kernel: TrainingKernel | PrecomputedKernel, tau: npt.NDArray[Any]) -> npt.NDArray[Any]:
