@@ -215,6 +215,12 @@ orders of magnitude; here C = 1 and m goes on to {max(table):,}. One command,
 
 writes this page and its figure.
 
+What differs from the paper: it compares its program in Matlab with the QP routine of Matlab, and gives neither β nor
+the tolerance of its stop; here all solvers are compiled, C = 1/β = 1, and the gap is 1e-6. SPOC here is the paper's
+reduced problem with rows in random order, rows that sleep, and steps on faces of the dual. Choosing the row of the
+largest violation at each step, as the paper's authors do (JMLR 2001), takes 3 times the CPU time at m = 250 and 19
+times at m = 1,000 (`benchmarks/results/2026-11-17-spoc-orders.md`), and so leaves two orders of magnitude at m = 250.
+
 ## In short
 
 - At m = {last} the quicker of Clarabel and OSQP on the dual (29), the paper's comparison, takes {dual[last]:,.0f} times

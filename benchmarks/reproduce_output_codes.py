@@ -158,7 +158,7 @@ def tasks():
 
 
 def run(seconds):
-    """Do what is not done yet, for at most so many seconds; whether all is done."""
+    """Do what is not done yet, for at most that many seconds; whether all is done."""
     done = json.loads(RUNS.read_text()) if RUNS.exists() else {}
     start = time.perf_counter()
     for key, work, arguments in tasks():
@@ -255,16 +255,24 @@ def verdict(done, method, base):
 
 def summary(done):
     """In how many cells of the tables a learned code is better than the random one, or worse."""
-    marks = []
+    marks, gains = [], {}
     for name, size, norm in [(data, size, norm) for data in SETS for size in SIZES for norm in SETS[data][3]]:
         difference = values(done, "compare", name, size, norm) - values(done, "compare", name, size, "random")
         marks.append((significance(difference, name), difference.mean() > 0))
-    better = sum(mark != "" and above for mark, above in marks)
+        gains.setdefault(name, []).append((100.0 * difference.mean(), marks[-1] == ("‡", True)))
     strict = sum(mark == "‡" and above for mark, above in marks)
+    better = sum(mark == "†" and above for mark, above in marks)
     worse = sum(mark != "" and not above for mark, above in marks)
+    by_set = [
+        f"{name} {sum(passed for _, passed in cells)} of {len(cells)} "
+        f"({min(cells)[0]:+.1f} to {max(cells)[0]:+.1f} points)".replace("-", "−")
+        for name, cells in gains.items()
+    ]
     return (
-        f"Of {len(marks)} learned codes, {better} are better than the random code by signed ranks, {strict} of them\n"
-        f"by the planned test as well, and {worse} worse; the others do not differ significantly by signed ranks."
+        f"By the planned test, {strict} of {len(marks)} learned codes are better than the random code: "
+        f"{'; '.join(by_set)}.\n"
+        f"A further {better} are better by signed ranks alone, and {worse} worse; the others do not differ "
+        "significantly\nby either test."
     )
 
 
@@ -322,10 +330,14 @@ are in `benchmarks/results/output-codes.json`. {minutes:.0f} minutes of one core
 {machine}.
 
 **What is compared.** Binary classifiers of a random code (`OneVsAllClassifier`, C = 1) with int(classes × size)
-columns, trained once a split. *random* decodes with that code by the inner product. *learned* replaces its numbers by
+columns, trained once per split. *random* decodes with that code by the inner product. *learned* replaces its numbers by
 those of least ‖M‖ + C · loss (l2: ½‖M‖² + C · loss), learned on outputs of 5 folds to a certified relative gap of 1e-3.
 *greedy* is the discrete code grown for the same classifiers, decoded by Hamming distance, for which it is made, and by
 the inner product.
+
+**Against the paper.** Crammer and Singer (2002) propose these codes and report no accuracy of theirs: their one
+experiment is the run time of figure 5, [run again here](four-quadrants.md). Data sets, sizes, grids and tests of this
+page are ours, and neither confirm nor refute a figure of the paper.
 
 **C** is chosen by cross-validation on two halves of the training rows, to a gap of 1e-2: from a first value (for size
 0.4 and for larger codes: {starts}) to the next
@@ -343,7 +355,7 @@ up to 22 %; the planned test is strict here, because there are more test rows th
 the number of comparisons.
 
 Training rows are few because the linear programs of l1 and l∞ cost seconds each with 26 classes and 104 columns. l1 and
-l∞ on all letters are learned on 260 rows, 10 a class; the last table has l2, which is fast, on 1,040.
+l∞ on all letters are learned on 260 rows, 10 per class; the last table has l2, which is fast, on 1,040.
 
 ## Accuracy
 
@@ -364,7 +376,7 @@ Values of C that were chosen, the median and the range over the splits:
 
 ## Interleaving
 
-`interleave={n_rounds}` trains each column again for the learned code and learns the code anew, {n_rounds} times, and
+`interleave={n_rounds}` trains each column again for the learned code and learns the code again, {n_rounds} times, and
 keeps the round with the smallest objective. Size 1.5, l2. The first comparison is at C = 0.1 for all; the second, added
 after its results, is at the C that cross-validation chose for the code learned once.
 

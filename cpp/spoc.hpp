@@ -9,7 +9,8 @@
 //                                      random       in order     by last gap  the worst (the paper)
 //   four quadrants, 2,000 rows         .0010 .0018  .0019 .0027  .0014 .0027  .015 .020 (of 1,000 rows)
 //   10 classes, 15 columns, 500 rows   .068  .102   .065  .123   .067  .127   5.1
-// The worst example takes the fewest visits on the quadrants, one a row, but choosing it costs a pass over the scores.
+// The worst example takes the fewest visits on the quadrants, one a row, but choosing it costs a pass over the scores;
+// it is in spoc_worst_first.hpp.
 // Memory: η, n k numbers, and its schedule. Twin: reference/spoc.py.
 #pragma once
 
@@ -17,10 +18,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
-#include "reduced_problem.hpp"
 #include "spoc_face.hpp"
 #include "spoc_task.hpp"
 
@@ -37,7 +38,7 @@ struct SpocRecord {
     SpocBounds bounds;
 };
 
-enum class SpocEnd : int { CONVERGED = 0, MAX_ITER = 1, PAUSED = 2 };
+enum class SpocEnd : int { CONVERGED = 0, MAX_ITER = 1, PAUSED = 2, NOT_ATTAINED = 3 };
 
 class Spoc {
   public:
@@ -51,8 +52,8 @@ class Spoc {
           next_(task.n, 0),
           gaps_(task.n, 0.0),
           F_(task.k),
-          u_(task.k),
-          work_(task.k),
+          best_eta_(task.k),
+          work_(2 * task.k),
           random_(seed) {
         for (int64_t i = 0; i < task.n; ++i) {
             for (int64_t t = 0; t < task.l; ++t) norms_[i] += task.row(i)[t] * task.row(i)[t];
@@ -62,7 +63,8 @@ class Spoc {
     }
 
     const std::vector<double> &eta() const { return eta_; }
-    const std::vector<double> &code() const { return M_; }  // (l, k)
+    const std::vector<double> &code() const { return M_; }            // (l, k)
+    const std::vector<double> &best_code() const { return best_M_; }  // (l, k) of the least primal seen, or empty
     const std::vector<SpocRecord> &records() const { return records_; }
     int64_t n_passes() const { return n_passes_; }
 
@@ -87,9 +89,11 @@ class Spoc {
             }
             if (n_passes_ >= max_iter && stage_ > 1.0) grow(stage_);
             const SpocBounds bounds = evaluate();
-            if (stage_ == 1.0) records_.push_back({n_passes_, n_active_, elapsed(), bounds});
+            if (stage_ == 1.0) record(bounds);
             if (stage_ == 1.0 && bounds.within(tol) && certify().within(tol)) return SpocEnd::CONVERGED;
-            if (n_passes_ >= max_iter) return SpocEnd::MAX_ITER;
+            const bool last = n_passes_ >= max_iter;
+            if (stage_ == 1.0 && cannot_reach(bounds, tol, last)) return SpocEnd::NOT_ATTAINED;
+            if (last) return SpocEnd::MAX_ITER;
             if (stage_ > 1.0 && bounds.within(STAGE_TOL))
                 grow(std::min(stage_, STAGE));
             else
@@ -128,6 +132,7 @@ class Spoc {
     static constexpr double EASY = 5.0;         // mean of N_i C_i from which costs count as large
     static constexpr double STAGE = 10.0;       // growth of costs
     static constexpr double STAGE_TOL = 1e-3;   // gap at which they grow
+    static constexpr int64_t STALLED = 200;     // passes after which the gap should halve while they double
 
     // Costs are large where N C is: the ascent then swings. It begins with smaller ones, C / stage.
     double stage_of_large_costs() const {
@@ -164,13 +169,38 @@ class Spoc {
         next_evaluation_ = n_passes_ + FIRST;
     }
 
-    // The true class has what the others leave of C; these are scaled down if they are more.
-    void complete(int64_t i) {
-        double *eta = &eta_[i * task_.k], sum = 0.0;
-        for (int64_t r = 0; r < task_.k; ++r) sum += r == task_.y[i] ? 0.0 : eta[r];
-        if (sum > task_.cost[i])
-            for (int64_t r = 0; r < task_.k; ++r) eta[r] *= task_.cost[i] / sum;
-        eta[task_.y[i]] = std::max(task_.cost[i] - sum, 0.0);
+    void complete(int64_t i) { spoc_complete(task_, i, &eta_[i * task_.k]); }
+
+    // Keeps the bounds, and the code if its objective is the least so far.
+    void record(const SpocBounds &bounds) {
+        records_.push_back({n_passes_, n_active_, elapsed(), bounds});
+        if (!best_M_.empty() && !(bounds.primal < best_primal_)) return;
+        best_primal_ = bounds.primal;
+        best_M_ = M_;
+    }
+
+    // Whether the gap no longer halves while passes double, and rounding is above what the tolerance allows; or, in the
+    // end, above the objective itself.
+    bool cannot_reach(const SpocBounds &bounds, double tol, bool last) {
+        const int64_t first = records_.front().n_passes, now = n_passes_ - first;
+        while (2 * (records_[half_].n_passes - first) <= now && half_ + 1 < records_.size()) {
+            half_gap_ = std::min(half_gap_, records_[half_].bounds.primal - records_[half_].bounds.dual);
+            ++half_;
+        }
+        const bool stalled = now >= STALLED && bounds.primal - bounds.dual > 0.5 * half_gap_;
+        if (!stalled && !last) return false;
+        const double size = std::max(std::fabs(bounds.primal), std::fabs(bounds.dual)), noise = rounding();
+        return noise > (stalled ? tol * size : size);
+    }
+    // Σ_i C_i ‖h_i‖ times the rounding of ‖M‖, a sum of τ_i h_i: what is uncertain in the sum of the losses.
+    double rounding() const {
+        double moved = 0.0, squares = 0.0;
+        for (int64_t i = 0; i < task_.n; ++i) {
+            const double sigma = task_.cost[i] - eta_[i * task_.k + task_.y[i]];
+            moved += task_.cost[i] * std::sqrt(norms_[i]);
+            squares += sigma * sigma * norms_[i];
+        }
+        return std::numeric_limits<double>::epsilon() * moved * std::sqrt(squares);
     }
 
     void sweep() {
@@ -214,45 +244,21 @@ class Spoc {
         return {dual + gap, dual};
     }
 
-    void compute_code() {
-        std::fill(M_.begin(), M_.end(), 0.0);
-        for (int64_t i = 0; i < task_.n; ++i) {
-            double sum = 0.0;
-            for (int64_t r = 0; r < task_.k; ++r) {
-                const double eta = eta_[i * task_.k + r];
-                if (r == task_.y[i] || eta == 0.0) continue;
-                sum += eta;
-                spoc_add(task_, M_.data(), i, r, -eta);
-            }
-            if (sum > 0.0) spoc_add(task_, M_.data(), i, task_.y[i], sum);
-        }
-    }
+    void compute_code() { spoc_code(task_, eta_.data(), M_.data()); }
 
     // g_i by F_
-    double row_gap(int64_t i) const {
-        const double *eta = &eta_[i * task_.k], top = *std::max_element(F_.begin(), F_.end());
-        double gap = 0.0;
-        for (int64_t r = 0; r < task_.k; ++r) gap += eta[r] * (top - F_[r]);
-        return gap;
-    }
+    double row_gap(int64_t i) const { return spoc_row_gap(task_.k, &eta_[i * task_.k], F_.data()); }
 
     // The exact maximum of the dual over η_i; returns g_i before it.
     double visit(int64_t i) {
         spoc_scores(task_, M_.data(), i, F_.data());
-        const double gap = row_gap(i), N = norms_[i], C = task_.cost[i];
+        const double gap = row_gap(i);
         if (gap <= 0.0) return 0.0;
         double *eta = &eta_[i * task_.k];
-        if (!(N * C > 0.0)) {  // the row moves no score: all of C on the largest margin
-            std::fill_n(eta, task_.k, 0.0);
-            eta[std::max_element(F_.begin(), F_.end()) - F_.begin()] = C;
-            return gap;
-        }
-        for (int64_t r = 0; r < task_.k; ++r) u_[r] = F_[r] + N * eta[r];
-        const ReducedThreshold at = reduced_threshold(u_.data(), task_.k, N * C, work_.data());
+        spoc_best(task_.k, F_.data(), norms_[i], task_.cost[i], eta, work_.data(), best_eta_.data());
         for (int64_t r = 0; r < task_.k; ++r) {
-            const double value = std::max((u_[r] - at.top) - at.below, 0.0) / N;
-            if (value != eta[r]) spoc_add(task_, M_.data(), i, r, eta[r] - value);
-            eta[r] = value;
+            if (best_eta_[r] != eta[r]) spoc_add(task_, M_.data(), i, r, eta[r] - best_eta_[r]);
+            eta[r] = best_eta_[r];
         }
         return gap;
     }
@@ -263,7 +269,11 @@ class Spoc {
     std::vector<int> level_;
     std::vector<int64_t> next_;  // pass of the next visit
     std::vector<double> gaps_;   // g_i at the last evaluation
-    std::vector<double> F_, u_, work_;
+    std::vector<double> F_, best_eta_, work_;
+    std::vector<double> best_M_;
+    double best_primal_ = 0.0;
+    size_t half_ = 0;  // of the records, the first that is not in the first half of the passes
+    double half_gap_ = std::numeric_limits<double>::infinity();
     std::mt19937_64 random_;
     std::vector<int64_t> order_;
     std::vector<SpocRecord> records_;

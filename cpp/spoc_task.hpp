@@ -7,8 +7,11 @@
 // (l, k), so that the k scores of a row are computed side by side.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "reduced_problem.hpp"
 
 namespace widemargin {
 
@@ -45,6 +48,51 @@ inline double spoc_score(const SpocTask &task, const double *M, int64_t i, int64
 inline void spoc_add(const SpocTask &task, double *M, int64_t i, int64_t r, double factor) {
     const double *h = task.row(i);
     for (int64_t t = 0; t < task.l; ++t) M[t * task.k + r] += factor * h[t];
+}
+
+// The true class of row i has what the others leave of C; these are scaled down if they are more.
+inline void spoc_complete(const SpocTask &task, int64_t i, double *eta) {
+    double sum = 0.0;
+    for (int64_t r = 0; r < task.k; ++r) sum += r == task.y[i] ? 0.0 : eta[r];
+    if (sum > task.cost[i])
+        for (int64_t r = 0; r < task.k; ++r) eta[r] *= task.cost[i] / sum;
+    eta[task.y[i]] = std::max(task.cost[i] - sum, 0.0);
+}
+
+// M (l, k) = Σ_i h_i τ_i'
+inline void spoc_code(const SpocTask &task, const double *eta, double *M) {
+    std::fill_n(M, task.l * task.k, 0.0);
+    for (int64_t i = 0; i < task.n; ++i) {
+        double sum = 0.0;
+        for (int64_t r = 0; r < task.k; ++r) {
+            const double value = eta[i * task.k + r];
+            if (r == task.y[i] || value == 0.0) continue;
+            sum += value;
+            spoc_add(task, M, i, r, -value);
+        }
+        if (sum > 0.0) spoc_add(task, M, i, task.y[i], sum);
+    }
+}
+
+// g_i of F (k,) and η_i (k,)
+inline double spoc_row_gap(int64_t k, const double *eta, const double *F) {
+    const double top = *std::max_element(F, F + k);
+    double gap = 0.0;
+    for (int64_t r = 0; r < k; ++r) gap += eta[r] * (top - F[r]);
+    return gap;
+}
+
+// The exact maximum of the dual over η_i: best (k,) from F (k,) and η_i (k,), with N = K_ii and C = C_i; work (2k,).
+inline void spoc_best(int64_t k, const double *F, double N, double C, const double *eta, double *work, double *best) {
+    if (!(N * C > 0.0)) {  // the row moves no score: all of C on the largest margin
+        std::fill_n(best, k, 0.0);
+        best[std::max_element(F, F + k) - F] = C;
+        return;
+    }
+    double *u = work + k;
+    for (int64_t r = 0; r < k; ++r) u[r] = F[r] + N * eta[r];
+    const ReducedThreshold at = reduced_threshold(u, k, N * C, work);
+    for (int64_t r = 0; r < k; ++r) best[r] = std::max((u[r] - at.top) - at.below, 0.0) / N;
 }
 
 }  // namespace widemargin

@@ -7,6 +7,7 @@
 
 #include "check.hpp"
 #include "spoc.hpp"
+#include "spoc_worst_first.hpp"
 
 using namespace widemargin;
 
@@ -55,7 +56,8 @@ void check_thresholds(std::mt19937 &random) {
 }
 
 // Rows of η are at least 0, sum to the cost, and the bounds are in order.
-void check_feasible(const Problem &p, Spoc &spoc, double tol) {
+template <typename Ascent>
+void check_feasible(const Problem &p, Ascent &spoc, double tol) {
     const SpocBounds bounds = spoc.certify();
     CHECK(bounds.primal >= bounds.dual - 1e-12 * std::fabs(bounds.primal));
     CHECK(bounds.within(tol));
@@ -112,6 +114,45 @@ void check_limits(std::mt19937 &random) {
     check_feasible(p, paused, 10.0);
 }
 
+// The worst example first has the optimum of the random order, by rows and by their Gram matrix, and never falls.
+void check_worst_first(std::mt19937 &random) {
+    const double never = std::numeric_limits<double>::infinity();
+    const Problem p = make_problem(random, 30, 4, 3, 0.5);
+    std::vector<double> K(p.n * p.n, 0.0);
+    for (int64_t i = 0; i < p.n; ++i)
+        for (int64_t j = 0; j < p.n; ++j)
+            for (int64_t t = 0; t < p.l; ++t) K[i * p.n + j] += p.h[i * p.l + t] * p.h[j * p.l + t];
+    Spoc spoc(p.task(true), 1);
+    CHECK(spoc.run(1e-8, 20000, never, false) == SpocEnd::CONVERGED);
+    for (const double *matrix : {static_cast<const double *>(nullptr), static_cast<const double *>(K.data())}) {
+        SpocWorstFirst worst(p.task(true), matrix);
+        double before = worst.certify().dual;
+        for (int step = 0; step < 20; ++step) {
+            CHECK(worst.step());
+            const double after = worst.certify().dual;
+            CHECK(after >= before - 1e-12);
+            before = after;
+        }
+        CHECK(worst.run(1e-6, 20000, never, false) == SpocEnd::CONVERGED);
+        check_feasible(p, worst, 1e-6);
+        CHECK(std::fabs(worst.certify().dual - spoc.certify().dual) <= 2e-6 * std::fabs(spoc.certify().dual));
+        SpocWorstFirst limited(p.task(true), matrix);
+        CHECK(limited.run(1e-15, 2, never, false) == SpocEnd::MAX_ITER && limited.n_passes() == 2);
+        SpocWorstFirst paused(p.task(true), matrix);
+        CHECK(paused.run(1e-15, 1000, -1.0, false) == SpocEnd::PAUSED);
+        CHECK(paused.run(1e-6, 20000, never, false) == SpocEnd::CONVERGED);
+    }
+}
+
+// Large costs on rows that cannot be separated: the gap stays above what 16 digits can tell, and the ascent says so
+// long before its limit.
+void check_rounding(std::mt19937 &random) {
+    const Problem p = make_problem(random, 40, 4, 2, 1e14);
+    Spoc spoc(p.task(false), 1);
+    CHECK(spoc.run(1e-12, 100000, 1e9, false) == SpocEnd::NOT_ATTAINED);
+    CHECK(spoc.n_passes() < 5000 && spoc.best_code().size() == spoc.code().size());
+}
+
 }  // namespace
 
 int main() {
@@ -120,5 +161,7 @@ int main() {
     check_runs(random);
     check_monotone(random);
     check_limits(random);
+    check_worst_first(random);
+    check_rounding(random);
     return 0;
 }

@@ -57,6 +57,7 @@ def test_train_writes_the_model_that_python_would(data, files, tmp_path):
         (["--code", "all-pairs"], {"code": "all-pairs"}),
         (["--code-size", "3", "--seed", "7"], {"code_size": 3.0, "random_state": 7}),
         (["--code", "random-sparse", "--decoding", "hinge"], {"code": "random-sparse", "decoding": "hinge"}),
+        (["--code", "bch", "--code-size", "2"], {"code": "bch", "code_size": 2.0}),
         (["--learn", "linf", "--norm-bound", "2"], {"learn": "linf", "norm_bound": 2.0}),
         (["--learn", "l1", "--cv", "3", "--tol", "0.1"], {"cv": 3, "tol": 0.1}),
         (["--learn", "greedy", "--cv", "training", "--interleave", "1"], {"cv": "training", "interleave": 1}),
@@ -90,6 +91,21 @@ def test_the_model_predicts_evaluates_and_shows_itself(data, files, tmp_path, op
     assert "normalize=True" in shown["parameters"]["estimator"]
     text = invoke("inspect", tmp_path / "m").stdout
     assert ("worst label" in text) == (options == [])
+
+
+def test_a_code_without_loss_is_trained_from_the_command_line_and_its_json_is_json(tmp_path):
+    """Its objective at zero is infinite, which JSON cannot say."""
+    rows = [f"{i % 3} {i % 3 + 1}:{1 + 0.01 * i}" for i in range(30)]
+    (tmp_path / "apart.svm").write_text("\n".join(rows) + "\n")
+    options = ("--method", "output-code", "--learn", "l2", "--C", "inf", "--out", tmp_path / "m", "--json")
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    values = json.loads(invoke("train", tmp_path / "apart.svm", *options).stdout, parse_constant=refuse)
+    assert values["status"] == "converged"
+    assert values["certificate"]["primal_at_zero"] is None
+    assert json.loads(invoke("inspect", tmp_path / "m", "--json").stdout, parse_constant=refuse)["certificate"]
 
 
 def test_a_model_without_certificate_is_shown(data, tmp_path):

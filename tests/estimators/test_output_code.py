@@ -124,7 +124,7 @@ def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
 # Columns.
 
 
-@pytest.mark.parametrize("code", ["one-vs-rest", "all-pairs", "random", "random-sparse", "exhaustive"])
+@pytest.mark.parametrize("code", ["one-vs-rest", "all-pairs", "random", "random-sparse", "exhaustive", "bch"])
 def test_a_column_is_the_classifier_of_its_rows_alone(data, code):
     X, y = data
     template = OneVsAllClassifier(C=0.5)

@@ -284,10 +284,10 @@ def test_the_bound_is_that_of_the_corollaries():
     margin = min(scores[i, y[i]] - np.delete(scores[i], y[i]).max() for i in range(60))
     assert margin > 0
     R2, N = (h**2).sum(axis=1).max(), (M**2).sum() / margin**2
-    expected = 130 * R2 / 60 * (3 * N * np.log(4 * np.e * 60) * np.log(240) + np.log(2 / 0.1 * 120.0**3))
+    expected = 130 * R2 / 60 * (3 * N * np.log2(4 * np.e * 60) * np.log2(240) + np.log2(2 / 0.1 * 120.0**3))
     assert model.generalization_bound(0.1).value == pytest.approx(expected, rel=1e-6)
     N1 = (3 * (M[1] ** 2).sum() + (M**2).sum()) / margin**2
-    expected = 130 * R2 / 60 * (N1 * np.log(4 * np.e * 60) * np.log(240) + np.log(2 / 0.05 * 120.0**2))
+    expected = 130 * R2 / 60 * (N1 * np.log2(4 * np.e * 60) * np.log2(240) + np.log2(2 / 0.05 * 120.0**2))
     bound = model.generalization_bound(label=1)
     assert float(bound) == pytest.approx(expected, rel=1e-6)
     assert (bound.reason, bound.n_samples, bound.delta) == ("", 60, 0.05)
@@ -363,7 +363,7 @@ def test_verbose_prints_progress(data, capsys):
         ({"learn": "l2", "kernel": "rbf", "interleave": 1}, "needs a code that is a matrix"),
         ({"learn": "l2", "kernel": "rbf", "decoding": "hamming"}, "has no meaning for a code with a kernel"),
         ({"learn": "l2", "kernel": "precomputed"}, "precomputed"),
-        ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random codes"),
+        ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random and bch codes"),
         ({"code": "greedy"}, "use learn='greedy'"),
         ({"code": None}, "code must be a name or a matrix"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),
@@ -388,3 +388,28 @@ def test_what_has_no_meaning_is_refused(data, options, message):
 def test_several_labels_a_row_are_refused(data):
     with pytest.raises(ValueError, match="several labels a row"):
         OutputCodeClassifier().fit(data[0], [{"ash"}] * 80)
+
+
+@pytest.mark.parametrize("learn", ["l1", "l2", "linf"])
+def test_a_tolerance_beyond_double_precision_is_said_to_be_so(learn):
+    """C ‖h‖² is so large that sums of losses have no digits left; bounds are recounted from the outputs."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = 1e12 * rng.normal(size=(60, 2))
+    model = OutputCodeClassifier(learn=learn, C=1e8, tol=1e-12, cv="training", random_state=0)
+    with pytest.warns(ConvergenceWarning, match="no more is possible in double precision: loosen tol"):
+        model.fit(X, y)
+    assert model.status_ is Status.NOT_ATTAINED
+    assert model.certificate_.relative_gap > 1e-12
+    assert model.certificate_.primal <= 60 * 1e8 * (1 + 1e-12)
+
+
+def test_bch_codes_have_as_many_columns_as_code_size_allows():
+    y = np.arange(60) % 10
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    model = OutputCodeClassifier(code="bch", code_size=3.2, random_state=0).fit(X, y)
+    assert model.code_book_.shape == (10, 31)
+    distances = (model.code_book_[:, None] != model.code_book_).sum(axis=2)
+    assert distances[~np.eye(10, dtype=bool)].min() >= 15
+    with pytest.raises(ValueError, match=r"use at least code_size=0\.7"):
+        OutputCodeClassifier(code="bch", code_size=0.6).fit(X, y)

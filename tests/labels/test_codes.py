@@ -10,6 +10,8 @@ import pytest
 
 from widemargin.labels.codes import (
     all_pairs_code,
+    bch_code,
+    bch_parameters,
     check_code,
     column_separation,
     exhaustive_code,
@@ -157,12 +159,96 @@ def test_repeated_problems_are_warned_of(code, relation):
         assert check_code(code).tolist() == code
 
 
+# Tables of primitive BCH codes, (length, dimension, distance), from Lin and Costello, Error Control Coding, appendix C;
+# distances are 2t + 1.
+PUBLISHED = [
+    *[(7, 4, 3), (15, 11, 3), (15, 7, 5), (15, 5, 7), (31, 26, 3), (31, 21, 5), (31, 16, 7), (31, 11, 11), (31, 6, 15)],
+    *[(63, 57, 3), (63, 51, 5), (63, 45, 7), (63, 39, 9), (63, 36, 11), (63, 30, 13), (63, 24, 15), (63, 18, 21)],
+    *[
+        (63, 16, 23),
+        (63, 10, 27),
+        (63, 7, 31),
+        (127, 120, 3),
+        (127, 113, 5),
+        (127, 64, 21),
+        (127, 29, 43),
+        (127, 8, 63),
+    ],
+    *[(255, 247, 3), (255, 239, 5), (255, 231, 7), (255, 131, 37), (255, 21, 111), (255, 13, 119), (255, 9, 127)],
+]
+
+
+@pytest.mark.parametrize("parameters", PUBLISHED, ids=str)
+def test_bch_codes_have_the_published_parameters(parameters):
+    length, dimension, distance = parameters
+    assert (dimension, distance) in bch_parameters(length)
+
+
+@pytest.mark.parametrize(
+    ("length", "dimension", "distance"), [(7, 4, 3), (15, 7, 5), (15, 5, 7), (31, 6, 15), (31, 11, 11), (63, 7, 31)]
+)
+def test_all_words_of_a_bch_code_have_its_distance_by_brute_force(length, dimension, distance):
+    code = bch_code(2**dimension, length, n_candidates=1, random_state=0)
+    assert code.shape == (2**dimension, length)
+    bits = (code < 0).astype(np.int64)
+    counts = np.array([(bits[0] ^ word).sum() for word in bits[1:]])
+    assert counts.min() == distance
+    numbers = {int("".join(map(str, word)), 2) for word in bits.tolist()}
+    first, *others = sorted(numbers)
+    assert first == 0  # linear: the word 0 is there, and with two words their sum
+    assert all(others[0] ^ word in numbers for word in others)
+    assert all(word << 1 & 2**length - 1 | word >> length - 1 in numbers for word in numbers)  # and cyclic
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "shape", "distance"),
+    [
+        (2, 3, 3, 3),
+        (3, 7, 7, 3),
+        (4, 14, 7, 3),
+        (10, 15, 15, 7),
+        (10, 30, 15, 7),
+        (26, 39, 31, 15),
+        (100, 150, 127, 63),
+    ],
+)
+def test_bch_codes_keep_the_distance_that_they_promise(k, n, shape, distance):
+    code = bch_code(k, n, random_state=3)
+    assert code.shape == (k, shape)
+    assert naive_separation(code) >= distance
+    assert ((code == 1).any(axis=0) & (code == -1).any(axis=0)).all()
+    assert (code == bch_code(k, n, random_state=3)).all()
+    if k > 5:
+        assert not same_or_opposite_columns(code)
+    # As many columns as may be wrong are corrected.
+    rng = np.random.default_rng(0)
+    wrong = code.copy()
+    for row in wrong:
+        row[rng.permutation(shape)[: (distance - 1) // 2]] *= -1
+    assert ((wrong.astype(int) @ code.T.astype(int)).argmax(axis=1) == np.arange(k)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bch_code(10, 6), "fewer than 10 words; use 7 columns or more"),
+        (lambda: bch_code(3, 5), "fewer than 3 words; use 7 columns or more"),
+        (lambda: bch_parameters(14), "2\\^m − 1; got 14"),
+        (lambda: make_code("bch", 4), "needs n_columns"),
+    ],
+)
+def test_bch_codes_that_cannot_be_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 def test_codes_by_name():
     assert (make_code("one-vs-rest", 4) == one_vs_rest_code(4)).all()
     assert (make_code("all-pairs", 4) == all_pairs_code(4)).all()
     assert (make_code("exhaustive", 4) == exhaustive_code(4)).all()
     assert (make_code("random", 4, 5, random_state=1) == random_code(4, 5, random_state=1)).all()
     assert (make_code("random-sparse", 4, 5, random_state=1) == random_code(4, 5, sparse=True, random_state=1)).all()
+    assert (make_code("bch", 4, 8, random_state=1) == bch_code(4, 7, random_state=1)).all()
     assert make_code([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]], 3).dtype == np.int8
 
 

@@ -28,16 +28,16 @@ def test_margins_by_hand(separated):
 
 
 def test_the_bound_by_hand(separated):
-    """‖M‖² = 4 after centring (it is centred), divided by 0.8²; k = 3, n = 4."""
+    """‖M‖² = 4 after centring (it is centred), divided by 0.8²; k = 3, n = 4. Binary logarithms: log₂ 16 = 4."""
     M, h, y = separated
     assert (M.sum(axis=0) == 0).all()
     capacity = 3 * 4.0 / 0.64
-    expected = 130 / 4 * (capacity * np.log(16 * np.e) * np.log(16) + np.log(2 * 8.0**3 / 0.05))
+    expected = 130 / 4 * (capacity * (4 + 1 / np.log(2)) * 4 + (10 + np.log(20) / np.log(2)))  # 2 · 8³ = 2^10
     bound = error_bound(margins_of(M, h, y))
     assert bound.value == pytest.approx(expected)
     assert (bound.norm, bound.radius, bound.margin) == pytest.approx((2.0, 1.0, 0.8))
     capacity = (3 * 2.0 + 4.0) / 0.64  # of the third class, whose row has norm √2
-    expected = 130 / 4 * (capacity * np.log(16 * np.e) * np.log(16) + np.log(2 * 8.0**2 / 0.05))
+    expected = 130 / 4 * (capacity * (4 + 1 / np.log(2)) * 4 + (7 + np.log(20) / np.log(2)))
     assert error_bound(margins_of(M, h, y), label=2).value == pytest.approx(expected)
 
 

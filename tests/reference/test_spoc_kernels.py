@@ -145,3 +145,38 @@ def test_the_kernel_ascent_with_margins_makes_the_same_visits(seed, k):
     gap, dual = core.evaluate()
     primal, lower = bounds(K, y, b, costs, eta)
     np.testing.assert_allclose([dual + gap, dual], [primal, lower], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [False, True], ids=["rows", "kernel matrix"])
+@pytest.mark.parametrize("seed", range(6))
+def test_worst_first_is_the_papers_rule_step_by_step(kernel, seed):
+    """Each step changes the row of the largest violation, to the optimum of its reduced problem, and no other."""
+    h, y, b, costs, _ = make_problem(seed)
+    K = h @ h.T
+    core = _core.SpocWorstFirst(h, y, 4, costs, b, K if kernel else None)
+    eta = begin(y, costs, 4)
+    for _ in range(80):
+        F = b + K @ signed(eta, y, costs)
+        psi = np.array([max(f) - min(f[e > 0]) if e.any() else 0.0 for f, e in zip(F, eta, strict=True)])
+        np.testing.assert_allclose(violations(F, eta), psi, atol=1e-12)
+        p = int(psi.argmax())
+        eta[p] = visit(F[p], float(K[p, p]), eta[p], float(costs[p]))
+        core.step()
+        found = core.eta().reshape(eta.shape)
+        np.testing.assert_allclose(found, eta, atol=1e-8 * max(1.0, costs.max()))
+        eta = found  # so that rounding does not add up
+    primal, dual = core.certify()
+    np.testing.assert_allclose((primal, dual), bounds(K, y, b, costs, eta), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [False, True], ids=["rows", "kernel matrix"])
+def test_worst_first_takes_the_steps_of_the_specification(kernel):
+    """Passes of as many steps as rows, up to the same gap; rounding may make it one more or less."""
+    h, y, b, costs, _ = make_problem(3)
+    K, eta = h @ h.T, begin(y, costs, 4)
+    steps, reached = solve(K, y, b, costs, eta, tol=1e-3, max_iter=20_000)
+    core = _core.SpocWorstFirst(h, y, 4, costs, b, K if kernel else None)
+    assert core.run(1e-3, 20_000, 1e9, False) == 0
+    assert reached
+    assert abs(core.n_passes - steps // len(y)) <= 1
+    np.testing.assert_allclose(core.certify(), bounds(K, y, b, costs, eta), rtol=2e-3)

@@ -321,3 +321,42 @@ def test_bad_input_is_named(options, message):
     h = h * options.pop("scale", 1.0)
     with pytest.raises(ValueError, match=message):
         continuous_code(h, y, **{"norm": "l2", **options})
+
+
+@pytest.mark.parametrize("kernel", [None, RBF], ids=["linear", "rbf"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_worst_example_first_reaches_the_optimum(kernel, weighted):
+    h, y, weights = make(17)
+    weights = weights if weighted else None
+    for norm_bound in (None, 0.8):
+        learned = continuous_code(
+            h, y, norm="l2", C=2.0, norm_bound=norm_bound, sample_weight=weights, kernel=kernel, tol=1e-6,
+            order="worst-first", max_iter=100_000,
+        )  # fmt: skip
+        check_against(learned, by_clarabel(h, y, 4, 2.0, norm_bound, weights, kernel=kernel), 1e-6)
+
+
+@pytest.mark.parametrize("kernel", [None, RBF], ids=["linear", "rbf"])
+def test_worst_first_has_a_start_limits_and_a_callback(kernel):
+    h, y, _ = make(18, n=60, noise=2.0)
+    costs, options = np.full(60, 10.0), {"kernel": kernel, "order": "worst-first"}
+    first = solve_spoc(h, y, 4, costs, tol=1e-4, **options)
+    again = solve_spoc(h, y, 4, costs, tol=2e-4, start=first.dual, **options)
+    assert (first.status, again.status, int(again.n_iter[0])) == (Status.CONVERGED, Status.CONVERGED, 0)
+    seen = []
+    stopped = solve_spoc(h, y, 4, costs, tol=1e-9, callback=lambda p: seen.append(p) or len(seen) == 2, **options)
+    assert (stopped.status, len(seen)) == (Status.STOPPED, 2)
+    assert solve_spoc(h, y, 4, costs, tol=1e-9, max_iter=2, **options).status is Status.MAX_ITER
+    late = solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, time_limit=0.0, **options)
+    assert late.status is Status.TIME_LIMIT
+    assert late.certificate.dual <= late.certificate.primal
+
+
+def test_worst_first_says_what_it_cannot_do():
+    h, y, _ = make(0)
+    with pytest.raises(ValueError, match="order must be 'random' or 'worst-first'"):
+        solve_spoc(h, y, 4, np.ones(24), order="best")
+    with pytest.raises(ValueError, match="the whole kernel matrix, 0 MB; raise cache_size_mb"):
+        solve_spoc(h, y, 4, np.ones(24), kernel=RBF, order="worst-first", cache_size_mb=1e-3)
+    with pytest.raises(ValueError, match="order='worst-first' is one of SPOC"):
+        continuous_code(h, y, norm="l1", order="worst-first")

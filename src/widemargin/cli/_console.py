@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import math
 import os
 import sys
 import warnings
@@ -41,8 +42,17 @@ USUAL, WIDEST = 80, 10_000
 
 
 def print_json(values: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(values, indent=2, ensure_ascii=not stdout_is_utf8()) + "\n")
+    """One JSON object on standard output; numbers that JSON has no word for, inf and nan, are null."""
+    text = json.dumps(_finite(values), indent=2, ensure_ascii=not stdout_is_utf8(), allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def stdout_is_utf8() -> bool:

@@ -147,6 +147,7 @@ class CodeName(StrEnum):
 
     random = "random"
     random_sparse = "random-sparse"
+    bch = "bch"
     one_vs_rest = "one-vs-rest"
     all_pairs = "all-pairs"
     exhaustive = "exhaustive"
@@ -251,7 +252,8 @@ CodeOption = Annotated[
     CodeName | None, typer.Option("--code", help="Code matrix, of output-code.", show_default="random")
 ]
 CodeSize = Annotated[
-    float | None, typer.Option("--code-size", help="Columns of a random code for each class.", show_default="1.5")
+    float | None,
+    typer.Option("--code-size", help="Columns of a random or bch code for each class.", show_default="1.5"),
 ]
 Learn = Annotated[
     LearnName | None,

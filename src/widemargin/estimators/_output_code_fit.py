@@ -24,12 +24,12 @@ from widemargin.estimators._output_code_learning import (
     Watch,
     fold_of_rows,
 )
-from widemargin.estimators._output_code_parameters import RANDOM_KINDS, is_own
+from widemargin.estimators._output_code_parameters import DRAWN_KINDS, is_own
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._training import TrainingData, check_training_data
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.labels.code_checks import Code
-from widemargin.labels.codes import make_code
+from widemargin.labels.codes import make_code, smallest_bch_length
 from widemargin.labels.encoding import encode_targets
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import History, Status
@@ -124,10 +124,13 @@ def _draw(model: Any, n_classes: int, rng: np.random.Generator) -> Code:
     """The discrete code that the parameters ask for."""
     if not isinstance(model.code, str):
         return make_code(model.code, n_classes)
-    if model.code not in RANDOM_KINDS:
+    if model.code not in DRAWN_KINDS:
         return make_code(model.code, n_classes)
     n_columns = int(n_classes * model.code_size)
-    least = int(np.ceil(np.log2(n_classes) if model.code == "random" else np.log(n_classes + 1) / np.log(3)))
+    if model.code == "bch":
+        least = smallest_bch_length(n_classes)
+    else:
+        least = int(np.ceil(np.log2(n_classes) if model.code == "random" else np.log(n_classes + 1) / np.log(3)))
     if n_columns < least:
         raise ValueError(
             f"code_size={model.code_size:g} gives {n_columns} column(s), too few to tell {n_classes} classes apart; "
@@ -138,7 +141,7 @@ def _draw(model: Any, n_classes: int, rng: np.random.Generator) -> Code:
 
 def _continues(start: tuple[Any, ...], model: Any, book: Code, X: Any) -> bool:
     """Whether the code and weights of an earlier fit are those of the same problem."""
-    drawn = isinstance(model.code, str) and model.code in RANDOM_KINDS
+    drawn = isinstance(model.code, str) and model.code in DRAWN_KINDS
     same_code = start[0].shape == book.shape and (drawn or np.array_equal(start[0], book))
     return bool(same_code and start[1].shape == (book.shape[1], X.shape[1]))
 

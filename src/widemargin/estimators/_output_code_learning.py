@@ -235,9 +235,6 @@ class CodeLearner:
         )
         scores, certificate = learned.scores(h), learned.certificate
         margins = code_margins(scores, y, *_gram_and_norms(learned, h))
-        status = learned.status
-        if status is Status.CONVERGED and certificate.relative_gap > self.options.tol:
-            status = Status.MAX_ITER
         kernel_code = None
         if learned.support is not None:
             kernel_code = KernelCode(
@@ -254,7 +251,7 @@ class CodeLearner:
             error,
             margins,
             max(1, learned.n_iter),
-            status,
+            learned.status,
             clock(),
         )
 

@@ -29,8 +29,13 @@ __all__ = ["NORMS", "check_output_code_parameters", "is_own"]
 NORMS = ("l1", "l2", "linf")
 LEARN = (None, *NORMS, "greedy")
 KINDS = get_args(CodeKind)
-RANDOM_KINDS = ("random", "random-sparse")
+DRAWN_KINDS = ("random", "random-sparse", "bch")  # codes of as many columns as code_size says
 DECODINGS = (None, *get_args(Decoding))
+
+
+def cost_or_inf(value: Any) -> bool:
+    """A number above 0, inf included."""
+    return positive(value) or (isinstance(value, float | np.floating) and bool(value == np.inf))
 
 
 def bound_or_none(value: Any) -> bool:
@@ -53,7 +58,7 @@ def check_output_code_parameters(model: Any) -> None:
     check_parameters(
         model,
         code_size=positive,
-        C=positive,
+        C=cost_or_inf,
         norm_bound=bound_or_none,
         interleave=whole_number,
         tol=positive,
@@ -124,6 +129,11 @@ def _check_effects(model: Any) -> None:
         own = "; the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
         _refuse(changed, ("C",), f"is the cost in learning a code with learn='l1', 'l2' or 'linf'{own}")
         _refuse(changed, ("norm_bound", "tol"), "belongs to codes with learn='l1', 'l2' or 'linf'")
+    if np.isinf(model.C) and model.norm_bound is not None:
+        raise ValueError(
+            "OutputCodeClassifier: C=inf asks for a code without any loss, which a norm_bound may exclude; leave one "
+            "of them out"
+        )
     if learn != "l2":
         _refuse(changed, ("kernel",), "belongs to codes with learn='l2'")
         if model.estimator is not None and "max_iter" not in model.estimator.get_params():
@@ -136,8 +146,8 @@ def _check_effects(model: Any) -> None:
             )
         _refuse(changed, ("decoding",), "has no meaning for a code with a kernel, whose scores are kernel values")
         _refuse(changed, ("interleave",), "needs a code that is a matrix: use kernel='linear'")
-    if not (isinstance(model.code, str) and model.code in RANDOM_KINDS):
-        _refuse(changed, ("code_size",), "belongs to random codes; this one has its own number of columns")
+    if not (isinstance(model.code, str) and model.code in DRAWN_KINDS):
+        _refuse(changed, ("code_size",), "belongs to random and bch codes; this one has its own number of columns")
     inside = getattr(model.estimator, "prune", 0) if is_own(model.estimator) else 0
     if model.prune > 0 and inside > 0 and model.prune != inside:
         raise ValueError(

@@ -59,19 +59,21 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
         The binary classifier: any with `decision_function`, or else `predict_proba`, cloned for each column. None is
         `OneVsAllClassifier()`, whose solver trains all columns in one go.
     code_size : float, default=1.5
-        A random code has int(n_classes · code_size) columns.
+        A random code has int(n_classes · code_size) columns, a "bch" code at most that many: 2^m − 1.
     random_state : int, RandomState instance or None, default=None
-        Decides the random code and the folds.
+        Decides the random code, the words of a "bch" code, and the folds.
     n_jobs : int or None, default=None
         Columns that are fitted at the same time; threads of `OneVsAllClassifier`. -1 for all cores.
-    code : {"random", "random-sparse", "one-vs-rest", "all-pairs", "exhaustive"} or array, default="random"
+    code : {"random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"} or array, default="random"
         The code that the classifiers are trained on: −1, +1, and 0 for classes that a column leaves out, of shape
-        (n_classes, n_columns). Of random codes, the best of many by the distance of rows. See `make_code`.
+        (n_classes, n_columns). Random codes are the best of many by the distance of rows; "bch" codes correct errors,
+        with a distance of rows that is guaranteed. See `make_code`.
     learn : {None, "l1", "l2", "linf", "greedy"}, default=None
         Whether the code is learned anew for the trained classifiers: numbers with a penalty on their absolute sum, sum
         of squares or largest absolute value, or signs, found greedily one column after another.
     C : float, default=1.0
-        Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows.
+        Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows. inf asks for a
+        code without any loss, the paper's problem without slack variables; fitting fails if there is none.
     norm_bound : float or None, default=None
         Instead of a penalty, the largest norm of a learned code.
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
@@ -362,9 +364,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
             warnings.warn(f"the callback stopped training {how}", ConvergenceWarning, stacklevel=3)
         elif fitted.kept is not None and self.learn != "greedy" and fitted.status is not Status.CONVERGED:
             gap = self.certificate_.relative_gap
+            advice = "raise max_iter, loosen tol, or scale the outputs"
+            if fitted.status is Status.NOT_ATTAINED:
+                advice = "no more is possible in double precision: loosen tol, use a smaller C, or scale the outputs"
             warnings.warn(
-                f"the code was learned to a certified relative gap of {gap:.2g}, above tol={self.tol:g}; "
-                "raise max_iter, loosen tol, or scale the outputs",
+                f"the code was learned to a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {advice}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

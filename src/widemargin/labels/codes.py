@@ -3,15 +3,22 @@
     M ∈ {−1, 0, +1}^{n_classes × n_columns};   column j asks which of the classes with M_rj = +1 against those with −1,
     and leaves out the classes with 0.
 
-One-vs-rest, all pairs, exhaustive, and random codes: dense (fair signs) or sparse (half of the entries 0), the best of
-many draws by the smallest distance of two rows, Δ(u, v) = Σ_j (1 − u_j v_j)/2, and then by the smallest distance of two
-columns up to sign (Allwein, Schapire, Singer, JMLR 2000). Rows never coincide, no column is constant, and columns are
-neither equal nor opposite while there are enough different ones: 2^(n_classes − 1) − 1 of the dense kind.
+One-vs-rest, all pairs, exhaustive, error-correcting (BCH) and random codes. Random ones are dense (fair signs) or
+sparse (half of the entries 0), the best of many draws by the smallest distance of two rows u and v, which is
+Σ_j (1 − u_j v_j)/2, and then by the smallest distance of two columns up to sign (Allwein, Schapire, Singer, JMLR 2000).
+Rows never coincide, no column is constant, and columns are neither equal nor opposite while there are enough different
+ones: 2^(n_classes − 1) − 1 of the dense kind.
+
+Rows of a BCH code are words of the primitive binary code of length 2^m − 1 whose generator polynomial has the zeros
+α, …, α^(d − 1) in GF(2^m): any two differ in d places or more, so that ⌊(d − 1)/2⌋ wrong columns are corrected
+(Bose and Ray-Chaudhuri 1960; as output codes, Dietterich and Bakiri, JAIR 1995).
 Memory: the code (int8), and a block of products of rows while separations are measured.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -30,6 +37,8 @@ from widemargin.labels.code_checks import (
 
 __all__ = [
     "all_pairs_code",
+    "bch_code",
+    "bch_parameters",
     "check_code",
     "column_separation",
     "exhaustive_code",
@@ -39,12 +48,15 @@ __all__ = [
     "row_separation",
 ]
 
-CodeKind: TypeAlias = Literal["one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse"]
+CodeKind: TypeAlias = Literal["one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse", "bch"]
 
 MOST_EXHAUSTIVE_CLASSES = 16
 """Above this an exhaustive code has more than 32,767 columns, each a binary problem to train."""
 DRAWS_FOR_EACH_CANDIDATE = 20
 """How many draws may fail (rows that coincide) for each one that is compared, before a random code is given up."""
+PRIMITIVE = {2: 0b111, 3: 0b1011, 4: 0b10011, 5: 0b100101, 6: 0b1000011, 7: 0b10001001, 8: 0b100011101,
+             9: 0b1000010001, 10: 0b10000001001, 11: 0b100000000101, 12: 0b1000001010011}  # fmt: skip
+"""Primitive polynomials of GF(2^m), bit i the coefficient of x^i (Lin and Costello, Error Control Coding)."""
 
 
 def one_vs_rest_code(n_classes: int) -> Code:
@@ -173,9 +185,92 @@ def random_code(
     wanted = check_count(n_candidates, "n_candidates", 1)
     check_rows_can_differ(k, n, sparse)
     rng = np.random.default_rng(random_state)
+    draw = functools.partial(draw_sparse if sparse else draw_dense, rng, k, n)
+    return _best_of(draw, wanted, f"no random code of {n} column(s) with {k} different rows was found")
+
+
+def bch_parameters(n_columns: int) -> list[tuple[int, int]]:
+    """Dimension and designed distance of the primitive binary BCH codes of a length, the largest code first.
+
+    A code of dimension k has 2^k words, any two of which differ in as many places as the distance or more.
+
+    Parameters
+    ----------
+    n_columns : int
+        Length of the words, 2^m − 1 for m from 2 to 12.
+
+    Returns
+    -------
+    list of (int, int)
+        `(dimension, distance)` of each code that differs from the others.
+
+    Examples
+    --------
+    >>> from widemargin.labels.codes import bch_parameters
+    >>> bch_parameters(15)
+    [(11, 3), (7, 5), (5, 7), (1, 15)]
+    """
+    return [(n_columns - (generator.bit_length() - 1), distance) for distance, generator in _bch_generators(n_columns)]
+
+
+def bch_code(
+    n_classes: int,
+    n_columns: int,
+    *,
+    n_candidates: int = 10,
+    random_state: int | np.random.Generator | None = None,
+) -> Code:
+    """Words of the BCH code with the largest designed distance that has enough of them.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, at least 2.
+    n_columns : int
+        Largest number of columns; the code has 2^m − 1 of them, as many as fit.
+    n_candidates : int
+        How many choices of words are compared: by twin columns, then by the smallest distance of two rows, then of two
+        columns.
+    random_state : int, Generator or None
+        Seed of the choice of words.
+
+    Returns
+    -------
+    ndarray of int8 of shape (n_classes, 2 ** m - 1)
+        The code; any two rows differ in as many columns as the designed distance or more.
+
+    Examples
+    --------
+    >>> from widemargin.labels.codes import bch_code, row_separation
+    >>> code = bch_code(10, 15, random_state=0)  # ten words of the (15, 5) code, of distance 7
+    >>> code.shape, row_separation(code) >= 7
+    ((10, 15), True)
+    """
+    k, most = check_count(n_classes, "n_classes", 2), check_count(n_columns, "n_columns", 1)
+    wanted = check_count(n_candidates, "n_candidates", 1)
+    least = smallest_bch_length(k)
+    if most < least:
+        raise ValueError(f"BCH codes of up to {most} column(s) have fewer than {k} words; use {least} columns or more")
+    length: int = 2 ** min((most + 1).bit_length() - 1, max(PRIMITIVE)) - 1
+    generator = [g for _, g in _bch_generators(length) if 2 ** (length + 1 - g.bit_length()) >= k][-1]
+    bits = np.array([generator >> place & 1 for place in range(length)], dtype=np.int64)
+    shifts = np.arange(length + 1 - generator.bit_length())
+    basis = np.array([np.roll(bits, shift) for shift in shifts])
+    rng = np.random.default_rng(random_state)
+
+    def draw() -> Code:
+        numbers = rng.choice(2 ** len(shifts), k, replace=False)
+        words: Code = (1 - 2 * (((numbers[:, None] >> shifts) & 1) @ basis % 2)).astype(np.int8)
+        return words
+
+    return _best_of(draw, wanted, f"no {k} words of the BCH code of {length} columns have both signs in every column")
+
+
+def _best_of(draw: Callable[[], Code], wanted: int, failure: str) -> Code:
+    """The best of as many usable draws: no twin columns, then rows that are far apart, then columns."""
     best, best_rank, n_found = None, (-1.0, -1.0, -1.0), 0
     for _ in range(wanted * DRAWS_FOR_EACH_CANDIDATE):
-        code = draw_sparse(rng, k, n) if sparse else draw_dense(rng, k, n)
+        code = draw()
         if not is_usable(code):
             continue
         rank = (float(not has_twin_columns(code)), row_separation(code), column_separation(code))
@@ -185,8 +280,65 @@ def random_code(
         if n_found == wanted:
             break
     if best is None:
-        raise ValueError(f"no random code of {n} column(s) with {k} different rows was found; use more columns")
+        raise ValueError(f"{failure}; use more columns")
     return best
+
+
+def smallest_bch_length(n_classes: int) -> int:
+    """The least length of which some BCH code has a word for each class.
+
+    Examples
+    --------
+    >>> from widemargin.labels.codes import smallest_bch_length
+    >>> smallest_bch_length(10)
+    7
+    """
+    for length in (2**m - 1 for m in PRIMITIVE):
+        if 2 ** bch_parameters(length)[0][0] >= n_classes:
+            return int(length)
+    raise ValueError(f"no BCH code of up to {2 ** max(PRIMITIVE) - 1} columns has {n_classes} words")
+
+
+def _bch_generators(length: int) -> list[tuple[int, int]]:
+    """Designed distances of the BCH codes of a length with their generator polynomials, bit i the coefficient of x^i.
+
+    A larger distance that needs no further zeros replaces the smaller one (its Bose distance).
+    """
+    m = length.bit_length()
+    if length != 2**m - 1 or m not in PRIMITIVE:
+        raise ValueError(f"BCH codes have 3, 7, 15, … 4,095 columns, 2^m − 1; got {length}")
+    powers = [1]
+    for _ in range(length - 1):
+        powers.append(powers[-1] << 1 ^ (PRIMITIVE[m] if powers[-1] >> (m - 1) else 0))
+    logarithm = {value: power for power, value in enumerate(powers)}
+    found: dict[int, int] = {}  # generator: distance
+    generator, zeros = 1, set[int]()
+    for distance in range(3, length + 1, 2):
+        if distance - 2 not in zeros:
+            conjugates = [(distance - 2) * 2**power % length for power in range(m)]
+            zeros |= set(conjugates)
+            generator = _product(generator, _with_zeros(sorted(set(conjugates)), powers, logarithm))
+        if generator.bit_length() <= length:
+            found[generator] = distance
+    return [(distance, polynomial) for polynomial, distance in found.items()]
+
+
+def _with_zeros(exponents: list[int], powers: list[int], logarithm: dict[int, int]) -> int:
+    """Π (x − α^e) over a whole set of conjugates, whose coefficients are 0 and 1; bit i is that of x^i."""
+    length, coefficients = len(powers), [1]
+    for e in exponents:
+        shifted = [0, *coefficients]
+        scaled = [powers[(logarithm[value] + e) % length] if value else 0 for value in coefficients] + [0]
+        coefficients = [a ^ b for a, b in zip(shifted, scaled, strict=True)]
+    return sum(value << place for place, value in enumerate(coefficients))
+
+
+def _product(a: int, b: int) -> int:
+    """Product of two polynomials over GF(2)."""
+    result = 0
+    for place in range(b.bit_length()):
+        result ^= (a << place) * (b >> place & 1)
+    return result
 
 
 def make_code(
@@ -200,14 +352,14 @@ def make_code(
 
     Parameters
     ----------
-    code : {"one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse"} or array-like
+    code : {"one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse", "bch"} or array-like
         Which code; an array must have a row for each class.
     n_classes : int
         Number of classes.
     n_columns : int, optional
-        Number of columns of a random code, and only of one.
+        Number of columns of a random code, and the largest number of a "bch" code; for no other.
     random_state : int, Generator or None
-        Seed of a random code.
+        Seed of a random code, and of the choice of words of a "bch" code.
 
     Returns
     -------
@@ -227,13 +379,18 @@ def make_code(
         if len(matrix) != n_classes:
             raise ValueError(f"the code has {len(matrix)} row(s), but there are {n_classes} classes; give one row each")
         return matrix
-    if code in ("random", "random-sparse"):
+    if code in ("random", "random-sparse", "bch"):
         if n_columns is None:
             raise ValueError(f"a code of kind {code!r} needs n_columns")
+        if code == "bch":
+            return bch_code(n_classes, n_columns, random_state=random_state)
         return random_code(n_classes, n_columns, sparse=code == "random-sparse", random_state=random_state)
     makers = {"one-vs-rest": one_vs_rest_code, "all-pairs": all_pairs_code, "exhaustive": exhaustive_code}
     if code not in makers:
-        raise ValueError(f"code must be one of {[*makers, 'random', 'random-sparse']} or a matrix; got {code!r}")
+        known = [*makers, "random", "random-sparse", "bch"]
+        raise ValueError(f"code must be one of {known} or a matrix; got {code!r}")
     if n_columns is not None:
-        raise ValueError(f"n_columns belongs to random codes; a code of kind {code!r} has its own number: leave it out")
+        raise ValueError(
+            f"n_columns belongs to random and bch codes; a code of kind {code!r} has its own number: leave it out"
+        )
     return makers[code](n_classes)

@@ -1,12 +1,17 @@
 """Bounds on the error of a learned code: corollaries 2 and 3 of Crammer and Singer (2002).
 
-    error       ≤ (130 R² / n) (k ‖M‖² log(4en) log(4n) + log(2 (2n)^K / δ)),     K = k (k − 1) / 2
+    error       ≤ (130 R² / n) (k ‖M‖² log₂(4en) log₂(4n) + log₂(2 (2n)^K / δ)),     K = k (k − 1) / 2
     error of r  ≤ the same with k ‖M_r‖² + ‖M‖² for k ‖M‖², and k − 1 for K
 
 with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R whose margins are at least 1, and Σ_r M_r = 0: the code is
 centred (no decision changes) and divided by its smallest margin μ; for μ ≤ 0 the bound does not apply. The fractions,
-lost in print, are those of Platt, Cristianini and Shawe-Taylor (2000), with natural logarithms. The bounds are loose:
-130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
+lost in print, are those of Platt, Cristianini and Shawe-Taylor (2000). Both papers print log without a base. It is 2:
+the proof counts permutations of a double sample, which hides n ε/2 errors with chance 2^(−n ε/2), so that
+ε = (2/n) log₂(2 · covers / δ); each of the K nodes has 2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at
+most 65 R²/γ². The bound it goes back to has the base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in
+Shawe-Taylor, Bartlett, Williamson and Anthony (IEEE Trans. Information Theory 44, 1998). Natural logarithms would give
+about half of the bound. The bounds are loose: 130 R²/n alone is usually above 1. They hold for rows that neither the
+binary classifiers nor R were fitted to.
 Memory: k × k.
 """
 
@@ -130,7 +135,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     >>> from widemargin.problems.code_bounds import CodeMargins, error_bound
     >>> apart = CodeMargins(np.diag([1e-4, 1e-4]), radius=0.01, margin=1e-3, n_samples=100_000)
     >>> round(error_bound(apart).value, 4)
-    0.0047
+    0.0097
     >>> error_bound(CodeMargins(np.eye(2), 1.0, -0.5, 100)).reason
     'the smallest margin of a row is -0.5, and the bound needs a positive one'
     """
@@ -145,8 +150,8 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
         return GeneralizationBound(np.nan, why, *known)
     capacity = k * total if label is None else k * float(norms[label]) + total
     n_pairs = k * (k - 1) / 2 if label is None else k - 1
-    complexity = capacity / margins.margin**2 * np.log(4 * np.e * n) * np.log(4 * n)
-    confidence = np.log(2 / delta) + n_pairs * np.log(2 * n)
+    complexity = capacity / margins.margin**2 * np.log2(4 * np.e * n) * np.log2(4 * n)
+    confidence = np.log2(2 / delta) + n_pairs * np.log2(2 * n)
     return GeneralizationBound(float(FACTOR * margins.radius**2 / n * (complexity + confidence)), "", *known)
 
 

@@ -7,8 +7,9 @@ For one column u ∈ {−1, +1}^k, with a_r^± the weight of class r where sign 
     1 − ε = Σ_{u_r = +1} a_r^+ / w^+  +  Σ_{u_r = −1} a_r^− / w^−
 
 so for each w^+ the best classes at +1 are those with the largest a_r^+/w^+ − a_r^−/w^−: exact in O(n + k² log k) time
-(Crammer, Singer 2002, Theorem 1). With two columns or more the problem is NP-complete (Theorem 2): `greedy_code` adds
-columns one by one, each by a local search. An output of exactly 0 counts as +1 here.
+(Crammer, Singer 2002, Theorem 1). The logarithm is that of k − 1 sorts of k keys by comparison, of k log₂ k comparisons
+each; its base is a constant, which O(·) leaves out. With two columns or more the problem is NP-complete (Theorem 2):
+`greedy_code` adds columns one by one, each by a local search. An output of exactly 0 counts as +1 here.
 Memory: O(n + k), and for the greedy code O(n · n_columns) and a bounded block of scores.
 """
 

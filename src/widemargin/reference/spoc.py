@@ -78,17 +78,22 @@ def bounds(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats) -> tuple[f
 def solve(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats, *, tol: float, max_iter: int) -> tuple[int, bool]:
     """Figure 4: improve η (n_samples, n_classes) in place, the worst example first, until the relative gap is `tol`.
 
-    Returns the number of steps, and whether the tolerance was reached; it is tested once for every example's worth of
-    steps.
+    Returns the number of steps, and whether the tolerance was reached; it is tested, with S computed afresh, once for
+    every example's worth of steps, and when a step changes nothing, after which all further ones would be the same.
     """
     S = K @ signed(eta, y, costs)
-    for n_iter in range(max_iter):
-        if n_iter % len(y) == 0:
+    stuck = False
+    for n_iter in range(max_iter + 1):
+        if n_iter % len(y) == 0 or stuck:
             primal, dual = bounds(K, y, b, costs, eta)
             if primal - dual <= tol * max(abs(primal), abs(dual)):
                 return n_iter, True
+            if stuck or n_iter == max_iter:
+                return n_iter, False
+            S = K @ signed(eta, y, costs)
         p = int(violations(b + S, eta).argmax())
         best = visit(b[p] + S[p], float(K[p, p]), eta[p], float(costs[p]))
+        stuck = bool((best == eta[p]).all())
         S -= np.outer(K[:, p], best - eta[p])
         eta[p] = best
     return max_iter, False

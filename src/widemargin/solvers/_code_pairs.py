@@ -14,15 +14,17 @@ Memory: a few arrays of shape (n_samples, n_classes), and the matrices of the pa
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers._code_problem import CodeProblem, Mask
-from widemargin.solvers._code_programs import HIGHS_TOLERANCE
+from widemargin.solvers._code_programs import HIGHS_TOLERANCE, ProgramFailed
 from widemargin.solvers._l2_codes import L2Options, solve_soft
+from widemargin.solvers.result import Status
 
 __all__ = ["ProgramSolution", "solve_by_pairs"]
 
@@ -42,29 +44,87 @@ ROUGH_SCALES = tuple(2.0**power for power in range(-6, 3))
 ROUGH = L2Options(tol=1e-2, max_iter=50)
 
 
+CAPS = (1e8, 1e6, 1e4, 1e2)
+"""Costs over the largest output that are tried instead of larger ones, which HiGHS cannot tell from infinity."""
+CAPPED_ABOVE = 1e-6  # gap from which they are tried: below it HiGHS has solved its program
+
+
 class ProgramSolution(NamedTuple):
-    """A code (n_classes, n_columns), η (n_samples, n_classes), their bounds, and how many programs were solved."""
+    """A code (n_classes, n_columns), η (n_samples, n_classes), their bounds, how many programs were solved, and why it
+    ended: programs have no more digits than HiGHS gives them."""
 
     code: Floats
     dual: Floats
     certificate: Certificate
     n_programs: int
+    status: Status
 
 
 def solve_by_pairs(problem: CodeProblem, form: Form, tol: float) -> ProgramSolution:
     """Solve programs with more and more pairs until the relative gap is at most `tol` or no pair is missing."""
-    used = _first_pairs(problem)
-    best, least, n_programs = np.empty(0), np.inf, 0
-    while True:
-        n_programs += 1
-        matrix, eta = _solve_program(problem, form, used)
-        if problem.primal(matrix) < least:
-            best, least = matrix, problem.primal(matrix)
-        code, dual, certificate = problem.certified(best, eta)
-        missing = _missing_pairs(problem, matrix, used)
-        if certificate.relative_gap <= tol or not missing.any():
-            return ProgramSolution(code, dual, certificate, n_programs)
-        used |= missing
+    search = _Search(problem, form, tol)
+    pairs = search.run(problem)
+    if problem.separable and not np.isfinite(search.least):
+        problem.check_separable(pairs)
+        raise RuntimeError("no code without any loss was found, though there may be one; use a finite C")
+    code, dual, certificate = search.certified()
+    if not certificate.relative_gap <= max(tol, CAPPED_ABOVE) and not problem.separable:
+        size = float(np.abs(problem.h).max(initial=0.0))
+        for cap in CAPS:
+            if size > 0.0 and cap < size * problem.costs.max():
+                search.run(replace(problem, costs=np.minimum(problem.costs, cap / size)))
+        code, dual, certificate = search.certified()
+    status = Status.CONVERGED if certificate.relative_gap <= tol else Status.NOT_ATTAINED
+    return ProgramSolution(code, dual, certificate, search.n_programs, status)
+
+
+class _Search:
+    """Programs of one problem: the best code and the best dual variables so far."""
+
+    def __init__(self, problem: CodeProblem, form: Form, tol: float) -> None:
+        self.problem, self.form, self.tol = problem, form, tol
+        self.best = np.zeros((problem.b.shape[1], problem.h.shape[1]))
+        self.least, self.n_programs = np.inf, 0
+        self.eta, self.value = np.zeros(problem.b.shape), 0.0
+
+    def run(self, solved: CodeProblem) -> Mask:
+        """Solve programs of this problem, which has the costs of the one searched for or less; returns their pairs.
+
+        One that HiGHS cannot solve is the last.
+        """
+        used = _first_pairs(solved)
+        while True:
+            self.n_programs += 1
+            try:
+                matrix, eta = _solve_program(solved, self.form, used)
+            except ProgramFailed:
+                return used
+            self._consider(matrix, eta)
+            missing = _missing_pairs(solved, matrix, used)
+            if not missing.any():
+                return used
+            if np.isfinite(self.least) and self.certified()[2].relative_gap <= self.tol:
+                return used
+            used |= missing
+
+    def _consider(self, matrix: Floats, eta: Floats) -> None:
+        """Keep what is better than before. Sets: best, least, eta, value."""
+        candidates = [matrix]
+        if self.problem.separable or (not self.problem.hard and self.problem.primal(matrix) > self.least):
+            candidates = [found for found in (matrix, self.problem.without_loss(matrix)) if found is not None]
+        for candidate in candidates:
+            if (primal := self.problem.primal(candidate, self._precision())) < self.least:
+                self.best, self.least = candidate, primal
+        _, value = self.problem.feasible_dual(eta)
+        if value > self.value:
+            self.eta, self.value = eta, value
+
+    def _precision(self) -> Any:
+        return np.longdouble if self.problem.separable else np.float64
+
+    def certified(self) -> tuple[Floats, Floats, Certificate]:
+        """The best code and dual variables with their bounds."""
+        return self.problem.certified(self.best, self.eta)
 
 
 def _solve_program(problem: CodeProblem, form: Form, used: Mask) -> tuple[Floats, Floats]:
@@ -107,11 +167,12 @@ def _rough_code(problem: CodeProblem) -> Floats:
     square = float((problem.h**2).sum(axis=1).mean())
     if square == 0.0:
         return best
-    shares = problem.costs / problem.costs.mean()
+    shares = (problem.costs > 0.0).astype(np.float64) if problem.separable else problem.costs / problem.costs.mean()
+    judge = replace(problem, costs=ROUGH_COSTS[-1] * shares) if problem.separable else problem
     for cost in ROUGH_COSTS:
         code = solve_soft(problem, ROUGH, cost / square * shares, None).coef
         for scale in ROUGH_SCALES:
             matrix = problem.within_bound(scale * code)
-            if problem.primal(matrix) < least:
-                best, least = matrix, problem.primal(matrix)
+            if judge.primal(matrix) < least:
+                best, least = matrix, judge.primal(matrix)
     return best

@@ -3,7 +3,9 @@
 HiGHS works with absolute tolerances, so the program is solved for h / s and the objective times f, with s the largest
 |h| and f such that the costs of the norm and of the losses lie on both sides of 1; M and η are scaled back.
 Whatever HiGHS says, bounds come from M and η alone: η is cut to η ≥ 0, its rows to their costs and the whole to
-‖G‖_q ≤ 1 (soft), M to ‖M‖_p ≤ A (hard), and then both objectives are computed in float64.
+‖G‖_q ≤ 1 (soft), M to ‖M‖_p ≤ A (hard), and then both objectives are computed, in extended precision where NumPy has
+one: with outputs of very different sizes, sums in float64 are off in the sixth figure.
+The separable problem (C = ∞) asks for all margins: its codes are scaled until they have them, and others cost ∞.
 Memory: a few arrays of shape (n_samples, n_classes).
 """
 
@@ -30,8 +32,12 @@ CodeNorm: TypeAlias = Literal["l1", "l2", "linf"]
 OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
 ROOM = 1e-9
-"""The hard program asks for margins larger by this share of the largest, so that codes without any loss, whose margins
-HiGHS meets but for rounding, have a loss of exactly 0."""
+"""The hard and the separable program ask for margins larger by this share of the largest, so that codes without any
+loss, whose margins HiGHS meets but for rounding, have a loss of exactly 0."""
+MOST_DIVISIONS = 5
+"""Times that η is divided by its dual norm until rounding leaves it feasible."""
+LEAST_LACK = 1e-6
+"""Of the largest margin asked for: outputs whose best code has a margin that lacks more are not separable."""
 
 
 class Scale(NamedTuple):
@@ -72,17 +78,25 @@ class CodeProblem:
         weights = check_weights(sample_weight, len(outputs))
         if norm not in get_args(CodeNorm):
             raise ValueError(f"norm must be 'l1', 'l2' or 'linf'; got {norm!r}")
-        if not 0.0 < C < np.inf:
-            raise ValueError(f"C must be a finite number above 0; got {C}")
+        if not C > 0.0:
+            raise ValueError(f"C must be a number above 0, inf for a code without any loss; got {C}")
+        if np.isinf(C) and norm_bound is not None:
+            raise ValueError("C=inf asks for a code without any loss, which a norm_bound may exclude; leave one out")
         if norm_bound is not None and not 0.0 <= norm_bound < np.inf:
             raise ValueError(f"norm_bound must be a finite number of at least 0, or None; got {norm_bound}")
         true, margins = _check_margins(y, b, len(outputs), n_classes)
-        return cls(outputs, true, margins, C * weights, norm, np.inf if norm_bound is None else float(norm_bound))
+        costs = np.where(weights > 0.0, np.inf, 0.0) if np.isinf(C) else C * weights
+        return cls(outputs, true, margins, costs, norm, np.inf if norm_bound is None else float(norm_bound))
 
     @property
     def hard(self) -> bool:
         """Whether the norm is bounded, and no part of the objective."""
         return bool(np.isfinite(self.bound))
+
+    @property
+    def separable(self) -> bool:
+        """Whether all margins must be reached: C = ∞."""
+        return bool(np.isinf(self.costs).any())
 
     def all_pairs(self) -> Mask:
         """Which margins count, (n_samples, n_classes): those of wrong classes of the examples that cost something."""
@@ -96,44 +110,69 @@ class CodeProblem:
             raise ValueError("the code for l2 is no linear program; it is 0 for no C, and solved by solve_spoc")
         s = float(np.abs(self.h).max(initial=0.0)) or 1.0
         largest = float(self.costs.max())
-        f = 1.0 / largest if self.hard else float(np.sqrt(s / largest))
+        f = s if self.separable else 1.0 / largest if self.hard else float(np.sqrt(s / largest))
         price = 0.0 if self.hard else f / s
-        margins = self.b + ROOM * np.abs(self.b).max() if self.hard else self.b
+        margins = self.b + ROOM * np.abs(self.b).max() if self.hard or self.separable else self.b
         rows, classes = np.nonzero(pairs)
         program = CodeProgram(
             self.h / s, self.y, margins, f * self.costs, self.norm, price, self.bound * s, (rows, classes)
         )
         return program, Scale(s, f)
 
-    def norm_of(self, matrix: Floats) -> float:
+    def check_separable(self, pairs: Mask) -> None:
+        """An error if no code has the margins of these pairs."""
+        s = float(np.abs(self.h).max(initial=0.0)) or 1.0
+        rows, classes = np.nonzero(pairs)
+        program = CodeProgram(self.h / s, self.y, self.b, self.costs, "l1", 1.0, np.inf, (rows, classes))
+        lack = program.least_lack()
+        if lack > LEAST_LACK * float(np.abs(self.b).max()):
+            raise ValueError(
+                "C=inf asks for a code without any loss, and no code separates these outputs: the margin of some row "
+                f"lacks at least {lack:.3g} with every code; use a finite C"
+            )
+
+    def norm_of(self, matrix: npt.NDArray[Any]) -> float:
         """‖M‖ of all entries."""
         return float(np.abs(matrix).sum() if self.norm == "l1" else np.abs(matrix).max())
 
-    def dual_norm_of(self, matrix: Floats) -> float:
+    def dual_norm_of(self, matrix: npt.NDArray[Any]) -> float:
         """The dual norm of all entries."""
         return float(np.abs(matrix).max() if self.norm == "l1" else np.abs(matrix).sum())
 
-    def lacks(self, matrix: Floats) -> Floats:
+    def lacks(self, matrix: Floats, dtype: Any = np.float64) -> npt.NDArray[Any]:
         """b_ir − ⟨h_i, M_{y_i} − M_r⟩, shape (n_samples, n_classes): what each margin lacks; 0 for the true class."""
-        scores = self.h @ matrix.T
-        return self.b + scores - scores[np.arange(len(self.y)), self.y][:, None]
+        scores = self.h.astype(dtype, copy=False) @ matrix.astype(dtype, copy=False).T
+        lacks: npt.NDArray[Any] = self.b + (scores - scores[np.arange(len(self.y)), self.y][:, None])
+        return lacks
 
-    def primal(self, matrix: Floats) -> float:
+    def primal(self, matrix: Floats, dtype: Any = np.float64) -> float:
         """Objective of a code, its losses over all classes; in the hard version its norm must be within the bound."""
-        losses = np.maximum(self.lacks(matrix).max(axis=1), 0.0)
-        return float(self.costs @ losses) + (0.0 if self.hard else self.norm_of(matrix))
+        losses = np.maximum(self.lacks(matrix, dtype).max(axis=1), 0.0)
+        norm = 0.0 if self.hard else self.norm_of(matrix.astype(dtype, copy=False))
+        if self.separable:
+            return np.inf if losses[self.costs > 0.0].any() else norm
+        return float(self.costs @ losses) + norm
 
     def within_bound(self, matrix: Floats) -> Floats:
         """The code, made shorter where its norm is above the bound."""
         norm = self.norm_of(matrix)
         return matrix * (self.bound / norm) if norm > self.bound else matrix
 
+    def without_loss(self, matrix: Floats) -> Floats | None:
+        """The code at the least length that has all margins, or None where no length has."""
+        wanted = self.all_pairs() & (self.b > 0.0)
+        reached = (self.b - self.lacks(matrix, np.longdouble))[wanted]
+        if not (reached > 0.0).all():
+            return None
+        return matrix * (float((self.b[wanted] / reached).max(initial=0.0)) * (1.0 + 4.0 * np.finfo(np.float64).eps))
+
     def feasible_code(self, matrix: Floats) -> Floats:
         """The code within its bound, and 0 if that is as good."""
         matrix = self.within_bound(matrix)
         zero = np.zeros(matrix.shape)
-        at_zero = self.primal(zero)
-        return zero if at_zero <= self.primal(matrix) + OBJECTIVE_ROUNDING * at_zero else matrix
+        at_zero = self.primal(zero, np.longdouble)
+        good = at_zero <= self.primal(matrix, np.longdouble) + (OBJECTIVE_ROUNDING * at_zero if at_zero < np.inf else 0)
+        return zero if good and at_zero < np.inf else matrix
 
     def feasible_dual(self, eta: Floats) -> tuple[Floats, float]:
         """η made feasible, shape (n_samples, n_classes), and its value; 0 is feasible, so the value is never below."""
@@ -141,20 +180,29 @@ class CodeProblem:
         eta[np.arange(len(self.y)), self.y] = 0.0
         sums = eta.sum(axis=1)
         eta *= np.minimum(1.0, np.divide(self.costs, sums, out=np.ones(len(sums)), where=sums > 0.0))[:, None]
-        tau = -eta
-        tau[np.arange(len(self.y)), self.y] = eta.sum(axis=1)
-        size = self.dual_norm_of(tau.T @ self.h)
-        if not self.hard:
-            eta /= max(1.0, size)
-        value = float(np.vdot(self.b, eta)) - (self.bound * size if self.hard else 0.0)
+        size, room = self._size_of(eta), 0.0
+        for _ in range(0 if self.hard else MOST_DIVISIONS):
+            if size <= 1.0:
+                break
+            eta /= size + room  # rounds η, and with it G, which is a small difference of large sums at worst
+            size = self._size_of(eta)
+            room = 2.0 * max(room, size - 1.0)
+        value = float(np.vdot(self.b, eta))
+        value = value - self.bound * size if self.hard else value / max(1.0, size)
         return (eta, value) if value > 0.0 else (np.zeros(eta.shape), 0.0)
+
+    def _size_of(self, eta: Floats) -> float:
+        """‖G(η)‖ of the dual norm, in extended precision."""
+        tau = -eta.astype(np.longdouble)
+        tau[np.arange(len(self.y)), self.y] = -tau.sum(axis=1)
+        return self.dual_norm_of(tau.T @ self.h)
 
     def certified(self, matrix: Floats, eta: Floats) -> tuple[Floats, Floats, Certificate]:
         """Feasible M and η, and the bounds that they give."""
         code = self.feasible_code(matrix)
         dual, value = self.feasible_dual(eta)
-        primal = self.primal(code)
-        return code, dual, Certificate(primal, value, self.primal(np.zeros(code.shape)), primal)
+        primal, at_zero = self.primal(code, np.longdouble), self.primal(np.zeros(code.shape))
+        return code, dual, Certificate(primal, value, at_zero, primal)
 
 
 def finite_matrix(values: Any, name: str) -> Floats:

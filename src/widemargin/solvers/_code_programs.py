@@ -6,6 +6,8 @@ a row for each, (D M)_ir = ⟨h_i, M_{y_i} − M_r⟩, and E adds the pairs of a
     primal   min ν a + Σ_i c_i ξ_i   s.t.  D M + Eᵀξ ≥ b       soft: ν > 0           hard: ν = 0, a = A
     dual     max ⟨b, η⟩ − A t        s.t.  E η ≤ c, η ≥ 0      soft: t = ν, no A     hard: t ≥ 0
 
+The separable problem has c = ∞: its primal has no ξ, its dual no E η ≤ c.
+
 Balls have one variable an entry where that is possible: x ≤ 2a for |x − a| ≤ a (primal of l∞, dual of l1), and
 u ≥ max(0, g), Σ (2u − g) ≤ t for ‖g‖₁ ≤ t (dual of l∞); in the primal of l1, M = M⁺ − M⁻. The dual has the code in its
 multipliers. HiGHS solves either by its interior point method, and then goes to a vertex: with 520 letters, 26 classes,
@@ -22,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
-__all__ = ["HIGHS_TOLERANCE", "CodeProgram", "Norm"]
+__all__ = ["HIGHS_TOLERANCE", "CodeProgram", "Norm", "ProgramFailed"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -33,6 +35,10 @@ HIGHS_TOLERANCE = 1e-9
 
 TIE_TOLERANCE = 1e-10
 """Margins this close, relative to the largest, are equal: an optimal code leaves some that differ by rounding only."""
+
+
+class ProgramFailed(RuntimeError):
+    """HiGHS gave up on a program, or found that it has no solution."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class CodeProgram:
     b : ndarray of shape (n_samples, n_classes)
         Margins asked for, 0 for the true class.
     costs : ndarray of shape (n_samples,)
-        c_i ≥ 0.
+        c_i ≥ 0; all inf for the separable problem.
     norm : {"l1", "linf"}
         Norm of all entries of M.
     price : float
@@ -67,6 +73,23 @@ class CodeProgram:
     price: float
     bound: float
     pairs: tuple[Indices, Indices]
+
+    @property
+    def separable(self) -> bool:
+        """Whether no margin may be missed."""
+        return bool(np.isinf(self.costs).any())
+
+    def least_lack(self) -> float:
+        """min_M max_ir (b_ir − (D M)_ir)₊: 0 if some code has all margins. Its dual: max ⟨b, η⟩, Dᵀη = 0, Σ η ≤ 1."""
+        differences = self.differences()
+        ones = sparse.csr_array(np.ones((1, differences.shape[0])))
+        equal = differences.T.tocsr()
+        equal = equal[np.diff(equal.indptr) > 0]
+        solution = _solve(
+            np.append(-self.b[self.pairs], 0.0), (0.0, 0.0), A_ub=_padded(ones, 1), b_ub=np.ones(1),
+            A_eq=_padded(equal, 1), b_eq=np.zeros(equal.shape[0]),
+        )  # fmt: skip
+        return float(-solution.fun)
 
     def differences(self) -> Any:
         """D, CSR of shape (n_pairs, n_classes * n_columns)."""
@@ -95,8 +118,12 @@ class CodeProgram:
         else:
             margins, of_norm = -differences, differences.sum(axis=1)
             ball, radius = sparse.eye_array(n_entries), np.full(n_entries, -2.0)
-        constraints = sparse.block_array([[margins, -sums.T, _column(of_norm)], [ball, None, _column(radius)]])
-        objective = np.concatenate([np.zeros(margins.shape[1]), self.costs, [self.price]])
+        blocks = [[margins, -sums.T, _column(of_norm)], [ball, None, _column(radius)]]
+        slack = self.costs
+        if self.separable:
+            blocks, slack = [[margins, _column(of_norm)], [ball, _column(radius)]], np.empty(0)
+        constraints = sparse.block_array(blocks)
+        objective = np.concatenate([np.zeros(margins.shape[1]), slack, [self.price]])
         largest = (self.bound, self.bound) if np.isfinite(self.bound) else (0.0, np.inf)
         limits = np.concatenate([-self.b[self.pairs], np.zeros(len(radius))])
         solution = _solve(objective, largest, A_ub=constraints, b_ub=limits)
@@ -110,8 +137,10 @@ class CodeProgram:
         n_pairs, n_entries = differences.shape
         upper, equal = self._dual_ball(differences)
         n_ball = upper.shape[0]
-        upper = sparse.vstack([upper, _padded(self.row_sums(), n_entries + 1)])
-        limits = np.concatenate([np.zeros(n_ball), self.costs])
+        limits = np.zeros(n_ball)
+        if not self.separable:
+            upper = sparse.vstack([upper, _padded(self.row_sums(), n_entries + 1)])
+            limits = np.concatenate([limits, self.costs])
         hard = np.isfinite(self.bound)
         objective = np.concatenate([-self.b[self.pairs], np.zeros(n_entries), [self.bound if hard else 0.0]])
         sizes = (0.0, np.inf) if hard else (self.price, self.price)
@@ -166,7 +195,7 @@ def _padded(matrix: Any, n_columns: int) -> Any:
 
 
 def _solve(objective: Floats, last: tuple[float, float], **constraints: Any) -> Any:
-    """The solution that HiGHS finds, or an error with its words: these programs always have one.
+    """The solution that HiGHS finds, or a ProgramFailed with its words: all but the separable ones have a solution.
 
     Variables are at least 0; the last one lies between the two numbers of `last`.
     """
@@ -176,5 +205,5 @@ def _solve(objective: Floats, last: tuple[float, float], **constraints: Any) -> 
     options = {"primal_feasibility_tolerance": HIGHS_TOLERANCE, "dual_feasibility_tolerance": HIGHS_TOLERANCE}
     solution = optimize.linprog(objective, bounds=bounds, method="highs-ipm", options=options, **matrices)
     if solution.status != 0:
-        raise RuntimeError(f"HiGHS did not solve the linear program of the code: {solution.message}")
+        raise ProgramFailed(f"HiGHS did not solve the linear program of the code: {solution.message}")
     return solution

@@ -94,7 +94,7 @@ class KernelMatrix:
                 z += wrong_classes(margins[rows], y[rows]) - 1.0
             gap += float(loss.duality_gap(z, wrong_classes(x[rows].toarray(), y[rows]), costs[rows]).sum())
         asked = x.sum() if margins is None else x.multiply(margins).sum()
-        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * _squared_norm(A, scores)
+        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * self._squared_norm(A, scores)
         return dual + gap, dual, scores
 
     def scores(self, A: sp.csr_array) -> Floats:
@@ -110,6 +110,18 @@ class KernelMatrix:
 
         self._for_each(fill, _slices(self.n, CERTIFIED_ROWS))
         return scores
+
+    def _squared_norm(self, A: sp.csr_array, scores: Floats) -> float:
+        """⟨A, KA⟩; a class with negative curvature is an error, unless the kernel has none but by rounding."""
+        terms = A.multiply(scores).tocsc()
+        sums, sizes = np.asarray(terms.sum(axis=0)).ravel(), np.asarray(abs(terms).sum(axis=0)).ravel()
+        rounding = np.finfo(np.float64).eps * (abs(A).T @ np.sqrt(self.diagonal())) ** 2
+        negative = sums < -np.maximum(CURVATURE_TOLERANCE * sizes, rounding)
+        if negative.any() and not self.kernel.is_positive_semidefinite:
+            raise not_positive_semidefinite(
+                f"a linear combination of its columns has the squared norm {sums.min():.3g}"
+            )
+        return float(np.where(negative, 0.0, sums).sum())
 
     def _shifted(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.shift != 0.0:
@@ -143,12 +155,3 @@ def _quadratic(x: sp.csr_array, costs: Floats, loss: TopKHinge) -> float:
     c = np.repeat(costs, np.diff(x.indptr))
     shares = np.divide(x.data, c, out=np.zeros(len(c)), where=c > 0.0)  # first: squares of small costs would be 0
     return 0.5 * loss.smoothing * float(x.data @ shares)
-
-
-def _squared_norm(A: sp.csr_array, scores: Floats) -> float:
-    """⟨A, KA⟩; a class with negative curvature is an error."""
-    terms = A.multiply(scores).tocsc()
-    sums, sizes = np.asarray(terms.sum(axis=0)).ravel(), np.asarray(abs(terms).sum(axis=0)).ravel()
-    if (sums < -CURVATURE_TOLERANCE * sizes).any():
-        raise not_positive_semidefinite(f"a linear combination of its columns has the squared norm {sums.min():.3g}")
-    return float(sums.sum())

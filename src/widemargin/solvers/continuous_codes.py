@@ -2,6 +2,7 @@
 
     soft    min ‖M‖_p + C Σ_i weight_i ξ_i                        C = 1/β of Crammer and Singer (2002, eq. 15 and 16)
     hard    min C Σ_i weight_i ξ_i   s.t. ‖M‖_p ≤ A
+    separable   min ‖M‖_p   s.t. ξ = 0                            C = ∞ (eq. 13)
     ξ_i = max(0, max_{r ≠ y_i} b_ir − ⟨h_i, M_{y_i} − M_r⟩),   b_ir = 1 unless given;   p = 1, 2, ∞ over all entries
 
 For l2 the soft penalty is ½‖M‖², solved by SPOC, with a kernel if wanted (`widemargin.solvers.spoc`). The others are
@@ -54,7 +55,8 @@ class ContinuousCode:
     form : {"primal", "dual", "spoc"}
         Which linear program was solved, or that it was none.
     status : Status
-        Why the solver stopped; linear programs are always solved.
+        Why the solver stopped. A linear program whose gap stays above `tol`, because HiGHS gives it no more digits, is
+        NOT_ATTAINED.
     n_iter : int
         Passes of SPOC over the rows, or linear programs solved.
     kernel : Kernel or None
@@ -116,6 +118,7 @@ def continuous_code(
     callback: Callback | None = None,
     time_limit: float | None = None,
     cache_size_mb: float = 512.0,
+    order: Literal["random", "worst-first"] = "random",
 ) -> ContinuousCode:
     """Learn the code matrix for given outputs of binary classifiers.
 
@@ -129,7 +132,8 @@ def continuous_code(
         Norm of the entries of the code: their sum in absolute value, the root of the sum of their squares (its soft
         penalty is half the sum of squares), or the largest in absolute value.
     C : float
-        Cost of the losses against the norm; 1/β of the paper. With `norm_bound` it only scales the objective.
+        Cost of the losses against the norm; 1/β of the paper. With `norm_bound` it only scales the objective. inf: no
+        loss is allowed, and a ValueError says so where the rows of weight above 0 cannot be separated.
     norm_bound : float, optional
         Largest norm allowed; the norm is then no part of the objective (the hard version).
     sample_weight : array-like of shape (n_samples,), optional
@@ -146,7 +150,7 @@ def continuous_code(
     tol : float
         Relative gap to reach. Linear programs are solved to about 1e-9, but those with thousands of margins get them a
         few at a time, until the gap to the problem with all of them is at most `tol`.
-    max_iter, seed, n_threads, callback, time_limit, cache_size_mb
+    max_iter, seed, n_threads, callback, time_limit, cache_size_mb, order
         Of the solver for l2, as in `solve_spoc`.
 
     Returns
@@ -164,6 +168,10 @@ def continuous_code(
     (array([0, 1, 2]), True)
     >>> float(np.abs(continuous_code(h, [0, 1, 2], norm="linf", C=10.0, norm_bound=0.25).code).max())
     0.25
+    >>> continuous_code([[1.0], [2.0], [3.0]], [0, 1, 0], norm="l2", C=np.inf)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ValueError: C=inf asks for a code without any loss, and no code separates these outputs: ...
     """
     problem = CodeProblem.checked(h, y, norm, C, norm_bound, sample_weight, b, n_classes)
     if form not in ("auto", "primal", "dual"):
@@ -171,13 +179,15 @@ def continuous_code(
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be a finite number above 0; got {tol}")
     if norm == "l2":
-        options = L2Options(kernel, tol, max_iter, seed, n_threads, callback, time_limit, cache_size_mb)
+        options = L2Options(kernel, tol, max_iter, seed, n_threads, callback, time_limit, cache_size_mb, order)
         return _by_spoc(problem, form, options)
+    if order != "random":
+        raise ValueError(f"order={order!r} is one of SPOC, which norm='l2' has; norm={norm!r} is a linear program")
     if kernel is not None:
         raise ValueError(f"a kernel needs norm='l2'; norm={norm!r} is a linear program in the entries of the code")
     used: Literal["primal", "dual"] = "primal" if form == "primal" else "dual"
-    code, dual, certificate, n_programs = solve_by_pairs(problem, used, tol)
-    return ContinuousCode(code, dual, certificate, used, n_iter=n_programs)
+    code, dual, certificate, n_programs, status = solve_by_pairs(problem, used, tol)
+    return ContinuousCode(code, dual, certificate, used, status, n_programs)
 
 
 def _by_spoc(problem: CodeProblem, form: Form, options: L2Options) -> ContinuousCode:
