@@ -104,3 +104,57 @@ def test_sums_beyond_float64_are_an_error():
         solve_kernel_top_k(kernel, y, 6, TopKHinge(1), np.full(120, 1e307))
     with pytest.raises(ValueError, match="scale the features"):
         solve_top_k(X * 1e160, y, 6, TopKHinge(1), np.ones(120))
+
+
+def _hinge(z, k, variant):
+    """The loss once more: z of shape (n_samples, n_classes − 1)."""
+    largest = -np.sort(-z, axis=1)[:, :k]
+    if variant == "beta":
+        return np.maximum(largest, 0.0).mean(axis=1)
+    return np.maximum(largest.mean(axis=1), 0.0)
+
+
+@VARIANTS
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("cost", [1e-7, 1e2, 1e5, 1e8])
+def test_weights_after_few_passes_are_not_worse_than_zero(variant, k, cost):
+    """Their objective is recomputed here; that of zero weights is the sum of the costs."""
+    X, y = _rows()
+    result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    W, b = np.asarray(result.coef, dtype=np.float64), np.asarray(result.intercept, dtype=np.float64)
+    scores = X @ W.T + b
+    z = np.delete((1.0 + scores - scores[np.arange(120), y][:, None]).ravel(), np.arange(120) * 6 + y).reshape(120, 5)
+    primal = 0.5 * float((W**2).sum() + ((b / 30.0) ** 2).sum()) + cost * float(_hinge(z, k, variant).sum())
+    assert primal <= 120 * cost * (1 + 1e-12)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)
+    assert np.ptp(scores, axis=1).min() > 0.0  # and they rank the classes
+
+
+@VARIANTS
+@pytest.mark.parametrize("cost", [1e-7, 1e2, 1e5, 1e8])
+def test_kernel_coefficients_after_few_passes_are_not_worse_than_zero(variant, cost):
+    X, y = _rows()
+    kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.01))
+    result = solve_kernel_top_k(kernel, y, 6, TopKHinge(2, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    distances = (X**2).sum(axis=1)[:, None] + (X**2).sum(axis=1) - 2.0 * X @ X.T
+    K = np.exp(-0.01 * distances) + 30.0**2
+    A = -result.dual.toarray()
+    A[np.arange(120), y] = result.dual.toarray().sum(axis=1)
+    scores = K @ A
+    z = np.delete((1.0 + scores - scores[np.arange(120), y][:, None]).ravel(), np.arange(120) * 6 + y).reshape(120, 5)
+    primal = 0.5 * float((A * scores).sum()) + cost * float(_hinge(z, 2, variant).sum())
+    assert primal <= 120 * cost * (1 + 1e-12)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-9, abs=0.0)
+    assert result.dual.nnz > 0
+
+
+def test_the_stored_intercept_is_the_one_that_was_certified():
+    """A constant feature of 3.3 and float32 weights: their product is not rounded a second time."""
+    X, y = _rows()
+    costs, loss = np.ones(120), TopKHinge(1)
+    result = solve_top_k(X, y, 6, loss, costs, bias=3.3, tol=0.05)
+    W = np.column_stack([result.coef, result.intercept / 3.3]).astype(np.float64)
+    z = margins_of_wrong_classes(X @ W[:, :-1].T + result.intercept.astype(np.float64), y)
+    primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
+    assert result.coef.dtype == np.float32
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-11, abs=0.0)

@@ -13,6 +13,7 @@ Cost: a selection for each row, a projection if smoothed; memory of the size of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -21,13 +22,58 @@ import numpy.typing as npt
 
 from widemargin.projections import project_capped_simplex, project_top_k_simplex
 
-__all__ = ["TopKHinge", "margins_of_wrong_classes"]
+__all__ = ["TopKHinge", "best_multiple", "margins_of_wrong_classes"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FEASIBILITY_TOLERANCE = 1e-12
 """How far a constraint may be violated, relative to the cost of the example: rounding of sums of many values."""
+
+HALVINGS = 200.0
+"""Multiples are looked for down to 2^-200: weights after few passes with a very large C are that far off."""
+NEGLIGIBLE = 1e-13
+"""Relative difference of two objectives that is rounding."""
+MULTIPLE_STEPS = 28
+"""Evaluations of a search for the best multiple; they leave it within a factor of 1.001."""
+
+
+def best_multiple(objective: Callable[[float], float]) -> float:
+    """The t of [0, 1] with the smallest convex objective(t), found by golden section on the logarithm of t.
+
+    Ascent on the dual may stop, or be within its tolerance, at weights W that are worse than zero weights. Then some
+    t W is better; or zero is the best multiple, and t is the largest for which t W is as good but for rounding: it
+    still ranks the classes.
+
+    Examples
+    --------
+    >>> from widemargin.problems.top_k_losses import best_multiple
+    >>> round(best_multiple(lambda t: (1e9 * t - 1.0) ** 2) * 1e9, 2)
+    1.0
+    >>> 0.0 < best_multiple(lambda t: 1.0 + t) < 1e-12
+    True
+    """
+    at_zero, share = objective(0.0), 0.5 * (5.0**0.5 - 1.0)
+    low, high = -HALVINGS, 0.0
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = objective(2.0**left), objective(2.0**right)
+    for _ in range(MULTIPLE_STEPS):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = objective(2.0**left)
+        else:  # also where both are equal: so small multiples are as good as 0
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = objective(2.0**right)
+    value, best = min((at_left, left), (at_right, right))
+    if value < at_zero * (1.0 - NEGLIGIBLE):
+        return 2.0**best
+    low, high = -HALVINGS, 0.0
+    while high - low > 1.0:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if objective(2.0**middle) <= at_zero * (1.0 + NEGLIGIBLE) else (low, middle)
+    return 2.0**low
 
 
 def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
 from widemargin.solvers._top_k_face import face_step, with_constant
 from widemargin.solvers._top_k_progress import TopKProgress
 from widemargin.solvers.result import SolverResult
@@ -33,6 +33,8 @@ SINGLE_VALUES, SINGLE_COSTS = 1e15, (1e-30, 1e30)
 """Largest value of X, and range of the largest cost, up to which float32 weights are tried: squares must fit, too."""
 LARGEST_VALUE, LARGEST_COST = 1e150, 1e300
 """Squared norms of rows and sums of losses must be finite in float64."""
+EVALUATED_SCORES = 2**20
+"""Scores that an evaluation in NumPy makes at a time: 8 MB."""
 SLICE_S = 0.1
 """The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
 
@@ -89,6 +91,22 @@ class TopKProblem:
     def objective_at_zero(self) -> float:
         """The objective of zero weights: every margin is 1."""
         return float(self.costs.sum() * self.loss.value(np.ones((1, self.n_classes - 1)))[0])
+
+    def objective(self, W: npt.NDArray[Any], t: float = 1.0) -> float:
+        """½‖tW‖² + Σ_i C_i φ(z_i) for W of shape (n_classes, n_features + 1), the constant feature last, in float64."""
+        weights = t * W.astype(np.float64)
+        value, step = 0.5 * float(np.vdot(weights, weights)), max(1, EVALUATED_SCORES // self.n_classes)
+        for first in range(0, len(self.y), step):
+            part = slice(first, first + step)
+            scores = np.asarray(self.rows[part].astype(np.float64) @ weights[:, :-1].T) + self.bias * weights[:, -1]
+            value += float(self.costs[part] @ self.loss.value(margins_of_wrong_classes(scores, self.y[part])))
+        return value
+
+    def shrunk(self, W: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], float]:
+        """The best multiple of weights that are worse than zero, in their precision, and its objective."""
+        with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
+            W = (best_multiple(lambda t: self.objective(W, t)) * W.astype(np.float64)).astype(W.dtype)
+            return W, self.objective(W)
 
 
 def _rows(X: Any) -> Any:
@@ -182,10 +200,13 @@ class Ascent:
         coef = np.empty((n_classes, n_features), dtype=self.dtype)
         constant = np.empty(n_classes, dtype=self.dtype)
         self.core.read_weights(coef, constant)
+        if primal > self.problem.objective_at_zero():
+            W, primal = self.problem.shrunk(np.column_stack([coef, constant]))
+            coef, constant = np.ascontiguousarray(W[:, :-1]), W[:, -1]
         assert progress.status is not None
         return SolverResult(
             coef=coef,
-            intercept=self.dtype.type(self.problem.bias) * constant,
+            intercept=self.problem.bias * constant.astype(np.float64),  # as certified: not rounded once more
             dual=self.duals(),
             certificate=Certificate(primal, dual, self.problem.objective_at_zero(), primal),
             history=progress.history(),

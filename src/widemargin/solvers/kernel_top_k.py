@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
-from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
+from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
+from widemargin.solvers._kernel_matrix import KernelMatrix, signed, squared_norm, wrong_classes
 from widemargin.solvers._limits import history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
@@ -117,7 +117,7 @@ def solve_kernel_top_k(
     --------
     >>> import numpy as np
     >>> from widemargin.problems.kernels import TrainingKernel, make_kernel
-    >>> from widemargin.problems.top_k_losses import TopKHinge
+    >>> from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
     >>> from widemargin.solvers.kernel_top_k import solve_kernel_top_k
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 2])
     >>> K = TrainingKernel(X, make_kernel("rbf", gamma=2.0))
@@ -192,8 +192,26 @@ class _Run:
                 break
             self._go_on(x, scores)
         x = self._duals()
-        primal, dual, _ = certified or self._bounds(x)
+        primal, dual, scores = certified or self._bounds(x)
+        if primal > self._at_zero():
+            x, primal = self._shrunk(x, scores)
         return self._result(x, primal, dual, status)
+
+    def _shrunk(self, x: sp.csr_array, scores: Floats) -> tuple[sp.csr_array, float]:
+        """The best multiple of dual variables whose weights are worse than zero, feasible as well; its objective."""
+        asked = np.ones((len(self.y), self.n_classes - 1))
+        if self.margins is not None:
+            asked = wrong_classes(self.margins, self.y)
+        change = margins_of_wrong_classes(scores, self.y) - 1.0
+        squares = squared_norm(signed(x, self.y), scores)
+
+        def objective(t: float) -> float:
+            return 0.5 * t * t * squares + float(self.costs @ self.loss.value(asked + t * change))
+
+        factor = best_multiple(objective)
+        x = sp.csr_array(factor * x)
+        x.eliminate_zeros()
+        return x, objective(factor)
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
         """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
