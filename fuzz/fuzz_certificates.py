@@ -342,7 +342,7 @@ def draw_tree(rng: np.random.Generator) -> Case:
         "memory_limit_mb": one_of(rng, 1024, 1024, 1e-4),
         "random_state": int(rng.integers(1000)),
     }
-    params |= draw_tree_options(rng, method, len(edges))
+    params |= draw_tree_options(rng, method)
     outputs = leaves
     if params.get("outputs") == "all" or (paths and some(rng, 0.3)):
         outputs = leaves + inner
@@ -362,14 +362,35 @@ def draw_tree(rng: np.random.Generator) -> Case:
         params["memory_limit_mb"] = 1024
     params["class_weight"] = draw_class_weight(rng, np.unique(y))
     taxonomy = Taxonomy.from_edges([("root", None), *edges])
+    if params.pop("own K", False):
+        params["K"] = draw_matrix(rng, taxonomy)
     weights = draw_weights(rng, X.shape[0])
-    return Case(0, "", HierarchicalClassifier(taxonomy, **params), X, y, weights, labels=y, edges=edges)
+    targets: Any = y
+    if some(rng, 0.1):  # a second label for some rows
+        targets = [
+            {first, second} if some(rng, 0.3) else {first} for first, second in zip(y, rng.permutation(y), strict=True)
+        ]
+    return Case(0, "", HierarchicalClassifier(taxonomy, **params), X, targets, weights, labels=y, edges=edges)
 
 
-def draw_tree_options(rng: np.random.Generator, method: str, n_nodes: int) -> dict[str, Any]:
+def draw_matrix(rng: np.random.Generator, taxonomy: Taxonomy) -> np.ndarray:
+    """A K that is diagonally dominant, so that any tree has it."""
+    m = len(taxonomy.nodes) - 1
+    K = np.zeros((m, m))
+    for node in range(1, m + 1):
+        above = int(taxonomy.parent[node])
+        while above > 0:
+            K[node - 1, above - 1] = K[above - 1, node - 1] = rng.uniform(0.0, 1.0)
+            above = int(taxonomy.parent[above])
+    return K + np.diag(K.sum(axis=1) + rng.uniform(0.1, 2.0, size=m))
+
+
+def draw_tree_options(rng: np.random.Generator, method: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if method == "orthogonal" and some(rng, 0.3):
         options = {"alpha": one_of(rng, 0.0, 0.1, 0.3, 2.0), "repair": one_of(rng, "error", "alpha")}
+    elif method == "orthogonal" and some(rng, 0.2):
+        options = {"own K": True}
     elif method == "orthogonal":
         options = {"alpha_share": one_of(rng, 0.9, 0.9, 0.5, 0.9999)}
     elif method == "per-node":
@@ -652,8 +673,10 @@ def tree_problem(case: Case, model: Any) -> MarginProblem:
             name = above[name]
         return found
 
-    weights = row_weights(case, np.unique(case.labels), case.labels, sample_weights(case))
-    ends = [f"(stop at {label})" if e.stop and label in children else label for label in case.labels]
+    rows, labels = examples_of(case, path)
+    weights = sample_weights(case)[rows] / np.bincount(rows)[rows]
+    weights = row_weights(case, np.unique(labels), labels, weights)
+    ends = [f"(stop at {label})" if e.stop and label in children else label for label in labels]
     passing: dict[str, float] = defaultdict(float)
     for end, weight in zip(ends, weights, strict=True):
         for name in path(end):
@@ -661,7 +684,7 @@ def tree_problem(case: Case, model: Any) -> MarginProblem:
     constraints: list[tuple[int, int, int, int, float, float]] = []
     gamma: list[float] = []
     sizes: list[int] = []
-    for row, end in enumerate(ends):
+    for row, end, weight in zip(rows.tolist(), ends, weights.tolist(), strict=True):
         if e.method in ("flat", "tree-loss"):
             outputs = leaves if e.outputs == "leaves" else names
             groups = [[(end, other) for other in outputs if other != end]]
@@ -672,7 +695,7 @@ def tree_problem(case: Case, model: Any) -> MarginProblem:
         for group in groups:
             if not group:
                 continue
-            cost = e.C * weights[row]
+            cost = e.C * weight
             if e.node_scaling == "paper" and cost > 0:
                 cost /= passing[above[group[0][0]]]
             for winner, loser in group:
@@ -688,11 +711,25 @@ def tree_problem(case: Case, model: Any) -> MarginProblem:
     )
 
 
+def examples_of(case: Case, path: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels: one per row, or each of its labels that is not above another."""
+    assert case.labels is not None
+    if isinstance(case.y, np.ndarray):
+        return np.arange(len(case.labels)), case.labels
+    found = []
+    for row, given in enumerate(case.y):
+        kept = [name for name in sorted(given) if not any(name in path(other)[1:] for other in given)]
+        found += [(row, name) for name in kept]
+    return np.array([row for row, _ in found]), np.array([name for _, name in found])
+
+
 def tree_matrix(method: str, names: list[str], above: dict[str, str], path: Any, model: Any) -> np.ndarray:
     """M of the penalty ½ Σ M_ij ⟨w_i, w_j⟩, for orthogonal transfer of its absolute values."""
     m = len(names)
     if method in ("flat", "per-node"):
         return np.eye(m)
+    if method == "orthogonal" and model.K is not None:
+        return np.asarray(model.K)
     if method == "orthogonal":
         K = np.zeros((m, m))
         for number, name in enumerate(names):
@@ -819,9 +856,8 @@ def check_values(case: Case, model: Any, outcome: Outcome, found: Stored) -> Non
     zero = abs(certificate.primal_at_zero - found.at_zero) / max(found.at_zero, np.finfo(float).tiny)
     report(outcome, "primal at zero", zero, SAME, f"{certificate.primal_at_zero!r} for {found.at_zero!r}")
     if found.primal is not None:
-        allowed = SAME + found.rounding / scale
         words = f"certificate {certificate.primal!r}, stored weights {found.primal!r}"
-        report(outcome, "primal", abs(certificate.primal - found.primal) / scale, allowed, words)
+        report(outcome, "primal", abs(certificate.primal - found.primal) / scale, SAME, words, found.rounding / scale)
         pruned = certificate.primal - certificate.primal_before_pruning  # what the user gave away
         worse = (found.primal - pruned - found.at_zero - found.rounding) / max(found.at_zero, np.finfo(float).tiny)
         report(outcome, "zero", worse, SAME, f"{found.primal!r}, at zero weights {found.at_zero!r}")
@@ -831,9 +867,10 @@ def check_values(case: Case, model: Any, outcome: Outcome, found: Stored) -> Non
     report(outcome, "dual", above, SAME, f"{certificate.dual!r} above {found.best!r}")
 
 
-def report(outcome: Outcome, name: str, deviation: float, allowed: float, words: str) -> None:
-    outcome.deviations[name] = deviation - (allowed - SAME)  # what rounding does not explain
-    if not deviation <= allowed:
+def report(outcome: Outcome, name: str, deviation: float, allowed: float, words: str, rounding: float = 0.0) -> None:
+    """Keep a deviation, less what rounding explains, and the words if it is larger than allowed."""
+    outcome.deviations[name] = max(outcome.deviations.get(name, 0.0), deviation - rounding)
+    if not deviation - rounding <= allowed:
         outcome.findings.append(f"{name}: {words} (relative {deviation:.2g})")
 
 
@@ -989,8 +1026,12 @@ def status_of(model: Any) -> str:
 
 
 def serve_cases(seed: int, pipe: Any) -> None:
-    """A worker: numbers in, outcomes out."""
+    """A worker: numbers in, outcomes out, until None comes or the parent is gone."""
+    parent = os.getppid()
     while True:
+        while not pipe.poll(5.0):
+            if os.getppid() != parent:
+                return
         number = pipe.recv()
         if number is None:
             return
