@@ -27,7 +27,7 @@ EXACT = np.longdouble
 EPS = float(np.finfo(np.float64).eps)
 LEAST_CURVATURE, MOST_CURVATURE = 1e-9, 1e7
 """Weight of the penalty against the losses, both normalised, between which Clarabel finds good solutions."""
-SEARCH_STEPS = 70
+SEARCH_STEPS = 45
 
 
 @dataclass
@@ -290,37 +290,40 @@ class MarginProblem:
 
 def smoothed_top_k(z: Array, k: Array, variant: str, smoothing: float) -> Array:
     """max ⟨p, z⟩ − ½γ‖p‖² over the domain of the conjugate: 0 ≤ p ≤ 1/k (beta) or Σp/k (alpha), Σp ≤ 1, by row."""
-    k = k[:, None].astype(EXACT)
-    z = np.where(np.isfinite(z), z, -1e300)
+    k = k[:, None].astype(np.float64)
+    rough = np.where(np.isfinite(z), z, -1e300).astype(np.float64)
 
-    def at(total: Array | None, cap: Array) -> Array:
-        """Value for caps and, if given, a given sum of p, by bisection for the threshold."""
-        low = np.minimum(z.min(axis=1, keepdims=True), 0) - smoothing - 1 if total is not None else np.zeros_like(cap)
-        low = np.maximum(low, -1e280)
-        high = np.maximum(z.max(axis=1, keepdims=True), 0) + 1
-        want = np.ones_like(cap) if total is None else total
-        if total is not None:  # thresholds matter only among margins that can count
-            finite = np.where(z > -1e290, z, np.inf)
-            low = np.minimum(finite.min(axis=1, keepdims=True), 0) - smoothing * (cap + 1)
-        for _ in range(2 * SEARCH_STEPS):
-            middle = (low + high) / 2
-            much = np.clip((z - middle) / smoothing, 0, cap).sum(axis=1, keepdims=True) > want
-            low, high = np.where(much, middle, low), np.where(much, high, middle)
-        start = np.clip(z / smoothing, 0, cap)
-        p = np.clip((z - high) / smoothing, 0, cap)
-        if total is None:
-            p = np.where(start.sum(axis=1, keepdims=True) <= 1, start, p)
-        return np.where(p > 0, p * (z - smoothing * p / 2), 0).sum(axis=1, keepdims=True)
+    def value(p: Array) -> Array:
+        return np.where(p > 0, p * (np.where(np.isfinite(z), z, 0) - smoothing * p / 2), 0).sum(axis=1)
 
     if variant == "beta":
-        return np.maximum(at(None, 1 / k)[:, 0], 0)
-    low, high = np.zeros_like(k), np.ones_like(k)
-    for _ in range(SEARCH_STEPS):  # concave in the sum of p
+        p = np.clip(rough / smoothing, 0, 1 / k)
+        full = with_sum(rough, smoothing, 1 / k, np.ones_like(k))
+        return np.maximum(value(np.where(p.sum(axis=1, keepdims=True) <= 1, p, full)), 0)
+    # The value is concave in the sum of p, and negative for larger sums than this.
+    largest = 2 * z.shape[1] * np.maximum(rough.max(axis=1, keepdims=True), 0) / smoothing
+    low, high = np.zeros_like(k), np.minimum(largest, 1)
+    for _ in range(SEARCH_STEPS):
         left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
-        better = at(left, left / k) < at(right, right / k)
+        at_left, at_right = (value(with_sum(rough, smoothing, s / k, s))[:, None] for s in (left, right))
+        better = at_left < at_right
         low, high = np.where(better, left, low), np.where(better, high, right)
-    best = np.maximum(at(low, low / k), at(np.ones_like(k), 1 / k))
-    return np.maximum(best[:, 0], 0)
+    sums = (low, high, np.minimum(largest, 1))
+    return np.maximum(np.max([value(with_sum(rough, smoothing, s / k, s)) for s in sums], axis=0), 0)
+
+
+def with_sum(z: Array, smoothing: float, cap: Array, total: Array) -> Array:
+    """clip((z − τ)/γ, 0, cap) with the τ for which it has a given sum, by row; exact between two breakpoints."""
+    bottom = np.full((len(z), 1), -1e305)
+    breaks = -np.sort(-np.concatenate([z, z - smoothing * cap, bottom], axis=1), axis=1)
+    p = np.clip((z[:, None, :] - breaks[:, :, None]) / smoothing, 0, cap[:, :, None])
+    sums = p.sum(axis=2)  # rising
+    above = np.minimum((sums < total).sum(axis=1), sums.shape[1] - 1)
+    rows = np.arange(len(z))
+    below = np.maximum(above - 1, 0)
+    rise = sums[rows, above] - sums[rows, below]
+    share = np.divide(total[:, 0] - sums[rows, below], rise, out=np.zeros(len(z)), where=rise > 0)[:, None]
+    return (1 - share) * p[rows, below] + share * p[rows, above]
 
 
 @dataclass
