@@ -169,7 +169,8 @@ def test_fits_that_depend_on_the_machine_are_noticed(fuzzer, monkeypatch, change
         fits.append(changes)
         if change in changes if change else len(fits) > 1 and not changes:
             model.coef_ = 1.01 * model.coef_
-            model.certificate_ = replace(model.certificate_, primal=1.01 * model.certificate_.primal)
+            bounds = model.certificate_
+            model.certificate_ = replace(bounds, primal=1.01 * bounds.primal, dual=1.01 * bounds.dual)
         return model, warned
 
     monkeypatch.setattr(fuzzer, "fit", changed)

@@ -158,3 +158,15 @@ def test_the_stored_intercept_is_the_one_that_was_certified():
     primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
     assert result.coef.dtype == np.float32
     assert result.certificate.primal == pytest.approx(primal, rel=1e-11, abs=0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
+    """133.8559449623113 is no float32: the certificate had the nearest one."""
+    X, y = _rows()
+    X, costs, bias = X.astype(dtype), np.ones(120), 133.8559449623113
+    result = solve_top_k(X, y, 6, TopKHinge(1), costs, bias=bias, tol=1e-9, max_iter=20)
+    W = np.column_stack([result.coef, result.intercept / bias])
+    z = margins_of_wrong_classes(X.astype(np.float64) @ W[:, :-1].T + result.intercept, y)
+    primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)
