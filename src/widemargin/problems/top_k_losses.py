@@ -13,6 +13,7 @@ Cost: a selection for each row, a projection if smoothed; memory of the size of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -68,12 +69,12 @@ def best_multiple(objective: Callable[[float], float]) -> float:
             at_right = objective(2.0**right)
     value, best = min((at_left, left), (at_right, right))
     if value < at_zero * (1.0 - NEGLIGIBLE):
-        return 2.0**best
+        return math.exp2(best)
     low, high = -HALVINGS, 0.0
     while high - low > 1.0:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if objective(2.0**middle) <= at_zero * (1.0 + NEGLIGIBLE) else (low, middle)
-    return 2.0**low
+    return math.exp2(low)
 
 
 def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
