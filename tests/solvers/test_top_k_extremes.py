@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -170,3 +171,23 @@ def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
     z = margins_of_wrong_classes(X.astype(np.float64) @ W[:, :-1].T + result.intercept, y)
     primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
     assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e12, 1e17])
+def test_rounding_of_margins_at_1_is_made_up_for_by_longer_weights(size):
+    """Separable rows with a cost that is as good as infinite, against the problem without slack by Clarabel."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 4
+    X, costs = np.eye(4)[y] + 0.1 * rng.normal(size=(60, 4)), np.ones(60)
+    W = cp.Variable((4, 4))
+    scores = X @ W.T
+    margins = [scores[i, y[i]] - scores[i, j] >= 1 for i in range(60) for j in range(4) if j != y[i]]
+    optimum = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W)), margins).solve(solver=cp.CLARABEL)
+    result = solve_top_k(size * X, y, 4, TopKHinge(1), costs, tol=1e-6, max_iter=50_000)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.primal * size**2 == pytest.approx(optimum, rel=1e-5)
+    assert _primal(result, size * X, y, TopKHinge(1), costs) * size**2 == pytest.approx(optimum, rel=1e-5)
+    kernel = TrainingKernel(size * X, make_kernel("linear"))
+    by_kernel = solve_kernel_top_k(kernel, y, 4, TopKHinge(1), costs, tol=1e-6, max_iter=50_000)
+    assert by_kernel.status is Status.CONVERGED
+    assert by_kernel.certificate.primal * size**2 == pytest.approx(optimum, rel=1e-5)

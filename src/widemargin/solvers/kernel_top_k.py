@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,13 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
-from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
+from widemargin.problems.top_k_losses import (
+    GROWTH_GAP,
+    TopKHinge,
+    best_growth,
+    best_multiple,
+    margins_of_wrong_classes,
+)
 from widemargin.solvers._kernel_matrix import KernelMatrix, signed, squared_norm, wrong_classes
 from widemargin.solvers._limits import history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
@@ -193,12 +200,17 @@ class _Run:
             self._go_on(x, scores)
         x = self._duals()
         primal, dual, scores = certified or self._bounds(x)
-        if primal > self._at_zero():
-            x, primal = self._shrunk(x, scores)
+        shrink, unfinished = primal > self._at_zero(), status in (Status.MAX_ITER, Status.NOT_ATTAINED)
+        if shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero()):
+            x, primal = self._rescaled(x, scores, best_multiple if shrink else best_growth)
+            if primal - dual <= self.tol * max(abs(primal), abs(dual)):
+                status = Status.CONVERGED
         return self._result(x, primal, dual, status)
 
-    def _shrunk(self, x: sp.csr_array, scores: Floats) -> tuple[sp.csr_array, float]:
-        """The best multiple of dual variables whose weights are worse than zero, feasible as well; its objective."""
+    def _rescaled(
+        self, x: sp.csr_array, scores: Floats, best: Callable[[Callable[[float], float]], float]
+    ) -> tuple[sp.csr_array, float]:
+        """The multiple of dual variables that `best` finds for the objective of their weights, and that objective."""
         asked = np.ones((len(self.y), self.n_classes - 1))
         if self.margins is not None:
             asked = wrong_classes(self.margins, self.y)
@@ -208,7 +220,7 @@ class _Run:
         def objective(t: float) -> float:
             return 0.5 * t * t * squares + float(self.costs @ self.loss.value(asked + t * change))
 
-        factor = best_multiple(objective)
+        factor = best(objective)
         x = sp.csr_array(factor * x)
         x.eliminate_zeros()
         return x, objective(factor)
@@ -253,6 +265,12 @@ class _Run:
             self._set_duals(x, scores)
             self.next_evaluation = self.n_epochs + max(1, self.n_epochs // 10)
 
+    def _is_at_rounding(self) -> bool:
+        """Whether float64 can tell the present weights from the optimum no more."""
+        primal, dual, scores = self._bounds(self._duals())
+        rounding = float(np.finfo(np.float64).eps * (self.costs @ np.abs(scores).max(axis=1)))
+        return primal - dual <= NOISE * rounding
+
     def _is_stalled(self) -> bool:
         """Whether the gap did not halve in the second half of many passes."""
         now, gap = self.gaps[-1]
@@ -270,6 +288,8 @@ class _Run:
                 continue
             if (status := self._evaluate()) is not None:
                 return status
+            if self.dtype is np.float64 and self._is_stalled() and self._is_at_rounding():
+                return Status.NOT_ATTAINED
             age = self.n_epochs - self.refreshed
             if self.dtype is np.float32 and age >= (STALLED if self._is_stalled() else REFRESH):
                 return Status.CONVERGED if self.n_epochs < self.max_iter else Status.MAX_ITER
