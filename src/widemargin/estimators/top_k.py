@@ -141,7 +141,8 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached.
+        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when double
+        precision does not allow it.
     kind_ : str
         "binary" or "multiclass".
     instruction_set_ : str
