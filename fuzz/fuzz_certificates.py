@@ -69,6 +69,8 @@ SAME = 1e-8
 """Relative difference of two objectives of the same weights that is allowed beside rounding."""
 HARMLESS_GAP = 1e-12
 """Share of the objective at zero that labels without a minimiser may leave."""
+PRUNED_GAP = 0.5
+"""Relative gap of stored weights that pruning may not leave without a warning."""
 CPU_LIMIT_S = 60.0
 WALL_LIMIT_S = 240.0
 """After this a case is ended; longer than the CPU limit, as the machine may be busy."""
@@ -838,6 +840,7 @@ def check_fit(case: Case, model: Any, warned: list[Any], outcome: Outcome, oracl
             return
         check_values(case, model, outcome, STORED[case.family](case, model, oracle))
     check_status(case, model, warned, outcome)
+    check_pruning(case, model, warned, outcome)
 
 
 def is_finite(model: Any) -> bool:
@@ -905,6 +908,15 @@ def check_status(case: Case, model: Any, warned: list[Any], outcome: Outcome) ->
             outcome.findings.append(f"converged: the gap is {gap:.3g}, the tolerance {tolerance:.3g}")
     if above and not any(issubclass(w.category, ConvergenceWarning) for w in warned):
         outcome.findings.append(f"silent: no warning, status {model.status_.value}, gap {gap:.3g} > {tolerance:.3g}")
+
+
+def check_pruning(case: Case, model: Any, warned: list[Any], outcome: Outcome) -> None:
+    """A stored model that pruning has taken far from its optimum is not silent about it."""
+    certificate = model.certificate_
+    by_pruning = certificate.primal - certificate.primal_before_pruning
+    spoilt = certificate.relative_gap > PRUNED_GAP and by_pruning > certificate.primal_before_pruning - certificate.dual
+    if case.family == "one_vs_all" and spoilt and not warned:
+        outcome.findings.append(f"silent: pruning left a relative gap of {certificate.relative_gap:.3g}, no warning")
 
 
 def fit(case: Case, **changes: Any) -> tuple[Any, list[Any]]:

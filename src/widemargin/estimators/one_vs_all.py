@@ -59,8 +59,6 @@ __all__ = ["OneVsAllClassifier"]
 # sparse. On sparse rows of larger problems it would take ten times their CPU.
 SMALL_SPARSE_WORK = 20_000
 SMALL_DENSE_WORK = 300_000
-# Labels without a minimiser get intercepts of ∓30, where the logistic loss is 1.4e-13 of that at zero.
-HARMLESS_GAP = 1e-12
 # Above this share of ‖w‖², a pruned label is no longer the label that was trained.
 PRUNED_SHARE_TO_WARN = 0.5
 ADVICE = {
@@ -365,7 +363,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         keep_result(self, result)
 
     def _warn(self, result: OneVsAllResult) -> None:
-        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0, negligible=HARMLESS_GAP)
+        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0)
         self._warn_of_pruning(result)
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:

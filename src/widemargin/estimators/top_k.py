@@ -54,6 +54,7 @@ ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
+    Status.NOT_ATTAINED: "double precision allows no smaller one here; raise tol, lower C, or scale the features",
 }
 
 
@@ -286,7 +287,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self._keep(result, data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
-        warn_if_unfinished(result, ADVICE, tol=self.tol)
+        warn_if_unfinished(result, ADVICE, tol=self.tol, negligible=0.0)
         return result
 
     def _solve(
