@@ -107,16 +107,19 @@ sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan an
 	$(SANITIZED_PYTHON) -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
 
 # Mutated inputs under the sanitizers: text in C++, then model folders and data through Python. What is found is kept in
-# fuzz/failures; a number may be given for each, and FUZZ_SEED for other inputs.
+# fuzz/failures; a number may be given for each, and FUZZ_SEED for other inputs. Then hostile fits of every estimator,
+# whose certificates are recomputed; without the sanitizers, under which they would take ten times as long.
 FUZZ_TEXTS ?= 60000
 FUZZ_FOLDERS ?= 5000
 FUZZ_MODELS ?= 20000
 FUZZ_DATA ?= 20000
 FUZZ_TABLES ?= 10000
+FUZZ_FITS ?= 10000
+FUZZ_JOBS ?= 2
 ifndef FUZZ_SEED
 FUZZ_SEED := $(shell date +%s)
 endif
-fuzz: sanitized-core ## 115,000 mutated texts, models, data sets and tables under ASan and UBSan
+fuzz: sanitized-core ## 115,000 mutated texts, models, data sets and tables under ASan and UBSan, and 10,000 hostile fits
 	@mkdir -p build/fuzz fuzz/failures
 	$(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp fuzz/fuzz_text_reader.cpp fuzz/mutate_main.cpp -pthread -o build/fuzz/text_mutator
 	build/fuzz/text_mutator $(FUZZ_TEXTS) $(FUZZ_SEED) fuzz/corpus/text_reader/*
@@ -124,6 +127,7 @@ fuzz: sanitized-core ## 115,000 mutated texts, models, data sets and tables unde
 	$(SANITIZED_PYTHON) fuzz/fuzz_models.py --cases $(FUZZ_MODELS) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_data.py --cases $(FUZZ_DATA) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_tables.py --cases $(FUZZ_TABLES) --seed $(FUZZ_SEED)
+	$(BIN)/python fuzz/fuzz_certificates.py --cases $(FUZZ_FITS) --seed $(FUZZ_SEED) --jobs $(FUZZ_JOBS) --json build/fuzz/certificates.json
 
 # Guided by coverage, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against
 # its Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.

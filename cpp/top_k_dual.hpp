@@ -104,7 +104,7 @@ void weights_of_duals(const DataRows<Data> &X, const int32_t *y, const DualLists
                 for (int64_t p = 0; p < length; ++p) {
                     column[(X.cols == nullptr ? p : X.cols[begin + p]) * width] += a * double(X.values[begin + p]);
                 }
-                column[X.n_cols * width] += a * double(X.bias);
+                column[X.n_cols * width] += a * X.bias;
             };
             for (int64_t i = 0; i < dual.n_rows(); ++i) {
                 double sum = 0.0;

@@ -21,7 +21,7 @@ WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T
         const double value = double(X.values[begin + p]);
         if (value != 0) add(value, X.cols == nullptr ? p : X.cols[begin + p]);
     }
-    if (X.bias != 0) add(double(X.bias), X.n_cols);
+    if (X.bias != 0) add(X.bias, X.n_cols);
 }
 
 // φ of the margins z (n,), which are lost; `work` has room for n.

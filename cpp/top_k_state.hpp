@@ -56,12 +56,12 @@ struct DataRows {
     const int32_t *cols;
     const int64_t *start;  // null when dense
     int64_t n_rows, n_cols;
-    T bias;
+    double bias;  // whatever T is, so that a certificate for float32 values has the constant that was asked for
 
     int64_t begin(int64_t i) const { return start != nullptr ? start[i] : i * n_cols; }
     int64_t length(int64_t i) const { return start != nullptr ? start[i + 1] - start[i] : n_cols; }
     double squared_norm(int64_t i) const {
-        double sum = double(bias) * double(bias);
+        double sum = bias * bias;
         const T *x = values + begin(i);
         for (int64_t p = 0; p < length(i); ++p) sum += double(x[p]) * double(x[p]);
         return sum;

@@ -109,7 +109,7 @@ class Ascent {
                 dense ? nullptr : start_.data(),
                 static_cast<int64_t>(y_.shape(0)),
                 n_features_,
-                static_cast<Data>(bias_)};
+                bias_};
     }
 };
 

@@ -185,3 +185,18 @@ def test_negative_curvature_is_refused(kernel):
 )
 def test_semidefinite_matrices_pass(kernel):
     check_positive_semidefinite(kernel)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("offset", "scale", "gamma"), [(1e6, 1.0, 1.0), (0.0, 1e19, 0.1), (3e4, 0.01, 100.0)])
+def test_rbf_of_long_rows_is_that_of_their_differences(sparse, offset, scale, gamma):
+    """Norms of such rows lose the distance of near ones: k(x, x) was 0, or depended on the other rows."""
+    rng = np.random.default_rng(0)
+    X = offset + scale * rng.normal(size=(30, 4))
+    X[5] = X[7]
+    expected = np.exp(-gamma * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    rows = sp.csr_array(X) if sparse else X
+    kernel = make_kernel("rbf", gamma=gamma)
+    np.testing.assert_allclose(kernel.block(rows, rows), expected, rtol=0.0, atol=1e-9)
+    for i in range(30):
+        np.testing.assert_allclose(kernel.block(rows[[i]], rows)[0], expected[i], rtol=0.0, atol=1e-9)

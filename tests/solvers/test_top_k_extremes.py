@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -104,3 +105,89 @@ def test_sums_beyond_float64_are_an_error():
         solve_kernel_top_k(kernel, y, 6, TopKHinge(1), np.full(120, 1e307))
     with pytest.raises(ValueError, match="scale the features"):
         solve_top_k(X * 1e160, y, 6, TopKHinge(1), np.ones(120))
+
+
+def _hinge(z, k, variant):
+    """The loss once more: z of shape (n_samples, n_classes − 1)."""
+    largest = -np.sort(-z, axis=1)[:, :k]
+    if variant == "beta":
+        return np.maximum(largest, 0.0).mean(axis=1)
+    return np.maximum(largest.mean(axis=1), 0.0)
+
+
+@VARIANTS
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("cost", [1e-7, 1e2, 1e5, 1e8])
+def test_weights_after_few_passes_are_not_worse_than_zero(variant, k, cost):
+    """Their objective is recomputed here; that of zero weights is the sum of the costs."""
+    X, y = _rows()
+    result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    W, b = np.asarray(result.coef, dtype=np.float64), np.asarray(result.intercept, dtype=np.float64)
+    scores = X @ W.T + b
+    z = np.delete((1.0 + scores - scores[np.arange(120), y][:, None]).ravel(), np.arange(120) * 6 + y).reshape(120, 5)
+    primal = 0.5 * float((W**2).sum() + ((b / 30.0) ** 2).sum()) + cost * float(_hinge(z, k, variant).sum())
+    assert primal <= 120 * cost * (1 + 1e-12)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)
+    assert np.ptp(scores, axis=1).min() > 0.0  # and they rank the classes
+
+
+@VARIANTS
+@pytest.mark.parametrize("cost", [1e-7, 1e2, 1e5, 1e8])
+def test_kernel_coefficients_after_few_passes_are_not_worse_than_zero(variant, cost):
+    X, y = _rows()
+    kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.01))
+    result = solve_kernel_top_k(kernel, y, 6, TopKHinge(2, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    distances = (X**2).sum(axis=1)[:, None] + (X**2).sum(axis=1) - 2.0 * X @ X.T
+    K = np.exp(-0.01 * distances) + 30.0**2
+    A = -result.dual.toarray()
+    A[np.arange(120), y] = result.dual.toarray().sum(axis=1)
+    scores = K @ A
+    z = np.delete((1.0 + scores - scores[np.arange(120), y][:, None]).ravel(), np.arange(120) * 6 + y).reshape(120, 5)
+    primal = 0.5 * float((A * scores).sum()) + cost * float(_hinge(z, 2, variant).sum())
+    assert primal <= 120 * cost * (1 + 1e-12)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-9, abs=0.0)
+    assert result.dual.nnz > 0
+
+
+def test_the_stored_intercept_is_the_one_that_was_certified():
+    """A constant feature of 3.3 and float32 weights: their product is not rounded a second time."""
+    X, y = _rows()
+    costs, loss = np.ones(120), TopKHinge(1)
+    result = solve_top_k(X, y, 6, loss, costs, bias=3.3, tol=0.05)
+    W = np.column_stack([result.coef, result.intercept / 3.3]).astype(np.float64)
+    z = margins_of_wrong_classes(X @ W[:, :-1].T + result.intercept.astype(np.float64), y)
+    primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
+    assert result.coef.dtype == np.float32
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-11, abs=0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
+    """133.8559449623113 is no float32: the certificate had the nearest one."""
+    X, y = _rows()
+    X, costs, bias = X.astype(dtype), np.ones(120), 133.8559449623113
+    result = solve_top_k(X, y, 6, TopKHinge(1), costs, bias=bias, tol=1e-9, max_iter=20)
+    W = np.column_stack([result.coef, result.intercept / bias])
+    z = margins_of_wrong_classes(X.astype(np.float64) @ W[:, :-1].T + result.intercept, y)
+    primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e12, 1e17])
+def test_rounding_of_margins_at_1_is_made_up_for_by_longer_weights(size):
+    """Separable rows with a cost that is as good as infinite, against the problem without slack by Clarabel."""
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 4
+    X, costs = np.eye(4)[y] + 0.1 * rng.normal(size=(60, 4)), np.ones(60)
+    W = cp.Variable((4, 4))
+    scores = X @ W.T
+    margins = [scores[i, y[i]] - scores[i, j] >= 1 for i in range(60) for j in range(4) if j != y[i]]
+    optimum = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W)), margins).solve(solver=cp.CLARABEL)
+    result = solve_top_k(size * X, y, 4, TopKHinge(1), costs, tol=1e-6, max_iter=50_000)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.primal * size**2 == pytest.approx(optimum, rel=1e-5)
+    assert _primal(result, size * X, y, TopKHinge(1), costs) * size**2 == pytest.approx(optimum, rel=1e-5)
+    kernel = TrainingKernel(size * X, make_kernel("linear"))
+    by_kernel = solve_kernel_top_k(kernel, y, 4, TopKHinge(1), costs, tol=1e-6, max_iter=50_000)
+    assert by_kernel.status is Status.CONVERGED
+    assert by_kernel.certificate.primal * size**2 == pytest.approx(optimum, rel=1e-5)

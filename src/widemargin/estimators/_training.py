@@ -101,20 +101,23 @@ def keep_result(model: Any, result: SolverResult) -> None:
 
 
 def warn_if_unfinished(
-    result: SolverResult, advice: dict[Status, str], scope: str = "", *, tol: float = 0.0, stacklevel: int = 5
+    result: SolverResult,
+    advice: dict[Status, str],
+    scope: str = "",
+    *,
+    tol: float = 0.0,
+    negligible: float = HARMLESS_GAP,
+    stacklevel: int = 5,
 ) -> None:
     """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
 
-    NOT_ATTAINED is one of them only when the certified relative gap is above `tol`, and not just that of labels
-    without a minimiser, which have a relative gap of 1 however close they are to their infimum.
+    NOT_ATTAINED is one of them when the certified relative gap is above `tol`, and the gap above this share of the
+    objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
     """
     certificate = result.certificate
-    if result.status is Status.CONVERGED:
+    small = certificate.relative_gap <= tol or certificate.gap <= negligible * certificate.primal_at_zero
+    if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
-    if result.status is Status.NOT_ATTAINED:
-        negligible = certificate.gap <= HARMLESS_GAP * certificate.primal_at_zero
-        if certificate.relative_gap <= tol or negligible:
-            return
     warnings.warn(
         f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
         f"{certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",

@@ -58,6 +58,7 @@ ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
+    Status.NOT_ATTAINED: "double precision allows no smaller one here; raise tol, lower C, or scale the features",
 }
 
 
@@ -149,7 +150,8 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached.
+        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when double
+        precision does not allow it.
     kind_ : str
         "binary" or "multiclass".
     instruction_set_ : str
@@ -297,7 +299,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         self._keep(self._pruned(result, data, loss, costs), data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
         self.instruction_set_ = instruction_set
-        warn_if_unfinished(result, ADVICE, tol=self.tol)
+        warn_if_unfinished(result, ADVICE, tol=self.tol, negligible=0.0)
         warn_of_pruned_model(self.certificate_, self.prune)
         return result
 

@@ -37,6 +37,15 @@ SYMMETRY_TOLERANCE = 1e-6  # of the largest entry
 DIAGONAL_ROWS = 64  # in a call of a callable for its diagonal
 CHECKED_ROWS = 256  # of a precomputed matrix at a time
 
+EXACT_REACH = 1e5
+"""Sum of γ‖a‖² and γ‖b‖² up to which their rounding changes no kernel value by more than about 1e-10."""
+ROUNDING = 1e-14
+"""Rounding error of an exponent, at most, relative to that sum."""
+LEAST_EXPONENT = -800.0
+"""Exponents below give 0 in float64."""
+MENDED_PAIRS = 4096
+"""Pairs of rows whose difference is made at a time."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -119,11 +128,14 @@ class Kernel:
 
 
 class _Distances:
-    """exp(−γ‖a − b‖²) from one product: −γ‖a‖² − γ‖b‖² + 2γ a·b = (√2γ a, −γ‖a‖², 1) · (√2γ b, 1, −γ‖b‖²)."""
+    """exp(−γ‖a − b‖²) from one product: −γ‖a‖² − γ‖b‖² + 2γ a·b = (√2γ a, −γ‖a‖², 1) · (√2γ b, 1, −γ‖b‖²).
+
+    Where rows are so long that rounding of their norms would show, the distances of near rows are sums of squares.
+    """
 
     def __init__(self, B: Any, gamma: float, dtype: Any) -> None:
         norms = gamma * _squared_norms(B)
-        self.gamma, self.dtype = gamma, np.dtype(dtype)
+        self.gamma, self.dtype, self.rows, self.norms = gamma, np.dtype(dtype), B, norms
         small = norms.max(initial=0.0) <= SINGLE_REACH
         self.work = self.dtype if small else np.dtype(np.float64)
         self.columns = _as_type(self._join(B, norms, 1), self.work).T
@@ -135,10 +147,23 @@ class _Distances:
         return sp.hstack([scaled, extra], format="csr") if sp.issparse(rows) else np.hstack([scaled, extra])
 
     def __call__(self, A: Any) -> Block:
-        rows = _as_type(self._join(A, self.gamma * _squared_norms(A), 0), self.work)
-        exponents = _product(rows, self.columns).astype(self.dtype, copy=False)
+        norms = self.gamma * _squared_norms(A)
+        rows = _as_type(self._join(A, norms, 0), self.work)
+        exponents = _product(rows, self.columns)
+        if norms.max(initial=0.0) + self.norms.max(initial=0.0) > EXACT_REACH:
+            self._mend(exponents, A, norms)
+        exponents = exponents.astype(self.dtype, copy=False)
         _core.exp_in_place(exponents)
         return exponents
+
+    def _mend(self, exponents: Block, A: Any, norms: Floats) -> None:
+        """Put exponents right that rounding may have changed by 1e-10 and whose exponential is not 0."""
+        sums = norms[:, None] + self.norms
+        i, j = np.nonzero((sums > EXACT_REACH) & (exponents > LEAST_EXPONENT - ROUNDING * sums))
+        for first in range(0, len(i), MENDED_PAIRS):
+            part = slice(first, first + MENDED_PAIRS)
+            difference = A[i[part]].astype(np.float64) - self.rows[j[part]].astype(np.float64)
+            exponents[i[part], j[part]] = -self.gamma * _squared_norms(difference)
 
 
 def make_kernel(

@@ -94,7 +94,7 @@ class KernelMatrix:
                 z += wrong_classes(margins[rows], y[rows]) - 1.0
             gap += float(loss.duality_gap(z, wrong_classes(x[rows].toarray(), y[rows]), costs[rows]).sum())
         asked = x.sum() if margins is None else x.multiply(margins).sum()
-        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * self._squared_norm(A, scores)
+        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * self.squared_norm(A, scores)
         return dual + gap, dual, scores
 
     def scores(self, A: sp.csr_array) -> Floats:
@@ -111,7 +111,7 @@ class KernelMatrix:
         self._for_each(fill, _slices(self.n, CERTIFIED_ROWS))
         return scores
 
-    def _squared_norm(self, A: sp.csr_array, scores: Floats) -> float:
+    def squared_norm(self, A: sp.csr_array, scores: Floats) -> float:
         """⟨A, KA⟩; a class with negative curvature is an error, unless the kernel has none but by rounding."""
         terms = A.multiply(scores).tocsc()
         sums, sizes = np.asarray(terms.sum(axis=0)).ravel(), np.asarray(abs(terms).sum(axis=0)).ravel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,16 @@ from threadpoolctl import threadpool_limits
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.problems.top_k_losses import (
+    GROWTH_GAP,
+    TopKHinge,
+    best_growth,
+    best_multiple,
+    margins_of_wrong_classes,
+)
 from widemargin.solvers._top_k_face import face_step, with_constant
 from widemargin.solvers._top_k_progress import TopKProgress
-from widemargin.solvers.result import SolverResult
+from widemargin.solvers.result import SolverResult, Status
 
 __all__ = ["Ascent", "TopKProblem"]
 
@@ -33,6 +40,10 @@ SINGLE_VALUES, SINGLE_COSTS = 1e15, (1e-30, 1e30)
 """Largest value of X, and range of the largest cost, up to which float32 weights are tried: squares must fit, too."""
 LARGEST_VALUE, LARGEST_COST = 1e150, 1e300
 """Squared norms of rows and sums of losses must be finite in float64."""
+EVALUATED_SCORES = 2**20
+"""Scores that an evaluation in NumPy makes at a time: 8 MB."""
+SCORE_ERROR = 8.0
+"""Rounding error of a margin in units of eps · |w|·|x|: two sums of some products each."""
 SLICE_S = 0.1
 """The ascent comes back to Python after so many seconds, to see to signals and to the clock."""
 
@@ -89,6 +100,36 @@ class TopKProblem:
     def objective_at_zero(self) -> float:
         """The objective of zero weights: every margin is 1."""
         return float(self.costs.sum() * self.loss.value(np.ones((1, self.n_classes - 1)))[0])
+
+    def objective(self, W: npt.NDArray[Any], t: float = 1.0) -> float:
+        """½‖tW‖² + Σ_i C_i φ(z_i) for W of shape (n_classes, n_features + 1), the constant feature last, in float64."""
+        weights = t * W.astype(np.float64)
+        value, step = 0.5 * float(np.vdot(weights, weights)), max(1, EVALUATED_SCORES // self.n_classes)
+        for first in range(0, len(self.y), step):
+            part = slice(first, first + step)
+            scores = np.asarray(self.rows[part].astype(np.float64) @ weights[:, :-1].T) + self.bias * weights[:, -1]
+            value += float(self.costs[part] @ self.loss.value(margins_of_wrong_classes(scores, self.y[part])))
+        return value
+
+    def rounding(self, W: npt.NDArray[Any]) -> float:
+        """How much of the objective of W may be rounding: Σ_i C_i times the error of the margins of row i."""
+        weights = np.abs(W.astype(np.float64))
+        value, step = 0.0, max(1, EVALUATED_SCORES // self.n_classes)
+        with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
+            for first in range(0, len(self.y), step):
+                part = slice(first, first + step)
+                sizes = np.asarray(abs(self.rows[part]).astype(np.float64) @ weights[:, :-1].T)
+                sizes += abs(self.bias) * weights[:, -1]
+                value += float(self.costs[part] @ sizes.max(axis=1))
+        return SCORE_ERROR * float(np.finfo(np.float64).eps) * value
+
+    def rescaled(
+        self, W: npt.NDArray[Any], best: Callable[[Callable[[float], float]], float]
+    ) -> tuple[npt.NDArray[Any], float]:
+        """The multiple of W that `best` finds for the objective, in the precision of W, and its objective."""
+        with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
+            W = (best(lambda t: self.objective(W, t)) * W.astype(np.float64)).astype(W.dtype)
+            return W, self.objective(W)
 
 
 def _rows(X: Any) -> Any:
@@ -178,17 +219,34 @@ class Ascent:
     def result(self, progress: TopKProgress) -> SolverResult:
         """Weights, dual variables and their certificate."""
         primal, dual = progress.certified or self.certify()
-        n_classes, n_features = self.problem.n_classes, self.problem.rows.shape[1]
-        coef = np.empty((n_classes, n_features), dtype=self.dtype)
-        constant = np.empty(n_classes, dtype=self.dtype)
-        self.core.read_weights(coef, constant)
+        coef, constant = self.weights()
+        at_zero = self.problem.objective_at_zero()
+        shrink = primal > at_zero
+        unfinished = progress.status in (Status.MAX_ITER, Status.NOT_ATTAINED)
+        if shrink or (unfinished and primal - dual <= GROWTH_GAP * at_zero):
+            best = best_multiple if shrink else best_growth
+            W, primal = self.problem.rescaled(np.column_stack([coef, constant]), best)
+            coef, constant = np.ascontiguousarray(W[:, :-1]), W[:, -1]
+            progress.accept((primal, dual))
         assert progress.status is not None
         return SolverResult(
             coef=coef,
-            intercept=self.dtype.type(self.problem.bias) * constant,
+            intercept=self.problem.bias * constant.astype(np.float64),  # as certified: not rounded once more
             dual=self.duals(),
-            certificate=Certificate(primal, dual, self.problem.objective_at_zero(), primal),
+            certificate=Certificate(primal, dual, at_zero, primal),
             history=progress.history(),
             n_iter=np.array([progress.passes]),
             status=progress.status,
         )
+
+    def weights(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """W of shape (n_classes, n_features), and the weights (n_classes,) of the constant feature."""
+        coef = np.empty((self.problem.n_classes, self.problem.rows.shape[1]), dtype=self.dtype)
+        constant = np.empty(self.problem.n_classes, dtype=self.dtype)
+        self.core.read_weights(coef, constant)
+        return coef, constant
+
+    def is_at_rounding(self) -> bool:
+        """Whether float64 can tell the present weights from the optimum no more."""
+        primal, dual = self.certify()
+        return primal - dual <= self.problem.rounding(np.column_stack(self.weights()))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,13 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
-from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.problems.top_k_losses import (
+    GROWTH_GAP,
+    TopKHinge,
+    best_growth,
+    best_multiple,
+    margins_of_wrong_classes,
+)
 from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
 from widemargin.solvers._limits import history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
@@ -117,7 +124,7 @@ def solve_kernel_top_k(
     --------
     >>> import numpy as np
     >>> from widemargin.problems.kernels import TrainingKernel, make_kernel
-    >>> from widemargin.problems.top_k_losses import TopKHinge
+    >>> from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
     >>> from widemargin.solvers.kernel_top_k import solve_kernel_top_k
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 2])
     >>> K = TrainingKernel(X, make_kernel("rbf", gamma=2.0))
@@ -192,8 +199,31 @@ class _Run:
                 break
             self._go_on(x, scores)
         x = self._duals()
-        primal, dual, _ = certified or self._bounds(x)
+        primal, dual, scores = certified or self._bounds(x)
+        shrink, unfinished = primal > self._at_zero(), status in (Status.MAX_ITER, Status.NOT_ATTAINED)
+        if shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero()):
+            x, primal = self._rescaled(x, scores, best_multiple if shrink else best_growth)
+            if primal - dual <= self.tol * max(abs(primal), abs(dual)):
+                status = Status.CONVERGED
         return self._result(x, primal, dual, status)
+
+    def _rescaled(
+        self, x: sp.csr_array, scores: Floats, best: Callable[[Callable[[float], float]], float]
+    ) -> tuple[sp.csr_array, float]:
+        """The multiple of dual variables that `best` finds for the objective of their weights, and that objective."""
+        asked = np.ones((len(self.y), self.n_classes - 1))
+        if self.margins is not None:
+            asked = wrong_classes(self.margins, self.y)
+        change = margins_of_wrong_classes(scores, self.y) - 1.0
+        squares = self.matrix.squared_norm(signed(x, self.y), scores)
+
+        def objective(t: float) -> float:
+            return 0.5 * t * t * squares + float(self.costs @ self.loss.value(asked + t * change))
+
+        factor = best(objective)
+        x = sp.csr_array(factor * x)
+        x.eliminate_zeros()
+        return x, objective(factor)
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
         """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
@@ -235,6 +265,12 @@ class _Run:
             self._set_duals(x, scores)
             self.next_evaluation = self.n_epochs + max(1, self.n_epochs // 10)
 
+    def _is_at_rounding(self) -> bool:
+        """Whether float64 can tell the present weights from the optimum no more."""
+        primal, dual, scores = self._bounds(self._duals())
+        rounding = float(np.finfo(np.float64).eps * (self.costs @ np.abs(scores).max(axis=1)))
+        return primal - dual <= NOISE * rounding
+
     def _is_stalled(self) -> bool:
         """Whether the gap did not halve in the second half of many passes."""
         now, gap = self.gaps[-1]
@@ -252,6 +288,8 @@ class _Run:
                 continue
             if (status := self._evaluate()) is not None:
                 return status
+            if self.dtype is np.float64 and self._is_stalled() and self._is_at_rounding():
+                return Status.NOT_ATTAINED
             age = self.n_epochs - self.refreshed
             if self.dtype is np.float32 and age >= (STALLED if self._is_stalled() else REFRESH):
                 return Status.CONVERGED if self.n_epochs < self.max_iter else Status.MAX_ITER

@@ -122,6 +122,8 @@ def solve_top_k(
         if progress.status is None and progress.stalls and ascent.dtype == np.float32:
             ascent = kind(problem, np.float64, seed, n_threads, ascent.duals())
             progress.restart()
+        elif progress.status in (None, Status.MAX_ITER) and progress.stalls and ascent.is_at_rounding():
+            progress.status = Status.NOT_ATTAINED
         elif progress.status is None and progress.wants_face_step:
             ascent.step_on_face(progress)
     return ascent.result(progress)
