@@ -47,6 +47,7 @@ ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it, or numbers became too large",
+    Status.NOT_ATTAINED: "double precision does not allow for more: loosen tol, use a smaller C, or scale the features",
 }
 OF_ONE_FIT = (
     "coef_",

@@ -97,6 +97,10 @@ class JointAscent:
         bounds: tuple[float, float] = self.core.certify(self.rows.data)
         return bounds
 
+    def losses_at(self, scale: float) -> float:
+        """Sum of the losses at a multiple of the weights, for the data as they were given."""
+        return float(self.core.losses_at(self.rows.data, scale))
+
     def duals(self) -> Any:
         """Dual variables, csr_array (n_blocks, m): column j of a block is the constraint that node j loses."""
         starts, losers, values = self.core.duals()

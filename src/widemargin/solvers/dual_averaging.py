@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
 from widemargin.problems.tree_penalties import TreePenalty
-from widemargin.solvers._limits import history_of
+from widemargin.solvers._limits import ending, history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = ["solve_dual_averaging"]
@@ -111,8 +111,9 @@ def solve_dual_averaging(
         seconds = time.monotonic() - began
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
         asked = callback is not None and callback(Progress(t, max_iter, seconds, run.upper, run.lower))
-        if run.upper - run.lower <= tol * (run.at_zero - run.lower):
-            status = Status.CONVERGED
+        ended = ending(run.upper, run.lower, run.at_zero, tol)
+        if ended is not None:
+            status = ended
         elif asked:
             status = Status.STOPPED
         elif time_limit is not None and seconds >= time_limit:
