@@ -246,6 +246,68 @@ def test_k_1_of_the_paper_and_of_dual_averaging_agree(data):
     assert distance(joint, averaged) <= allowed_distance(joint, averaged, modulus(joint))
 
 
+def algorithm_1(X, labels, parent, K, C, epsilon, max_iter=20_000):
+    """Algorithm 1 of Zhou, Xiao and Wu as published, by plain loops: the best weights, both bounds and iterations."""
+    path_of = {node: [node] for node in range(1, len(parent))}
+    for nodes in path_of.values():  # from the top down: of constraints that tie, the first is taken
+        while parent[nodes[0]] > 0:
+            nodes.insert(0, parent[nodes[0]])
+    comparison = np.where(np.eye(len(K)) > 0, K, -K)
+    sigma = np.linalg.eigvalsh(comparison)[0]
+
+    def parts(W):
+        """Ω, a subgradient of Ω, H and one of H."""
+        products = W @ W.T
+        coupled = K * np.where(np.eye(len(K)) > 0, 1.0, np.sign(products))
+        hinge, g = 0.0, np.zeros_like(W)
+        for x, label in zip(X, labels, strict=True):
+            pairs = [(i, j) for i in path_of[label] for j in range(1, len(parent)) if parent[i] == parent[j] and i != j]
+            i, j = max(pairs, key=lambda pair: 1.0 - W[pair[0] - 1] @ x + W[pair[1] - 1] @ x)
+            worst = 1.0 - W[i - 1] @ x + W[j - 1] @ x
+            if worst > 0.0:
+                hinge += C * worst
+                g[i - 1] -= C * x
+                g[j - 1] += C * x
+        return 0.5 * (K * np.abs(products)).sum(), coupled @ W, hinge, g
+
+    W, mean, delta, upper, lower = np.zeros((len(K), X.shape[1])), 0.0, 0.0, C * len(X), 0.0
+    best = W
+    for t in range(1, max_iter + 1):
+        omega, of_omega, hinge, of_hinge = parts(W)
+        g = of_omega - sigma * W + of_hinge
+        phi = omega - 0.5 * sigma * (W * W).sum() + hinge
+        mean = ((t - 1) * mean + g) / t
+        delta = ((t - 1) * delta + phi - (g * W).sum()) / t
+        W = -mean / sigma
+        omega, _, hinge, _ = parts(W)
+        if omega + hinge < upper:
+            upper, best = omega + hinge, W
+        lower = max(lower, delta + (mean * W).sum() + 0.5 * sigma * (W * W).sum())
+        if upper - lower <= epsilon:
+            break
+    return best, upper, lower, t
+
+
+def test_dual_averaging_stops_as_published():
+    rng = np.random.default_rng(3)
+    tree = Taxonomy.from_parents({"a": "all", "b": "all", "a1": "a", "a2": "a"})
+    nodes = np.repeat(tree.indices(["a1", "a2", "b"]), 4)
+    X = rng.normal(size=(12, 3)) + 2.0 * rng.normal(size=(5, 3))[nodes]
+    K = np.diag([3.0, 1.0, 1.0, 1.0])
+    K[0, 2:] = K[2:, 0] = 0.5
+    W, upper, lower, n_iter = algorithm_1(X, nodes, tree.parent, K, C=0.2, epsilon=0.1)
+    options = {"solver": "dual-averaging-published", "alpha": 0.5, "C": 0.2, "fit_intercept": False}
+    model = HierarchicalClassifier(tree, tol=0.1, max_iter=20_000, **options).fit(X, np.array(tree.nodes)[nodes])
+    assert 10 < n_iter < 20_000
+    assert model.status_ is Status.CONVERGED
+    assert model.n_iter_ == n_iter
+    assert model.certificate_.primal == pytest.approx(upper, rel=1e-9)
+    assert model.certificate_.dual == pytest.approx(lower, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, W, atol=1e-8)
+    with pytest.warns(ConvergenceWarning, match="the certified gap is"):
+        HierarchicalClassifier(tree, tol=1e-9, max_iter=5, **options).fit(X, np.array(tree.nodes)[nodes])
+
+
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csr_matrix, pd.DataFrame, np.asfortranarray])
 def test_rows_of_every_form_give_the_same_model(tree, data, form):
     X, y = data

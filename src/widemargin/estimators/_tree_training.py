@@ -141,8 +141,10 @@ def solve(
     if kernel is not None:
         threads |= {"cache_size_mb": float(estimator.cache_size_mb)}
         return solve_kernel_joint_dual(kernel, problem.losses, problem.penalty, start=start, **options, **threads)
-    if estimator.solver == "dual-averaging":
+    if estimator.solver != "dual":
         only = {name: options[name] for name in ("bias", "tol", "max_iter", "callback")}
+        published = estimator.solver == "dual-averaging-published"
+        only |= {"lower_bound": "published", "stop": "gap"} if published else {}
         return solve_dual_averaging(X, problem.losses, problem.penalty, **only)
     if estimator.k == 1:
         return solve_joint_dual(X, problem.losses, problem.penalty, start=start, **options, **threads)

@@ -89,8 +89,10 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         Row r is node r + 1 of `taxonomy_`.
     k : int, default=1
         Of method="per-node": the top-k loss among the children of each node, with at most their number less 1.
-    solver : {"dual", "dual-averaging"}, default="dual"
-        Ascent on the joint dual, or the algorithm of the paper, a baseline that needs hundreds of times the work.
+    solver : {"dual", "dual-averaging", "dual-averaging-published"}, default="dual"
+        Ascent on the joint dual; or Algorithm 1 of the paper, a baseline that needs hundreds of times the work, with a
+        lower bound that converges; or the same with the lower bound and the stop as published, where `tol` is ε, a
+        difference of primal and dual.
     node_scaling : {"sum", "paper"}, default="sum"
         Of method="per-node": loss weights C, or C over the weight of the rows that pass the parent, as in the paper.
     rescaling : {"slack", "margin"}, default="slack"
@@ -364,9 +366,10 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
 
     def _warn_if_unfinished(self, result: SolverResult) -> None:
         if result.status is not Status.CONVERGED:
+            name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified decrease_gap is "
-                f"{result.certificate.decrease_gap:.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
+                f"training ended before its tolerance (status: {result.status.value}); the certified {name} is "
+                f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
