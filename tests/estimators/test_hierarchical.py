@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier, metrics, path
+from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier, load, metrics, path, save
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
@@ -372,6 +372,31 @@ def test_alpha_and_K_that_are_too_large(tree, data):
     assert diagonal.alpha_ is None
     sparse = HierarchicalClassifier(tree, K=sp.csr_array(K), C=0.3, random_state=0).fit(X, y)
     np.testing.assert_allclose(sparse.coef_, diagonal.coef_)
+
+
+def test_a_K_between_any_nodes_and_top_k_with_orthogonal_transfer(tree, data, tmp_path):
+    X, y = data
+    names = list(tree.nodes[1:])
+    sizes = [1 + len(tree.descendants(name)) for name in names]
+    K = np.diag(np.array(sizes, dtype=float))
+    i, j = names.index("a1"), names.index("b2")
+    K[i, j] = K[j, i] = 0.9
+    model = HierarchicalClassifier(tree, K=K, C=0.3, random_state=0).fit(X, y)
+    plain = HierarchicalClassifier(tree, alpha=0.0, C=0.3, random_state=0).fit(X, y)
+    assert model.status_ is Status.CONVERGED
+    wide = np.column_stack([model.coef_, model.intercept_])
+    penalty_of_pair = 0.9 * abs(wide[i] @ wide[j])
+    apart = np.column_stack([plain.coef_, plain.intercept_])
+    assert penalty_of_pair < 0.9 * abs(apart[i] @ apart[j])
+    assert model.certificate_.dual >= plain.certificate_.dual - 1e-3 * plain.certificate_.primal_at_zero
+    assert len(model.orthogonality_) == len(plain.orthogonality_)
+    save(model, tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(X), model.predict(X))
+    two = HierarchicalClassifier(tree, k=2, C=0.3, random_state=0).fit(X, y)
+    assert two.certificate_.primal < HierarchicalClassifier(tree, C=0.3, random_state=0).fit(X, y).certificate_.dual
+    assert two.score(X, y) > 0.5
+    with pytest.raises(ValueError, match="needs kernel='linear'"):
+        HierarchicalClassifier(tree, K=K, kernel="rbf").fit(X, y)
 
 
 def test_a_fit_that_ends_early_says_so(tree, data):

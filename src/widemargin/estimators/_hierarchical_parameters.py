@@ -35,7 +35,7 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "alpha": ("auto", ("orthogonal",)),
     "K": (None, ("orthogonal",)),
     "repair": ("error", ("orthogonal",)),
-    "k": (1, ("per-node",)),
+    "k": (1, ("per-node", "orthogonal")),
     "node_scaling": ("sum", ("per-node",)),
     "rescaling": ("slack", ("tree-loss",)),
     "outputs": ("leaves", ("flat", "tree-loss")),

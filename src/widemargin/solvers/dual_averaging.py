@@ -106,6 +106,11 @@ def solve_dual_averaging(
         raise ValueError(f'lower_bound must be "tail" or "published", got {lower_bound!r}')
     if stop not in ("decrease_gap", "gap"):
         raise ValueError(f'stop must be "decrease_gap" or "gap", got {stop!r}')
+    if getattr(penalty, "missing", 0.0):
+        raise ValueError(
+            "dual averaging needs a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix of K "
+            "is singular; use the joint dual, or a K with a positive definite one"
+        )
     run = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail")
     rows: list[tuple[float, ...]] = []
     began, status = time.monotonic(), Status.MAX_ITER

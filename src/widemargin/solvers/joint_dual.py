@@ -240,6 +240,8 @@ def _check(rows: Any, largest: float, losses: TreeLosses, penalty: Any) -> None:
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if penalty.paths.n_entries != losses.paths.n_entries:
+        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
     if not np.isfinite(largest):
         raise ValueError("X has values that are not finite")
     if not (losses.cost > 0.0).any():

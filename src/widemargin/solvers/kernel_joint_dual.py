@@ -309,6 +309,8 @@ def _check(
         raise ValueError(f"the kernel has {kernel.n_rows} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if penalty.paths.n_entries != losses.paths.n_entries:
+        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
     if not (losses.cost > 0.0).any():
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
     needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE
