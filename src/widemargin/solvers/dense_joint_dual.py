@@ -271,7 +271,7 @@ class _Run:
         columns, values = self.X.indices[inside], self.X.data[inside].astype(np.float64)
         s, weight = self.W[:, columns] @ values, cost * float(self.squared_norms[row])
         path, vertices, change = self.paths[self.path_of[g]], self.vertices[g], np.zeros(self.m)
-        gap = path.best_vertex(s)[1] - (self.gain[g] - float(self.combined[g] @ s))
+        gap = path.best_vertex(s)[1] - (float(self.gain[g]) - float(self.combined[g] @ s))
         for _ in range(max(STEPS, 2 * len(vertices))):
             step = self._step(path, vertices, s, weight)
             if step is None:
@@ -297,7 +297,8 @@ class _Run:
             return None
         if key and key not in vertices:
             vertices[key] = _Vertex(key, count, self.m)
-        direction = (vertices[key].E if key else 0.0) - (vertices[worst].E if worst else 0.0)
+        none = np.zeros(self.m)
+        direction = (vertices[key].E if key else none) - (vertices[worst].E if worst else none)
         available = vertices[worst].mass if worst else free
         curvature = weight * float(direction @ self.P @ direction)
         moved = min(available, (high - low) / curvature) if curvature > 0.0 else available
@@ -307,8 +308,7 @@ class _Run:
             vertices[worst].mass -= moved
             if moved == available:
                 del vertices[worst]
-        step: Floats = moved * direction
-        return step
+        return moved * direction
 
     def _combine(self, g: int) -> None:
         """Sets: `combined` and `gain` of a block, from masses that are feasible to the last bit."""

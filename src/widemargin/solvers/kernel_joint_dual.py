@@ -224,7 +224,7 @@ class _Run:
         if isinstance(self.penalty, OrthogonalPenalty):
             self.products = weight_products(self.factor, gram)
             penalty = self.penalty.value_of_products(self.products)
-        scores = self.factor.backward(self.Z)
+        scores: Floats = self.factor.backward(self.Z)
         losses = self.losses.evaluate_scores(lambda rows, nodes: scores[nodes, rows].T)
         gaps = point.block_gaps(scores, losses.loss)
         self.core.wake(np.flatnonzero(gaps > self._small(progress)))
