@@ -407,6 +407,10 @@ def test_a_fit_that_ends_early_says_so(tree, data):
     with pytest.warns(ConvergenceWarning, match="callback"):
         model = HierarchicalClassifier(tree, C=100.0, tol=1e-9, callback=lambda progress: True).fit(X, y)
     assert model.status_ is Status.STOPPED
+    with pytest.warns(ConvergenceWarning, match="double precision does not allow for more"):
+        model = HierarchicalClassifier(tree, C=1e-3, fit_intercept=False).fit(1e-12 * X, y)
+    assert model.status_ is Status.NOT_ATTAINED
+    assert model.certificate_.primal <= model.certificate_.primal_at_zero * (1.0 + 1e-14)
 
 
 def test_verbose_prints_progress(tree, data, capsys):
