@@ -13,6 +13,7 @@ from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.solvers._joint_core import JointAscent, rows_with_constant
 from widemargin.solvers.dual_averaging import solve_dual_averaging
 from widemargin.solvers.joint_dual import solve_joint_dual
 from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
@@ -189,6 +190,20 @@ def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):
         result = solve_joint_dual(X, losses, penalty, tol=tol, max_iter=3000)
         assert result.status in (Status.CONVERGED, Status.NOT_ATTAINED)
         assert result.status is Status.NOT_ATTAINED or abs(result.certificate.decrease_gap) <= tol
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_losses_at_a_multiple_of_the_weights_are_those_of_the_definition(method, dtype):
+    tree, labels, X = draw("three levels")
+    losses, penalty = problem(method, tree, labels, 2.0)
+    ascent = JointAscent(rows_with_constant(X, 0.0), losses, penalty, dtype, seed=0, n_threads=1)
+    ascent.core.run(10.0)
+    ascent.certify()
+    for scale in (0.0, 0.3, 1.0):
+        W = scale * ascent.weights()
+        expected = 2.0 * sum(loss_of_row(method, tree.parent, W @ x, y) for x, y in zip(X, labels, strict=True))
+        assert ascent.losses_at(scale) == pytest.approx(expected, rel=1e-12)
 
 
 def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
