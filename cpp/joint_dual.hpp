@@ -159,10 +159,17 @@ class JointDual {
         if (coupling_) coupling_->measure();
         const double penalty = quadratic() + (coupling_ ? coupling_->gap() : 0.0);
         std::vector<uint8_t> awake;
-        primal = penalty + sum_losses(state_, X_values, options_.n_threads, awake);
+        primal = penalty + sum_losses(state_, X_values, 1.0, options_.n_threads, awake);
         for (int64_t b = 0; b < state_.problem.blocks.n; ++b) {
             if (awake[b]) order_.wake(b);
         }
+    }
+
+    // Σ γ loss at a multiple of the weights.
+    template <typename V>
+    double losses_at(const V *X_values, double scale) const {
+        std::vector<uint8_t> awake;
+        return sum_losses(state_, X_values, scale, options_.n_threads, awake);
     }
 
     const TreeState<T> &state() const { return state_; }

@@ -112,9 +112,10 @@ double dual_gain(const TreeState<T> &state, int n_threads) {
     });
 }
 
-// Σ γ loss at W = L⁻ᵀ diag(pivots)⁻¹ Z; `awake` (n_blocks,) gets 1 where a step would gain something.
+// Σ γ loss at `scale` times W = L⁻ᵀ diag(pivots)⁻¹ Z; `awake` (n_blocks,) gets 1 where a step would gain something.
 template <typename T, typename V>
-double sum_losses(const TreeState<T> &state, const V *values, int n_threads, std::vector<uint8_t> &awake) {
+double sum_losses(const TreeState<T> &state, const V *values, double scale, int n_threads,
+                  std::vector<uint8_t> &awake) {
     const TreeBlocks &blocks = state.problem.blocks;
     awake.assign(blocks.n, 0);
     std::vector<WorkingSet> sets = working_sets(state.problem, n_threads);
@@ -125,6 +126,7 @@ double sum_losses(const TreeState<T> &state, const V *values, int n_threads, std
             if (!(blocks.cost[b] > 0.0)) continue;
             set.load(b, state.factor);
             score_exactly(state, b, values + state.X.start[blocks.row[b]], set);
+            for (int32_t u = 0; u < set.n; ++u) set.score[u] *= scale;
             set.update_slacks();
             const double loss = set.largest_slack();
             total += blocks.cost[b] * loss;

@@ -1,9 +1,9 @@
 """Goal: tables 2–8 of Zhou, Xiao and Wu (2011) on open data, with the paper's common C and with C and α tuned.
 
-    WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m reproduce_orthogonal_transfer [--folder build/…]
+    WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m reproduce_orthogonal_transfer [--splits 50] [--folder build/…]
 
 Finished cells stay in a folder (--folder), so that an interrupted command goes on where it was; remove it to measure
-anew. With --quick everything is done on two small generated trees instead, and written to that folder.
+again. With --quick everything is done on two small generated trees instead, and written to that folder.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a trial of everything on two small generated trees")
+    parser.add_argument("--splits", type=int, default=Settings.n_splits, help="random splits; the paper has 50")
     parser.add_argument("--folder", type=Path, default=BUILD, help="where finished cells are kept")
     parser.add_argument("--no-hiclass", action="store_true", help="leave the comparison with hiclass out")
     args = parser.parse_args()
@@ -60,7 +61,8 @@ def main() -> None:
     data = find_data("rcv1v2-subsets")
     if data is None:
         sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds rcv1v2-subsets, or use --quick")
-    reproduce(*rcv1_tasks(data), Settings(), args.folder, ROOT / "docs" / "reproductions", with_rival)
+    settings = Settings(n_splits=args.splits)
+    reproduce(*rcv1_tasks(data), settings, args.folder, ROOT / "docs" / "reproductions", with_rival)
 
 
 if __name__ == "__main__":

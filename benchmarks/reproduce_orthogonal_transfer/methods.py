@@ -18,7 +18,9 @@ from widemargin.problems.alpha import largest_alpha
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import Method, tree_penalty
 from widemargin.reference.tree_factor import AncestorPaths
+from widemargin.solvers.dual_averaging import solve_dual_averaging
 from widemargin.solvers.joint_dual import JointResult, JointStart, solve_joint_dual
+from widemargin.solvers.result import SolverResult
 
 MAX_PASSES = 5000
 COMMON_SHARE = 0.9  # of α*, where α = 1 of the paper is not below α*
@@ -85,6 +87,18 @@ def train(
     losses = tree_losses(variant.method, tree, rows.labels, C=C, node_scaling=node_scaling, **variant.options)
     penalty = tree_penalty(variant.method, tree, alpha=alpha)
     return solve_joint_dual(rows.X, losses, penalty, tol=tol, max_iter=MAX_PASSES, start=start)
+
+
+def train_as_published(
+    variant: Variant, rows: Rows, tree: Tree, alpha: float, epsilon: float, max_iter: int
+) -> SolverResult:
+    """Algorithm 1 of the paper with C = 1: its lower bound, and its stop at primal − dual ≤ ε."""
+    scaling: Literal["sum", "paper"] = "paper" if variant.method == "per-node" else "sum"
+    C = 1.0 if scaling == "paper" else 1.0 / len(rows.labels)
+    losses = tree_losses(variant.method, tree, rows.labels, C=C, node_scaling=scaling, **variant.options)
+    penalty = tree_penalty(variant.method, tree, alpha=alpha)
+    options: dict[str, Any] = {"lower_bound": "published", "stop": "gap", "tol": epsilon, "max_iter": max_iter}
+    return solve_dual_averaging(rows.X, losses, penalty, **options)
 
 
 def predict(variant: Variant, tree: Tree, coef: Any, X: Any) -> npt.NDArray[np.int64]:

@@ -9,7 +9,17 @@ import numpy as np
 
 from _common import format_table
 from reproduce_orthogonal_transfer import paper
-from reproduce_orthogonal_transfer.cells import COMMON, COMMON_C, RIVAL, TUNED, TUNED_VARIANTS, Results
+from reproduce_orthogonal_transfer.cells import (
+    COMMON,
+    COMMON_C,
+    PUBLISHED,
+    PUBLISHED_ITERATIONS,
+    RIVAL,
+    SHARE_C,
+    TUNED,
+    TUNED_VARIANTS,
+    Results,
+)
 from reproduce_orthogonal_transfer.methods import VARIANTS, alpha_limit, common_alpha
 from reproduce_orthogonal_transfer.paired import LEVEL, Comparison, compare
 from reproduce_orthogonal_transfer.tasks import Task
@@ -140,6 +150,62 @@ def other_C_table(results: Results, tasks: Sequence[Task]) -> str:
             row.append(" / ".join(f"{error:.1f}" for error in errors))
         rows.append(row)
     return format_table(["method", *(task.name for task in tasks)], rows)
+
+
+def changes_with_C(results: Results, tasks: Sequence[Task]) -> list[Comparison]:
+    """The 0/1 error with the largest common C minus that with C = 1, by task and published method."""
+    last, found = list(COMMON_C)[-1], []
+    for task in tasks:
+        for name in (name for name, variant in VARIANTS.items() if variant.published):
+            errors = results.column(task.name, name, last, "error")
+            found.append(
+                compare(
+                    errors, results.column(task.name, name, COMMON, "error")[: len(errors)], task.n_train, task.n_test
+                )
+            )
+    return found
+
+
+def share_table(results: Results, tasks: Sequence[Task]) -> str:
+    """Per-node training by C: its error, and how much it sends to the largest child of the root."""
+    rows = []
+    for task in tasks:
+        errors = [np.mean(results.column(task.name, "per-node", setting, "error")) for setting in SHARE_C]
+        sent = [100.0 * np.mean(results.column(task.name, "per-node", setting, "sent")) for setting in SHARE_C]
+        true = 100.0 * np.mean(results.column(task.name, "per-node", next(iter(SHARE_C)), "true"))
+        known = paper.RESULTS.get(task.name, {}).get("per-node")
+        row = [task.name, " / ".join(f"{error:.1f}" for error in errors), f"{known.error:.1f}" if known else "–"]
+        rows.append([*row, " / ".join(f"{share:.0f}" for share in sent), f"{true:.0f}"])
+    values = " / ".join(f"{C:,.0f}" for C in SHARE_C.values())
+    columns = ["task", f"0/1 error, C = {values}", "paper, C = 1", "% sent to the largest child of the root", "% there"]
+    return format_table(columns, rows)
+
+
+def published_table(results: Results, tasks: Sequence[Task]) -> str:
+    """Algorithm 1 as published beside the certified fits of the same splits."""
+    rows = []
+    for task in tasks:
+        for name, variant in VARIANTS.items():
+            if not variant.published:
+                continue
+            cells = results.cells[task.name, name, PUBLISHED]
+            certified = results.cells[task.name, name, COMMON][: len(cells)]
+            stopped, gap = [c["n_iter"] for c in cells if c["stopped"]], np.median([c["rda_gap"] for c in cells])
+            ends = f"{np.median(stopped):.0f}" if len(stopped) == len(cells) else f"not in {PUBLISHED_ITERATIONS}"
+            errors = [f"{np.mean([cell['error'] for cell in of]):.2f}" for of in (cells, certified)]
+            seconds = [f"{np.median([cell['cpu_s'] for cell in of]):.2f}" for of in (cells, certified)]
+            rows.append([task.name, variant.label, ends, f"{gap:.1e}", *errors, *seconds])
+    columns = [
+        "task",
+        "method",
+        "iterations to the stop",
+        "gap at the end",
+        "0/1 error",
+        "certified",
+        "CPU s",
+        "certified",
+    ]
+    return format_table(columns, rows)
 
 
 def alpha_table(results: Results, tasks: Sequence[Task]) -> str:

@@ -24,7 +24,7 @@ from widemargin.solvers.joint_dual import JointStart
 class Settings:
     """What the whole run has in common; finished cells of other settings are not used."""
 
-    n_splits: int = 10
+    n_splits: int = 50  # as in the paper
     n_folds: int = 3
     first: tuple[float, float] = (1e3, 1e4)
     limits: tuple[float, float] = (1.0, 1e7)

@@ -41,6 +41,10 @@ class Solver {
         solver_.certify(values.data(), primal, dual);
         return {primal, dual};
     }
+    template <typename V>
+    double losses_at(ConstVector<V> values, double scale) const {
+        return solver_.losses_at(values.data(), scale);
+    }
     std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<double>> duals() const {
         std::vector<int64_t> start;
         std::vector<int32_t> losers;
@@ -100,6 +104,10 @@ void bind_solver(nb::module_ &module, const char *name) {
              "Primal and dual bound in double; `values` are the data of X as given.")
         .def("certify", &Solver<T>::template certify<double>, nb::arg("values").noconvert(), Release(),
              "Primal and dual bound in double; `values` are the data of X as given.")
+        .def("losses_at", &Solver<T>::template losses_at<float>, nb::arg("values").noconvert(), nb::arg("scale"),
+             Release(), "Sum of the losses, in double, at a multiple of the weights.")
+        .def("losses_at", &Solver<T>::template losses_at<double>, nb::arg("values").noconvert(), nb::arg("scale"),
+             Release(), "Sum of the losses, in double, at a multiple of the weights.")
         .def("duals", &Solver<T>::duals, "Dual variables, CSR parts of (n_blocks, m): one a block and loser.")
         .def("parts", &Solver<T>::parts, "Z = L⁻¹B, CSR parts of (m, n_cols).")
         .def("read_weights", &Solver<T>::read_weights, nb::arg("out").noconvert(), Release(),

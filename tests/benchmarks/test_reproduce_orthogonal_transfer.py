@@ -36,6 +36,10 @@ def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path
             assert page.count(f"### {task.name}, {setting}") == 1
     assert all(f"| {variant.label} " in page for variant in VARIANTS.values())
     assert "0 stopped before their tolerance" in page
+    assert "**2 random splits here, 50 in the paper.**" in page
+    table = page.split("### Algorithm 1 as published")[1].split("\n## ")[0]
+    assert all(f"| {variant.label} " in table for variant in VARIANTS.values() if variant.published)
+    assert "### Why per-node training is so far from the paper" in page
     assert "hiclass" not in page
     figure = tmp_path / "orthogonal-transfer" / "errors.svg"
     drawn = figure.read_bytes()
@@ -56,6 +60,27 @@ def test_other_settings_do_not_use_finished_cells(tmp_path):
         results = Results(tmp_path, Settings(n_splits=1, tol=tol))
         results.run([], [task], with_rival=False)
         assert results.column(task.name, "orthogonal", "common", "gap")[0] <= tol
+
+
+@pytest.mark.parametrize(("step", "word"), [(5.0, "Refuted here: "), (0.0, "Confirmed here.")])
+def test_the_claim_about_C_is_checked_as_the_paper_states_it(step, word):
+    from reproduce_orthogonal_transfer.methods import VARIANTS
+    from reproduce_orthogonal_transfer.page import C_verdict
+    from reproduce_orthogonal_transfer.tasks import small_tasks
+
+    class Measured:
+        """Errors around 30 %, and less by a step with C = 100 for one method."""
+
+        def column(self, task, name, setting, quantity):
+            assert quantity == "error"
+            noise = np.random.default_rng(sorted(VARIANTS).index(name)).normal(scale=0.1, size=5)
+            lower = step if (name, setting) == ("per-node", "common-100") else 0.0
+            return (30.0 - lower + noise + (0.001 * np.arange(5) if lower else 0.0)).tolist()
+
+    verdict = C_verdict(Measured(), small_tasks(60)[:1])
+    assert verdict.startswith(word)
+    if step:
+        assert "in 1 of 5 cells, by 5.0 to 5.0 points" in verdict
 
 
 def test_corrected_test_widens_the_plain_one_by_the_share_of_test_rows():

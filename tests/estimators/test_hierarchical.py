@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier, metrics, path
+from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier, load, metrics, path, save
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
@@ -247,6 +247,68 @@ def test_k_1_of_the_paper_and_of_dual_averaging_agree(data):
     assert distance(joint, averaged) <= allowed_distance(joint, averaged, modulus(joint))
 
 
+def algorithm_1(X, labels, parent, K, C, epsilon, max_iter=20_000):
+    """Algorithm 1 of Zhou, Xiao and Wu as published, by plain loops: the best weights, both bounds and iterations."""
+    path_of = {node: [node] for node in range(1, len(parent))}
+    for nodes in path_of.values():  # from the top down: of constraints that tie, the first is taken
+        while parent[nodes[0]] > 0:
+            nodes.insert(0, parent[nodes[0]])
+    comparison = np.where(np.eye(len(K)) > 0, K, -K)
+    sigma = np.linalg.eigvalsh(comparison)[0]
+
+    def parts(W):
+        """Ω, a subgradient of Ω, H and one of H."""
+        products = W @ W.T
+        coupled = K * np.where(np.eye(len(K)) > 0, 1.0, np.sign(products))
+        hinge, g = 0.0, np.zeros_like(W)
+        for x, label in zip(X, labels, strict=True):
+            pairs = [(i, j) for i in path_of[label] for j in range(1, len(parent)) if parent[i] == parent[j] and i != j]
+            i, j = max(pairs, key=lambda pair: 1.0 - W[pair[0] - 1] @ x + W[pair[1] - 1] @ x)
+            worst = 1.0 - W[i - 1] @ x + W[j - 1] @ x
+            if worst > 0.0:
+                hinge += C * worst
+                g[i - 1] -= C * x
+                g[j - 1] += C * x
+        return 0.5 * (K * np.abs(products)).sum(), coupled @ W, hinge, g
+
+    W, mean, delta, upper, lower = np.zeros((len(K), X.shape[1])), 0.0, 0.0, C * len(X), 0.0
+    best = W
+    for t in range(1, max_iter + 1):
+        omega, of_omega, hinge, of_hinge = parts(W)
+        g = of_omega - sigma * W + of_hinge
+        phi = omega - 0.5 * sigma * (W * W).sum() + hinge
+        mean = ((t - 1) * mean + g) / t
+        delta = ((t - 1) * delta + phi - (g * W).sum()) / t
+        W = -mean / sigma
+        omega, _, hinge, _ = parts(W)
+        if omega + hinge < upper:
+            upper, best = omega + hinge, W
+        lower = max(lower, delta + (mean * W).sum() + 0.5 * sigma * (W * W).sum())
+        if upper - lower <= epsilon:
+            break
+    return best, upper, lower, t
+
+
+def test_dual_averaging_stops_as_published():
+    rng = np.random.default_rng(3)
+    tree = Taxonomy.from_parents({"a": "all", "b": "all", "a1": "a", "a2": "a"})
+    nodes = np.repeat(tree.indices(["a1", "a2", "b"]), 4)
+    X = rng.normal(size=(12, 3)) + 2.0 * rng.normal(size=(5, 3))[nodes]
+    K = np.diag([3.0, 1.0, 1.0, 1.0])
+    K[0, 2:] = K[2:, 0] = 0.5
+    W, upper, lower, n_iter = algorithm_1(X, nodes, tree.parent, K, C=0.2, epsilon=0.1)
+    options = {"solver": "dual-averaging-published", "alpha": 0.5, "C": 0.2, "fit_intercept": False}
+    model = HierarchicalClassifier(tree, tol=0.1, max_iter=20_000, **options).fit(X, np.array(tree.nodes)[nodes])
+    assert 10 < n_iter < 20_000
+    assert model.status_ is Status.CONVERGED
+    assert model.n_iter_ == n_iter
+    assert model.certificate_.primal == pytest.approx(upper, rel=1e-9)
+    assert model.certificate_.dual == pytest.approx(lower, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, W, atol=1e-8)
+    with pytest.warns(ConvergenceWarning, match="the certified gap is"):
+        HierarchicalClassifier(tree, tol=1e-9, max_iter=5, **options).fit(X, np.array(tree.nodes)[nodes])
+
+
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csr_matrix, pd.DataFrame, np.asfortranarray])
 def test_rows_of_every_form_give_the_same_model(tree, data, form):
     X, y = data
@@ -313,6 +375,31 @@ def test_alpha_and_K_that_are_too_large(tree, data):
     np.testing.assert_allclose(sparse.coef_, diagonal.coef_)
 
 
+def test_a_K_between_any_nodes_and_top_k_with_orthogonal_transfer(tree, data, tmp_path):
+    X, y = data
+    names = list(tree.nodes[1:])
+    sizes = [1 + len(tree.descendants(name)) for name in names]
+    K = np.diag(np.array(sizes, dtype=float))
+    i, j = names.index("a1"), names.index("b2")
+    K[i, j] = K[j, i] = 0.9
+    model = HierarchicalClassifier(tree, K=K, C=0.3, random_state=0).fit(X, y)
+    plain = HierarchicalClassifier(tree, alpha=0.0, C=0.3, random_state=0).fit(X, y)
+    assert model.status_ is Status.CONVERGED
+    wide = np.column_stack([model.coef_, model.intercept_])
+    penalty_of_pair = 0.9 * abs(wide[i] @ wide[j])
+    apart = np.column_stack([plain.coef_, plain.intercept_])
+    assert penalty_of_pair < 0.9 * abs(apart[i] @ apart[j])
+    assert model.certificate_.dual >= plain.certificate_.dual - 1e-3 * plain.certificate_.primal_at_zero
+    assert len(model.orthogonality_) == len(plain.orthogonality_)
+    save(model, tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(X), model.predict(X))
+    two = HierarchicalClassifier(tree, k=2, C=0.3, random_state=0).fit(X, y)
+    assert two.certificate_.primal < HierarchicalClassifier(tree, C=0.3, random_state=0).fit(X, y).certificate_.dual
+    assert two.score(X, y) > 0.5
+    with pytest.raises(ValueError, match="needs kernel='linear'"):
+        HierarchicalClassifier(tree, K=K, kernel="rbf").fit(X, y)
+
+
 def test_a_fit_that_ends_early_says_so(tree, data):
     X, y = data
     with pytest.warns(ConvergenceWarning, match="decrease_gap is .*raise max_iter"):
@@ -321,6 +408,10 @@ def test_a_fit_that_ends_early_says_so(tree, data):
     with pytest.warns(ConvergenceWarning, match="callback"):
         model = HierarchicalClassifier(tree, C=100.0, tol=1e-9, callback=lambda progress: True).fit(X, y)
     assert model.status_ is Status.STOPPED
+    with pytest.warns(ConvergenceWarning, match="double precision does not allow for more"):
+        model = HierarchicalClassifier(tree, C=1e-3, fit_intercept=False).fit(1e-12 * X, y)
+    assert model.status_ is Status.NOT_ATTAINED
+    assert model.certificate_.primal <= model.certificate_.primal_at_zero * (1.0 + 1e-14)
 
 
 def test_verbose_prints_progress(tree, data, capsys):

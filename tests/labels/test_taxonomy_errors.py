@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -132,3 +134,17 @@ def test_names_a_file_cannot_hold_are_refused(tmp_path, name):
     with pytest.raises(DataFormatError, match="cannot be written"):
         Taxonomy.flat([name]).to_tsv(tmp_path / "tree.tsv")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_with_several_parents_is_refused_with_what_to_do():
+    edges = [("c", "a"), ("d", "a"), ("a", "top"), ("b", "top"), ("c", "b"), ("d", "b"), ("d", "c")]
+    with pytest.raises(DataFormatError, match=r"'c' has two parents, 'a' and 'b' \(2 nodes") as found:
+        Taxonomy.from_edges(edges)
+    message = str(found.value)
+    assert "OneVsAllClassifier on label lists" in message
+    code = re.search(r"Taxonomy\.from_parents\(.*?\)\}\)", message).group()
+    tree = eval(code, {"Taxonomy": Taxonomy, "edges": edges, "reversed": reversed})  # the advice, as it is written
+    assert tree.ancestors("c") == tree.ancestors("d") == ["a", "top"]
+    graph = nx.DiGraph([(parent, child) for child, parent in edges])
+    with pytest.raises(DataFormatError, match="keep one parent of each node"):
+        Taxonomy.from_networkx(graph)

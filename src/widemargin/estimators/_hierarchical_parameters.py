@@ -22,7 +22,7 @@ __all__ = ["check_hierarchical_parameters"]
 
 WORDS: dict[str, tuple[str, ...]] = {
     "method": METHODS,
-    "solver": ("dual", "dual-averaging"),
+    "solver": ("dual", "dual-averaging", "dual-averaging-published"),
     "decision": DECISIONS,
     "node_scaling": ("sum", "paper"),
     "rescaling": ("slack", "margin"),
@@ -35,7 +35,7 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "alpha": ("auto", ("orthogonal",)),
     "K": (None, ("orthogonal",)),
     "repair": ("error", ("orthogonal",)),
-    "k": (1, ("per-node",)),
+    "k": (1, ("per-node", "orthogonal")),
     "node_scaling": ("sum", ("per-node",)),
     "rescaling": ("slack", ("tree-loss",)),
     "outputs": ("leaves", ("flat", "tree-loss")),
@@ -103,9 +103,9 @@ def _check_owners(name: str, estimator: Any) -> None:
 
 def _check_solver(name: str, estimator: Any) -> None:
     """What the solvers cannot do."""
-    if estimator.solver == "dual-averaging":
+    if estimator.solver != "dual":
         for parameter, value in (("kernel", "linear"), ("k", 1)):
             if getattr(estimator, parameter) != value:
-                raise ValueError(f"{name}: solver='dual-averaging' needs {parameter}={value!r}; use solver='dual'")
+                raise ValueError(f"{name}: solver={estimator.solver!r} needs {parameter}={value!r}; use solver='dual'")
     if estimator.k > 1 and estimator.kernel != "linear":
         raise ValueError(f"{name}: k={estimator.k} needs kernel='linear'; use k=1 with a kernel")

@@ -24,6 +24,7 @@ from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import QuadraticPenalty, tree_penalty
+from widemargin.solvers.dense_joint_dual import solve_dense_joint_dual
 from widemargin.solvers.dual_averaging import solve_dual_averaging
 from widemargin.solvers.joint_dual import JointStart, solve_joint_dual
 from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
@@ -138,12 +139,21 @@ def solve(
 ) -> SolverResult:
     """Train by the solver that the parameters ask for; `kernel` is that of the training rows, None for weights."""
     threads = {"n_threads": estimator._n_threads(), "memory_limit_mb": float(estimator.memory_limit_mb)}
+    joins_any = problem.penalty.paths.n_entries != problem.losses.paths.n_entries
     if kernel is not None:
+        if joins_any:
+            raise ValueError("K joins nodes of which neither is above the other, which needs kernel='linear'")
         threads |= {"cache_size_mb": float(estimator.cache_size_mb)}
         return solve_kernel_joint_dual(kernel, problem.losses, problem.penalty, start=start, **options, **threads)
-    if estimator.solver == "dual-averaging":
+    if estimator.solver != "dual":
         only = {name: options[name] for name in ("bias", "tol", "max_iter", "callback")}
+        published = estimator.solver == "dual-averaging-published"
+        only |= {"lower_bound": "published", "stop": "gap"} if published else {}
         return solve_dual_averaging(X, problem.losses, problem.penalty, **only)
+    if isinstance(problem.penalty, OrthogonalPenalty) and (joins_any or estimator.k > 1):
+        limit = threads["memory_limit_mb"]
+        given = options | {"k": int(estimator.k), "memory_limit_mb": limit}
+        return solve_dense_joint_dual(X, problem.losses, problem.penalty, **given)
     if estimator.k == 1:
         return solve_joint_dual(X, problem.losses, problem.penalty, start=start, **options, **threads)
     targets = problem.targets
@@ -187,16 +197,19 @@ def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
 
 
 def pairs_of(result: Any, problem: TreeProblem, bias: float) -> tuple[Floats, Floats] | None:
-    """S and the scalar products of ancestor pairs, for orthogonal transfer."""
-    penalty = problem.penalty
+    """S and the scalar products of ancestor pairs, for orthogonal transfer; of a K with other pairs only these."""
+    penalty, paths = problem.penalty, problem.losses.paths
     if not isinstance(penalty, OrthogonalPenalty):
         return None
     if getattr(result, "S", None) is not None:
-        return result.S, result.products
-    products = pair_products(penalty.paths, result.coef)
-    if bias:
-        products += pair_products(penalty.paths, result.intercept[:, None] / bias)
-    return penalty.signs(products), products
+        S, products = result.S, result.products
+    else:
+        products = pair_products(penalty.paths, result.coef)
+        if bias:
+            products += pair_products(penalty.paths, result.intercept[:, None] / bias)
+        S = penalty.signs(products)
+    places = penalty.paths.entries(paths.path_nodes, paths.descendant)
+    return S[places], products[places]
 
 
 def _refuse_inner_labels(method: str, targets: TreeTargets) -> None:

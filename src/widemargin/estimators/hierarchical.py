@@ -49,6 +49,7 @@ ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it, or numbers became too large",
+    Status.NOT_ATTAINED: "double precision does not allow for more: loosen tol, use a smaller C, or scale the features",
 }
 OF_ONE_FIT = (
     "coef_",
@@ -78,7 +79,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     C : float, default=1.0
         Weight of the loss against the penalty; a sum over rows. The paper's C is this C times the number of rows.
     alpha : float or "auto", default="auto"
-        α of orthogonal transfer, the weight of ancestor pairs. It has to be below a number α* of the tree, which is
+        α of orthogonal transfer, the weight of ancestor pairs. It must not be above a number α* of the tree, which is
         below 1 for three or more levels: there α = 1 is never possible. "auto" is `alpha_share` · α*, at most 1.
     alpha_share : float, default=0.9
         Share of α* that "auto" and repairs take, below 1.
@@ -86,12 +87,17 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         What to do about an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off
         the diagonal); or raise the diagonal. The latter two warn.
     K : array or sparse array of shape (n_nodes − 1, n_nodes − 1) or None, default=None
-        Weights of orthogonal transfer instead of α: symmetric, not negative, only between nodes and their ancestors.
-        Row r is node r + 1 of `taxonomy_`.
+        Weights of orthogonal transfer instead of α: symmetric, not negative, positive on the diagonal, with a positive
+        semidefinite comparison matrix (K_ii, −K_ij). Row r is node r + 1 of `taxonomy_`. Entries between nodes of which
+        neither is above the other are trained by a NumPy solver, some 100 times slower than the compiled one, and need
+        kernel="linear" and room for dense weights.
     k : int, default=1
-        Of method="per-node": the top-k loss among the children of each node, with at most their number less 1.
-    solver : {"dual", "dual-averaging"}, default="dual"
-        Ascent on the joint dual, or the algorithm of the paper, a baseline that needs hundreds of times the work.
+        Top-k loss among the children of each node, with at most their number less 1: the sum over the levels for
+        method="per-node", the largest of the levels for method="orthogonal". The latter is trained by the NumPy solver.
+    solver : {"dual", "dual-averaging", "dual-averaging-published"}, default="dual"
+        Ascent on the joint dual; or Algorithm 1 of the paper, a baseline that needs hundreds of times the work, with a
+        lower bound that converges; or the same with the lower bound and the stop as published, where `tol` is ε, a
+        difference of primal and dual.
     node_scaling : {"sum", "paper"}, default="sum"
         Of method="per-node": loss weights C, or C over the weight of the rows that pass the parent, as in the paper.
     rescaling : {"slack", "margin"}, default="slack"
@@ -146,7 +152,8 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         Called with a `Progress` after each pass; training stops when it returns true.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
-        C, α and weights may have changed. Fits with k > 1 and those of dual averaging start anew.
+        C, α and weights may have changed. Fits with k > 1, with a K between any nodes, or by dual averaging start from
+        zero.
     n_jobs : int or None, default=None
         Threads of all but the ascent itself, which is sequential; -1 for all cores. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -173,7 +180,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     alpha_ : float or None
         The α that was used; None without one.
     orthogonality_ : Orthogonality
-        Of method="orthogonal": S and w_iᵀ w_j for every node and ancestor, by name.
+        Of method="orthogonal": S and w_iᵀ w_j for every node and ancestor, by name, also if K joins other nodes.
     certificate_ : Certificate
         Bounds on the optimum.
     history_ : History
@@ -379,9 +386,10 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
 
     def _warn_if_unfinished(self, result: SolverResult) -> None:
         if result.status is not Status.CONVERGED:
+            name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified decrease_gap is "
-                f"{result.certificate.decrease_gap:.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
+                f"training ended before its tolerance (status: {result.status.value}); the certified {name} is "
+                f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

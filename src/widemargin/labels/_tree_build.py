@@ -24,6 +24,13 @@ __all__ = ["EdgeList", "build_tree"]
 
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
+OF_A_DAG = (
+    "a taxonomy is a tree: keep one parent of each node, for example the first that is given, by "
+    "Taxonomy.from_parents({child: parent for child, parent in reversed(edges)}), or the one with the most rows; or "
+    "train OneVsAllClassifier on label lists in which each label comes with all its ancestors"
+)
+"""What to do with a graph in which nodes have several parents."""
+
 
 @dataclass(frozen=True)
 class EdgeList:
@@ -101,9 +108,10 @@ def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: In
         name, first, second = names[child[edge]], above[child[edge]], parent[edge]
         if first < 0 or second < 0:
             problem = f"{name!r} is given as a root and as a child of {names[max(first, second)]!r}"
-        else:
-            problem = f"{name!r} has two parents, {names[first]!r} and {names[second]!r}"
-        raise edges.error(problem, edge, "keep one of the two edges: a taxonomy is a tree")
+            raise edges.error(problem, edge, "keep one of the two edges: a taxonomy is a tree")
+        n_several = len(np.unique(child[conflicts]))
+        more = f" ({n_several:,} nodes have more than one)" if n_several > 1 else ""
+        raise edges.error(f"{name!r} has two parents, {names[first]!r} and {names[second]!r}{more}", edge, OF_A_DAG)
     above[above == NO_PARENT_SEEN] = -1
     return above
 

@@ -25,7 +25,15 @@ from widemargin.problems.positive_definite import (
 )
 from widemargin.reference.tree_factor import AncestorPaths
 
-__all__ = ["Repair", "choose_alpha", "largest_alpha", "orthogonal_matrix", "repaired_matrix", "subtree_sizes"]
+__all__ = [
+    "Repair",
+    "choose_alpha",
+    "is_convex",
+    "largest_alpha",
+    "orthogonal_matrix",
+    "repaired_matrix",
+    "subtree_sizes",
+]
 
 Floats = npt.NDArray[np.float64]
 Repair = Literal["error", "alpha", "diagonal"]
@@ -33,6 +41,8 @@ Repair = Literal["error", "alpha", "diagonal"]
 AUTO_SHARE = 0.9
 """Share of α* that "auto" takes: near it the transfer is strong, and strong convexity is not lost."""
 REPAIRS = ("error", "alpha", "diagonal")
+SINGULAR = 1e-12
+"""Of the largest entry: a smallest eigenvalue between minus this and 0 is taken for 0."""
 
 
 def subtree_sizes(paths: AncestorPaths) -> Floats:
@@ -87,6 +97,24 @@ def largest_alpha(paths: AncestorPaths, K: Floats | None = None) -> Bracket:
     return Bracket(*(float(np.divide(-1.0, bound)) if bound < 0.0 else np.inf for bound in bounds))
 
 
+def is_convex(paths: AncestorPaths, K: Floats) -> bool:
+    """Whether the comparison matrix is positive semidefinite, up to rounding: Theorem 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.alpha import is_convex
+    >>> from widemargin.reference.tree_factor import AncestorPaths
+    >>> paths = AncestorPaths.of(np.array([-1, 0, 1]))
+    >>> is_convex(paths, np.array([1.0, 4.0, 2.0])), is_convex(paths, np.array([1.0, 4.0, 2.001]))
+    (True, False)
+    """
+    comparison = comparison_matrix(paths, K)
+    if is_positive_definite(paths, comparison):
+        return True
+    return smallest_eigenvalue(paths, comparison).lower >= -SINGULAR * float(np.abs(K).max())
+
+
 def choose_alpha(
     paths: AncestorPaths,
     alpha: float | Literal["auto"] = "auto",
@@ -125,7 +153,8 @@ def choose_alpha(
     Traceback (most recent call last):
     ...
     widemargin.exceptions.NotPositiveDefiniteError: alpha=1 is too large for this tree: the comparison matrix of K is
-    positive definite only below α* = 0.879; use alpha="auto" (here 0.791), a smaller alpha, or let it be repaired
+    positive definite only below α* = 0.879, and the problem not convex above; use alpha="auto" (here 0.791), a smaller
+    alpha, or let it be repaired
     """
     if isinstance(alpha, str):
         if alpha != "auto":
@@ -135,7 +164,7 @@ def choose_alpha(
         raise ValueError(f'alpha must be "auto" or a finite number at least 0, got {alpha!r}')
     _check_repair(repair)
     K = orthogonal_matrix(paths, alpha)
-    if repair == "diagonal" or is_positive_definite(paths, comparison_matrix(paths, K)):
+    if repair == "diagonal" or is_convex(paths, K):
         return float(alpha)
     largest, instead = largest_alpha(paths).lower, choose_alpha(paths, share=share)
     if repair == "alpha":
@@ -143,12 +172,13 @@ def choose_alpha(
         return instead
     raise NotPositiveDefiniteError(
         f"alpha={alpha:g} is too large for this tree: the comparison matrix of K is positive definite only below "
-        f'α* = {largest:.3g}; use alpha="auto" (here {instead:.3g}), a smaller alpha, or let it be repaired'
+        f'α* = {largest:.3g}, and the problem not convex above; use alpha="auto" (here {instead:.3g}), a smaller '
+        "alpha, or let it be repaired"
     )
 
 
 def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHARE, repair: Repair = "error") -> Floats:
-    """K as it is if its comparison matrix is positive definite, otherwise an error or a K near it, with a warning.
+    """K as it is if its comparison matrix is positive semidefinite, otherwise an error or a K near it, with a warning.
 
     Parameters
     ----------
@@ -170,7 +200,7 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
     Raises
     ------
     NotPositiveDefiniteError
-        If the comparison matrix is not positive definite; the message names α*.
+        If the comparison matrix is not positive semidefinite; the message names α*.
 
     Examples
     --------
@@ -184,7 +214,7 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
     _check_share(share)
     _check_repair(repair)
     comparison = comparison_matrix(paths, K)
-    if is_positive_definite(paths, comparison):
+    if is_convex(paths, K):
         return K
     largest = largest_alpha(paths, K).lower
     if repair == "alpha":
@@ -198,8 +228,9 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
         _warn(f"the comparison matrix of K is not positive definite; {more:.4g} is added to the diagonal")
         return np.where(paths.is_diagonal, K + more, K)
     raise NotPositiveDefiniteError(
-        "the comparison matrix of K (K_ii on the diagonal, −|K_ij| off it) is not positive definite: the problem "
-        f"is not convex; scale the entries off the diagonal by a factor below α* = {largest:.3g}, or raise the diagonal"
+        "the comparison matrix of K (K_ii on the diagonal, −|K_ij| off it) is not positive semidefinite: with as many "
+        "features as nodes the problem is not convex; scale the entries off the diagonal by a factor of at most "
+        f"α* = {largest:.3g}, or raise the diagonal"
     )
 
 

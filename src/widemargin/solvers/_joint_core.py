@@ -65,7 +65,7 @@ class JointAscent:
         n_threads: int,
         small_subtree: int = SMALL_SUBTREE,
     ) -> None:
-        self.rows, self.losses, self.dtype = rows, losses, np.dtype(dtype)
+        self.rows, self.losses, self.penalty, self.dtype = rows, losses, penalty, np.dtype(dtype)
         learns = isinstance(penalty, OrthogonalPenalty)
         matrix = penalty.K if isinstance(penalty, OrthogonalPenalty) else penalty.M
         self.paths = losses.paths
@@ -95,8 +95,14 @@ class JointAscent:
 
     def certify(self) -> tuple[float, float]:
         """Primal and dual bound in float64, for the data as they were given."""
-        bounds: tuple[float, float] = self.core.certify(self.rows.data)
-        return bounds
+        primal, dual = self.core.certify(self.rows.data)
+        if isinstance(self.penalty, OrthogonalPenalty) and self.penalty.missing:
+            primal += self.penalty.beyond(self.core.products())
+        return primal, dual
+
+    def losses_at(self, scale: float) -> float:
+        """Sum of the losses at a multiple of the weights, for the data as they were given."""
+        return float(self.core.losses_at(self.rows.data, scale))
 
     def duals(self) -> Any:
         """Dual variables, csr_array (n_blocks, m): column j of a block is the constraint that node j loses."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from widemargin.problems.certificate import Certificate
-from widemargin.solvers._limits import Limits, history_of
+from widemargin.solvers._limits import ROUNDING, Limits, ending, history_of
 from widemargin.solvers.result import Callback, History, Status
 
 __all__ = ["JointProgress"]
@@ -18,6 +18,9 @@ EVERY = 10
 """Rounds after which one is made in any case, which also wakes the blocks that slept."""
 STALL_ROUNDS = 40
 """Rounds without a smaller certified gap after which rounding is suspected."""
+STUCK_ROUNDS = 400
+"""Rounds without a smaller gap or a larger dual after which that is out of reach. The error of the primal goes by the
+root of that of the dual, so that the gap still shrinks long after the dual seems to stand; 40 were too few."""
 LEAST_SHARE = 0.05
 """Of a pass, that a round counts at least: it improves the coupling even where hardly a block is awake."""
 
@@ -37,6 +40,8 @@ class JointProgress(Limits):
         Called with a `Progress` after each round.
     time_limit : float or None
         Seconds, from now.
+    rounding : float
+        Of `ending`; 0 where nothing can be learnt, and the bounds are exact.
 
     Examples
     --------
@@ -45,23 +50,30 @@ class JointProgress(Limits):
     >>> progress.record(dual=4.0, gap=0.9, n_visits=7, n_blocks=10)
     >>> progress.passes, progress.wants_certificate
     (0.7, True)
-    >>> progress.accept(primal=4.5, dual=4.1)
-    >>> progress.status.value
-    'converged'
+    >>> progress.accept(primal=4.5, dual=4.1), progress.status.value
+    (True, 'converged')
     """
 
     def __init__(
-        self, at_zero: float, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None
+        self,
+        at_zero: float,
+        tol: float,
+        max_iter: int,
+        callback: Callback | None,
+        time_limit: float | None,
+        rounding: float = ROUNDING,
     ) -> None:
         super().__init__(max_iter, callback, time_limit)
-        self.at_zero, self.tol = at_zero, tol
+        self.at_zero, self.tol, self.rounding = at_zero, tol, rounding
         self.rounds, self.passes = 0, 0.0
         self.status: Status | None = None
-        self.certified: tuple[float, float] | None = None
+        self.certified: float | None = None  # the primal value of the present point
+        self.primal, self.dual = np.inf, -np.inf  # the best bounds
         self._rows: list[list[float]] = []
         self._dual = 0.0  # the last estimate
         self._gap = np.inf
-        self._best, self._best_round, self._last = np.inf, 0, 0
+        self._least_gap, self._best_round = np.inf, 0
+        self._risen_to, self._risen_round, self._last = -np.inf, 0, 0
 
     @property
     def allowed_gap(self) -> float:
@@ -76,7 +88,12 @@ class JointProgress(Limits):
     @property
     def stalls(self) -> bool:
         """Whether the certified gap has not become smaller for long, as where rounding keeps it up."""
-        return self.rounds - self._best_round >= STALL_ROUNDS and np.isfinite(self._best)
+        return self.rounds - self._best_round >= STALL_ROUNDS and np.isfinite(self._least_gap)
+
+    def end_if_stuck(self) -> None:
+        """End where neither the gap has become smaller nor the dual has risen for long: rounding is in the way."""
+        if self.status is None and self.rounds - max(self._best_round, self._risen_round) >= STUCK_ROUNDS:
+            self.status = Status.NOT_ATTAINED
 
     def record(self, dual: float, gap: float, n_visits: int, n_blocks: int) -> None:
         """Keep a round, with estimates of the dual bound and of the gap, and see whether something asks to stop."""
@@ -88,28 +105,30 @@ class JointProgress(Limits):
         self._rows.append([self.rounds, self.passes, seconds, dual + gap, dual, n_visits, 0])
         self.status = self.reached(self.passes, seconds, dual + gap, dual) or self.status
 
-    def accept(self, primal: float, dual: float) -> None:
-        """Take certified bounds; they end the ascent if they are close enough."""
-        self.certified, self._last, self._dual = (primal, dual), self.rounds, dual
-        gap = Certificate(primal, dual, self.at_zero, primal).decrease_gap
-        if gap < self._best:
-            self._best, self._best_round = gap, self.rounds
+    def accept(self, primal: float, dual: float) -> bool:
+        """Take certified bounds, which end the ascent if the best are close enough; whether `primal` is the best."""
+        self.certified, self._last, self._dual = primal, self.rounds, dual
+        is_best = primal <= self.primal
+        self.primal, self.dual = min(self.primal, primal), max(self.dual, dual)
+        if primal - dual < self._least_gap:
+            self._least_gap, self._best_round = primal - dual, self.rounds
+        if self.dual - self._risen_to > self.rounding * abs(self.dual):
+            self._risen_to, self._risen_round = self.dual, self.rounds
         if self._rows:
             self._rows[-1][2:5] = self.elapsed_s, primal, dual
             self._rows[-1][6] = 1
-        if gap <= self.tol:
-            self.status = Status.CONVERGED
+        self.status = ending(self.primal, self.dual, self.at_zero, self.tol, self.rounding) or self.status
+        return is_best
 
     def restart(self) -> None:
-        """Forget what was reached: from now on another precision makes it."""
-        self._best, self._best_round = np.inf, self.rounds
+        """Forget the gap that was reached: from now on another precision makes it."""
+        self._least_gap, self._best_round, self._risen_round = np.inf, self.rounds, self.rounds
 
     def outcome(self) -> dict[str, Any]:
         """What a result says of the way and of its end: `certificate`, `history`, `n_iter` and `status`."""
         assert self.certified is not None
-        primal, dual = self.certified
         return {
-            "certificate": Certificate(primal, dual, self.at_zero, primal),
+            "certificate": Certificate(self.certified, self.dual, self.at_zero, self.certified),
             "history": self.history(),
             "n_iter": np.array([int(np.ceil(self.passes))]),
             "status": self.status or Status.CONVERGED,

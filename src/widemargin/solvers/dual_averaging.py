@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
 from widemargin.problems.tree_penalties import TreePenalty
-from widemargin.solvers._limits import history_of
+from widemargin.solvers._limits import ending, history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = ["solve_dual_averaging"]
@@ -49,6 +49,7 @@ def solve_dual_averaging(
     *,
     bias: float = 0.0,
     lower_bound: Literal["tail", "published"] = "tail",
+    stop: Literal["decrease_gap", "gap"] = "decrease_gap",
     tol: float = 1e-3,
     max_iter: int = 10_000,
     callback: Callback | None = None,
@@ -68,8 +69,10 @@ def solve_dual_averaging(
         Value of a constant feature, whose weights are the intercepts; 0 for none.
     lower_bound : {"tail", "published"}
         Which lower bounds count: averages over all iterations, or also from the last power of 2 on.
+    stop : {"decrease_gap", "gap"}
+        What `tol` is compared with: `decrease_gap`, or the difference of the bounds, ε of Algorithm 1 as published.
     tol : float
-        `decrease_gap` to reach.
+        Gap to reach.
     max_iter : int
         Iterations, each a pass over the examples, at most.
     callback : callable or None
@@ -101,6 +104,13 @@ def solve_dual_averaging(
     """
     if lower_bound not in ("tail", "published"):
         raise ValueError(f'lower_bound must be "tail" or "published", got {lower_bound!r}')
+    if stop not in ("decrease_gap", "gap"):
+        raise ValueError(f'stop must be "decrease_gap" or "gap", got {stop!r}')
+    if getattr(penalty, "missing", 0.0):
+        raise ValueError(
+            "dual averaging needs a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix of K "
+            "is singular; use the joint dual, or a K with a positive definite one"
+        )
     run = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail")
     rows: list[tuple[float, ...]] = []
     began, status = time.monotonic(), Status.MAX_ITER
@@ -111,8 +121,9 @@ def solve_dual_averaging(
         seconds = time.monotonic() - began
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
         asked = callback is not None and callback(Progress(t, max_iter, seconds, run.upper, run.lower))
-        if run.upper - run.lower <= tol * (run.at_zero - run.lower):
-            status = Status.CONVERGED
+        ended = run.ending(tol, stop)
+        if ended is not None:
+            status = ended
         elif asked:
             status = Status.STOPPED
         elif time_limit is not None and seconds >= time_limit:
@@ -199,6 +210,12 @@ class _Run:
             self.best[:] = W
         self.lower = max(self.lower, self.published, self.tail if self.use_tail else self.published)
         return True
+
+    def ending(self, tol: float, stop: str) -> Status | None:
+        """Whether the bounds are close enough."""
+        if stop == "gap":
+            return Status.CONVERGED if self.upper - self.lower <= tol else None
+        return ending(self.upper, self.lower, self.at_zero, tol)
 
     def _take_subgradient(self, t: int) -> None:
         """Add the linear function at W to the averages."""

@@ -29,6 +29,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.solvers._joint_core import JointAscent, rows_with_constant
 from widemargin.solvers._joint_progress import JointProgress
+from widemargin.solvers._limits import ROUNDING, best_multiple
 from widemargin.solvers.result import Callback, SolverResult
 from widemargin.solvers.tree_weights import TreeWeights
 
@@ -174,38 +175,55 @@ def solve_joint_dual(
     _check(rows, largest, losses, penalty)
     dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(largest, losses) else np.float64
     ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
-    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
+    rounding = ROUNDING if largest > 0.0 else 0.0
+    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit, rounding)
+    best = None
     if start is not None:
         ascent.start_from(start.dual, start.S)
-        progress.accept(*ascent.certify())
+        best = _certify(ascent, progress, best)
     while progress.status is None:
-        _advance(ascent, progress)
+        dual = _advance(ascent, progress)
+        if progress.wants_certificate:
+            best = _certify(ascent, progress, best)
+        if ascent.dtype == np.float64:
+            progress.end_if_stuck()
+        if progress.status is None:
+            ascent.core.extrapolate(dual)
         if progress.stalls and ascent.dtype == np.float32:
             ascent = _in_double(ascent, penalty, seed, n_threads)
             progress.restart()
-    return _result(ascent, penalty, progress, bias, memory_limit_mb)
+    return _result(ascent, penalty, progress, best, bias, memory_limit_mb)
 
 
-def _advance(ascent: JointAscent, progress: JointProgress) -> None:
-    """A pass and an S-step, and a certificate if the tolerance seems near."""
+def _advance(ascent: JointAscent, progress: JointProgress) -> float:
+    """A pass and an S-step; the value of the dual after them."""
     while not ascent.core.run(min(SLICE_S, progress.seconds_left)):
         if progress.is_out_of_time:
             break
     target = COUPLING_SHARE * progress.allowed_gap
     pairs_gap, dual = ascent.core.improve_coupling(target, COUPLING_STEPS)
     progress.record(dual, ascent.core.pass_gap + pairs_gap, ascent.core.n_visits, ascent.losses.n_blocks)
-    if progress.wants_certificate:
-        progress.accept(*ascent.certify())
-    if progress.status is None:
-        ascent.core.extrapolate(dual)
+    return dual
+
+
+def _certify(ascent: JointAscent, progress: JointProgress, best: JointStart | None) -> JointStart | None:
+    """Take the bounds of the present point; the best point so far, None where that is the present one at its end."""
+    is_best = progress.accept(*ascent.certify())
+    if progress.status is not None and is_best:
+        return None
+    return JointStart(ascent.duals(), _signs(ascent)) if is_best else best
 
 
 def _in_double(ascent: JointAscent, penalty: Any, seed: int, n_threads: int) -> JointAscent:
     """The same point with vectors in float64."""
     double = JointAscent(ascent.rows, ascent.losses, penalty, np.float64, seed, n_threads)
-    signs = ascent.core.signs()
-    double.start_from(ascent.duals(), signs if len(signs) else None)
+    double.start_from(ascent.duals(), _signs(ascent))
     return double
+
+
+def _signs(ascent: JointAscent) -> npt.NDArray[np.float64] | None:
+    signs = ascent.core.signs()
+    return signs if len(signs) else None
 
 
 def _largest_value(rows: Any) -> float:
@@ -224,6 +242,8 @@ def _check(rows: Any, largest: float, losses: TreeLosses, penalty: Any) -> None:
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if penalty.paths.n_entries != losses.paths.n_entries:
+        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
     if not np.isfinite(largest):
         raise ValueError("X has values that are not finite")
     if not (losses.cost > 0.0).any():
@@ -235,11 +255,19 @@ def _check(rows: Any, largest: float, losses: TreeLosses, penalty: Any) -> None:
 
 
 def _result(
-    ascent: JointAscent, penalty: Any, progress: JointProgress, bias: float, memory_limit_mb: float
+    ascent: JointAscent,
+    penalty: Any,
+    progress: JointProgress,
+    best: JointStart | None,
+    bias: float,
+    memory_limit_mb: float,
 ) -> JointResult:
-    if progress.certified is None:
+    """The best point that was certified, or a multiple of its weights where zero weights are better than these."""
+    if best is not None:
+        ascent.start_from(best.dual, best.S)
         progress.accept(*ascent.certify())
-    coef, intercept = _weights(ascent, bias, memory_limit_mb)
+    scale = _scale(ascent, progress)
+    coef, intercept = _weights(ascent, scale, bias, memory_limit_mb)
     learns = isinstance(penalty, OrthogonalPenalty)
     return JointResult(
         coef=coef,
@@ -247,28 +275,46 @@ def _result(
         dual=ascent.duals(),
         **progress.outcome(),
         S=ascent.core.signs() if learns else None,
-        products=ascent.core.products() if learns else None,
+        products=scale * scale * ascent.core.products() if learns else None,
     )
 
 
-def _weights(ascent: JointAscent, bias: float, memory_limit_mb: float) -> tuple[Any, npt.NDArray[np.float64]]:
+def _scale(ascent: JointAscent, progress: JointProgress) -> float:
+    """1, or the multiple of the weights that is at least as good as zero weights; sets the certified value."""
+    primal = progress.certified
+    assert primal is not None
+    if primal <= progress.at_zero:
+        return 1.0
+    penalty = primal - ascent.losses_at(1.0)
+    scale, progress.certified = best_multiple(penalty, ascent.losses_at)
+    return scale
+
+
+def _weights(
+    ascent: JointAscent, scale: float, bias: float, memory_limit_mb: float
+) -> tuple[Any, npt.NDArray[np.float64]]:
     """Weights, dense unless sparse factors are smaller or the limit forbids it, and intercepts."""
     m, n = ascent.paths.m, ascent.rows.shape[1]
     dense_bytes = 8 * m * n
     fits = dense_bytes <= memory_limit_mb * 2**20
     if fits and not saves_memory(0, dense_bytes):
-        return _dense_weights(ascent, bias)
-    factors = TreeWeights(ascent.parts(), ascent.factor())
+        return _dense_weights(ascent, scale, bias)
+    parts = ascent.parts()
+    factors = TreeWeights(parts if scale == 1.0 else scale * parts.astype(np.float64), ascent.factor())
     if fits and not saves_memory(factors.nbytes, dense_bytes):
-        del factors
-        return _dense_weights(ascent, bias)
+        del factors, parts
+        return _dense_weights(ascent, scale, bias)
     if bias == 0.0:
         return factors.plain(), np.zeros(m)
     return factors.without_last().plain(), bias * factors.column(n - 1)
 
 
-def _dense_weights(ascent: JointAscent, bias: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _dense_weights(
+    ascent: JointAscent, scale: float, bias: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     W = ascent.weights()
+    if scale != 1.0:
+        W *= scale
     if bias == 0.0:
         return W, np.zeros(len(W))
     intercept, flat, n = bias * W[:, -1], W.reshape(-1), W.shape[1] - 1

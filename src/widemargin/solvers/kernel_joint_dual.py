@@ -34,6 +34,7 @@ from widemargin.solvers._joint_core import problem_arrays
 from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
+from widemargin.solvers._limits import ROUNDING, best_multiple
 from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart
 from widemargin.solvers.result import Callback
 
@@ -143,23 +144,23 @@ def solve_kernel_joint_dual(
     ([0, 1, 0, 1], True)
     """
     _check(kernel, losses, penalty, memory_limit_mb)
-    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit)
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
         run = _Run(matrix, losses, penalty, seed, cache_size_mb * MEGABYTE)
+        rounding = ROUNDING if run.diagonal.any() else 0.0
+        progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit, rounding)
         if start is not None:
             run.start_from(start)
-            progress.accept(*run.certify(progress))
+            run.certify(progress)
         while progress.status is None:
             run.advance(progress)
-        if progress.certified is None:
-            progress.accept(*run.certify(progress))
+            progress.end_if_stuck()
         return run.result(progress)
 
 
 class _Run:
-    """One problem on its way: the core's dual variables and Z, S with its factor, and the last certified point."""
+    """One problem on its way: the core's dual variables and Z, S with its factor, and the best certified point."""
 
     def __init__(
         self,
@@ -183,6 +184,7 @@ class _Run:
             self.core.use_matrix(matrix.whole(np.float64))
         self.rounds, self.products = 0, np.empty(0)
         self.dual: Any = sp.csr_array((losses.n_blocks, self.paths.m))
+        self.best = JointStart(self.dual)
         self._set_signs(np.where(self.paths.is_diagonal, 1.0, 0.0))
 
     def start_from(self, start: JointStart) -> None:
@@ -204,10 +206,13 @@ class _Run:
         dual = point.gain - self._half_trace(gram)
         progress.record(dual, self.core.pass_gap + pairs_gap, self.core.n_visits, self.losses.n_blocks)
         if progress.wants_certificate:
-            progress.accept(*self.certify(progress))
+            self.certify(progress)
 
-    def certify(self, progress: JointProgress) -> tuple[float, float]:
-        """Both bounds, everything anew from the dual variables and S. Sets: dual, products, Z; wakes blocks."""
+    def certify(self, progress: JointProgress) -> Floats:
+        """Take both bounds, from the dual variables and S alone. Sets: dual, products, Z, best; wakes blocks.
+
+        Returns the scores of the rows, shape (m, n).
+        """
         self.dual = feasible(self._duals())
         point = DualPoint(self.losses, self.dual)
         F = self.matrix.scores(sp.csr_array(point.B.T)).T
@@ -219,27 +224,46 @@ class _Run:
         if isinstance(self.penalty, OrthogonalPenalty):
             self.products = weight_products(self.factor, gram)
             penalty = self.penalty.value_of_products(self.products)
-        scores = self.factor.backward(self.Z)
+        scores: Floats = self.factor.backward(self.Z)
         losses = self.losses.evaluate_scores(lambda rows, nodes: scores[nodes, rows].T)
         gaps = point.block_gaps(scores, losses.loss)
         self.core.wake(np.flatnonzero(gaps > self._small(progress)))
-        return penalty + losses.value, point.gain - quadratic
+        if progress.accept(penalty + losses.value, point.gain - quadratic):
+            self.best = JointStart(self.dual, self.S)
+        return scores
 
     def result(self, progress: JointProgress) -> KernelJointResult:
-        """What was certified last."""
+        """The best point that was certified, or a multiple of its weights where zero weights are better than these."""
+        if progress.certified is None or progress.certified > min(progress.primal, progress.at_zero):
+            self.start_from(self.best)
+            scale = self._scale(self.certify(progress), progress)
+        else:
+            scale = 1.0
         B = DualPoint(self.losses, self.dual).B
         support = np.unique(B.indices).astype(np.int64)
-        dual_coef = self.factor.solve(B[:, support].toarray())
+        dual_coef = scale * self.factor.solve(B[:, support].toarray())
         return KernelJointResult(
             coef=None,
             intercept=self.matrix.shift * dual_coef.sum(axis=1),
             dual=self.dual,
             **progress.outcome(),
             S=self.S if self.signs is not None else None,
-            products=self.products if self.signs is not None else None,
+            products=scale * scale * self.products if self.signs is not None else None,
             support=support,
             dual_coef=dual_coef,
         )
+
+    def _scale(self, scores: Floats, progress: JointProgress) -> float:
+        """1, or the multiple of the weights that is at least as good as zero weights; sets the certified value."""
+        assert progress.certified is not None
+        if progress.certified <= progress.at_zero:
+            return 1.0
+
+        def losses_at(t: float) -> float:
+            return self.losses.evaluate_scores(lambda rows, nodes: t * scores[nodes, rows].T).value
+
+        scale, progress.certified = best_multiple(progress.certified - losses_at(1.0), losses_at)
+        return scale
 
     def _improve_signs(self, gram: Floats, progress: JointProgress) -> tuple[Floats, float]:
         """A step in S, after which Z belongs to the new factor; gram of that factor, and the gap of the pairs."""
@@ -285,6 +309,8 @@ def _check(
         raise ValueError(f"the kernel has {kernel.n_rows} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
+    if penalty.paths.n_entries != losses.paths.n_entries:
+        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
     if not (losses.cost > 0.0).any():
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
     needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE

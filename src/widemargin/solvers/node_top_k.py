@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,8 +26,9 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.sparse_weights import csr_bytes, csr_of, saves_memory
-from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
+from widemargin.solvers._limits import best_multiple, ending
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 
@@ -162,8 +163,26 @@ def solve_node(
     began = time.monotonic()
     part, features = _rows_on_their_features(X, rows)
     k, variant, smoothing = loss
-    result = solve_top_k(part, y, n_children, TopKHinge(k, variant, smoothing), cost, **options)
+    hinge = TopKHinge(k, variant, smoothing)
+    result = solve_top_k(part, y, n_children, hinge, cost, **options)
+    if result.certificate.primal > result.certificate.primal_at_zero:
+        result = _shortened(result, part, y, hinge, cost, options["bias"])
     return result, features, time.monotonic() - began
+
+
+def _shortened(result: SolverResult, X: Any, y: Ints, loss: TopKHinge, cost: Any, bias: float) -> SolverResult:
+    """The result with a multiple of its weights that is at least as good as zero weights."""
+    W, b = result.coef.astype(np.float64), result.intercept.astype(np.float64)
+    constant = b / bias if bias != 0.0 else np.zeros(len(b))
+    penalty = 0.5 * float(np.sum(W * W) + constant @ constant)
+    scores = np.asarray(X @ W.T) + b
+
+    def losses_at(t: float) -> float:
+        return float(cost @ loss.value(margins_of_wrong_classes(t * scores, y)))
+
+    scale, primal = best_multiple(penalty, losses_at)
+    certificate = replace(result.certificate, primal=primal, primal_before_pruning=primal)
+    return replace(result, coef=scale * W, intercept=scale * b, certificate=certificate)
 
 
 @dataclass(frozen=True)
@@ -229,6 +248,7 @@ class _Run:
         self.began = time.monotonic()
         self.deadline = np.inf if time_limit is None else self.began + time_limit
         self.solved: dict[int, _Solved] = {}
+        self.has_features = options["bias"] != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
     def solve(self, tol: float, n_threads: int, run: Distribute | None) -> list[_Solved]:
         """Rounds over the parents that are not good enough, until the sum is."""
@@ -245,7 +265,7 @@ class _Run:
                 if run is not None and self.callback is not None and self._tell(None):
                     break
                 solved = [self.solved[p] for p in range(len(self.parents))]
-                if _sum(solved).decrease_gap <= tol:
+                if self._ending(solved, tol) is not None:
                     break
                 wanted = {p: solved[p].wanted_tol(tol, tried) for p, tried in targets.items()}
                 targets = {p: new for p, new in wanted.items() if 0.0 < new < targets[p]}
@@ -298,9 +318,8 @@ class _Run:
         sparse = saves_memory(csr_bytes(n_values, m, 8), dense_bytes)
         dense = dense_bytes <= memory_limit_mb * MEGABYTE and not sparse
         statuses = [part.result.status for part in solved]
-        limits = [status for status in WORST_FIRST if status in statuses] or [Status.MAX_ITER]
-        # Where next to nothing can be gained the decrease is rounding, and the relative gap is what tells.
-        reached = certificate.decrease_gap <= tol or certificate.relative_gap <= LOWEST_TOL
+        # Parents that are all as exact as float64 gets, and yet not good enough: that is out of reach.
+        limits = [status for status in WORST_FIRST if status in statuses] or [Status.NOT_ATTAINED]
         return SolverResult(
             coef=self._dense_weights(solved) if dense else self._sparse_weights(solved),
             intercept=intercept,
@@ -308,8 +327,15 @@ class _Run:
             certificate=certificate,
             history=self._history(solved),
             n_iter=np.array([part.passes for part in solved]),
-            status=Status.CONVERGED if reached else limits[0],
+            status=self._ending(solved, tol) or limits[0],
         )
+
+    def _ending(self, solved: list[_Solved], tol: float) -> Status | None:
+        """Whether the sum of the bounds is close enough, or as close as rounding lets it be."""
+        total = _sum(solved)
+        if not self.has_features and total.relative_gap <= LOWEST_TOL:
+            return Status.CONVERGED  # zero weights are optimal
+        return ending(total.primal, total.dual, total.primal_at_zero, tol)
 
     def _dense_weights(self, solved: list[_Solved]) -> npt.NDArray[Any]:
         coef = np.zeros((self.losses.paths.m, self.X.shape[1]), dtype=solved[0].result.coef.dtype)
