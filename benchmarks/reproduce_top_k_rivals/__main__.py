@@ -4,7 +4,7 @@
 
 Table 1 of Lapin, Hein and Schiele (2015) on Caltech-101 silhouettes, and the differences between top-k SVMs over
 random splits. Finished fits are kept in benchmarks/results/top-k-rivals.json: an interrupted command goes on where it
-was; remove the file to measure anew. --finished writes the page without methods that are not finished; with --quick
+was; remove the file to measure again. --finished writes the page without methods that are not finished; with --quick
 everything is done on a small generated problem.
 """
 
@@ -72,7 +72,7 @@ def main() -> None:
         sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds {SILHOUETTES}, or use --quick")
     results = run(problem, table, studied, N_SPLITS, runs)
     other_results = [found for other in others if (found := run_other(other, runs)).fits]
-    machine = f"{describe_machine()}; {runs.cpu_s / 60:.0f} minutes of CPU time in all, one thread"
+    machine = f"{describe_machine()}; {runs.cpu_s / 60:.0f} minutes of CPU time in total, one thread"
     print(write_page(out / f"{PAGE}.md", results, other_results, machine))
 
 

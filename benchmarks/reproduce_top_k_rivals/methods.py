@@ -37,7 +37,7 @@ class Method:
     limits: tuple[float, float] = C_LIMITS
     limit_s: float = 30.0  # of CPU time of a fit in the search,
     large: float = 0.1  # but from this value on
-    large_limit_s: float = 10.0  # only so much
+    large_limit_s: float = 10.0  # only this much
     half_step_rules: tuple[int, ...] = (1, 5)
     has_epochs: bool = False
 
@@ -86,7 +86,7 @@ def recall(k: int) -> Method:
 
 
 def wsabie(Q: int, size: int = EMBEDDING) -> Method:
-    """W++ with Q remembered violators; the learning rate and the number of epochs are chosen, there is no C."""
+    """W++ that skips Q remembered violators; the learning rate and the number of epochs are chosen, there is no C."""
 
     def make(rate: float, epochs: int) -> Any:
         return Wsabie(size, Q, learning_rate=rate, max_iter=epochs, random_state=0)

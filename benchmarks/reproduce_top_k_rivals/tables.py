@@ -12,8 +12,9 @@ from reproduce_top_k_rivals.methods import BASE, Method
 from reproduce_top_k_rivals.paired import Interval, interval
 from reproduce_top_k_rivals.paper import TABLE_1
 from reproduce_top_k_rivals.problems import SILHOUETTES, Problem
-from reproduce_top_k_rivals.runs import KS, Fit, choose
+from reproduce_top_k_rivals.runs import KS, NEAR_GAP, Fit, choose
 
+CUT = "†"  # marks methods whose search met a time limit where it matters
 ONE_MODEL, EACH_COLUMN = "one model", "each column"
 RULES = (ONE_MODEL, EACH_COLUMN)
 HEAD = [f"top-{k}" for k in KS]
@@ -48,6 +49,18 @@ class Results:
         """The one model of a method: best top-1 accuracy on the validation rows."""
         return choose(self.fits[name], KS[0])
 
+    def is_cut(self, name: str) -> bool:
+        """Whether a time limit may have decided what was chosen, in any column.
+
+        It may have where a fit that was stopped is better on the validation rows than the one chosen, or is far from a
+        solution and has a value next to it: the best value is then not known to be between two that were tried.
+        """
+        return any(_may_be_cut(self.fits[name], k) for k in KS)
+
+    def label(self, method: Method) -> str:
+        """The name of a row, marked where it is no comparison."""
+        return f"{method.label} {CUT}" if self.is_cut(method.name) else method.label
+
     def row(self, name: str, rule: str) -> list[float]:
         """Test accuracies of a method by column."""
         return [chosen_accuracy(self.fits[name], k, rule) for k in KS]
@@ -57,6 +70,17 @@ class Results:
         ours, base = ([chosen_accuracy(fits, k, rule) for fits in self.study[method]] for method in (name, BASE))
         n_train, _, n_test = self.problem.sizes
         return interval(ours, base, n_train, n_test)
+
+
+def _may_be_cut(fits: list[Fit], k: int) -> bool:
+    chosen, tried = choose(fits, k), sorted({fit.value for fit in fits})
+    place = tried.index(chosen.value)
+    beside = tried[max(0, place - 1) : place + 2]
+    return any(
+        fit.valid[k] > chosen.valid[k] or (fit.value in beside and fit.gap > NEAR_GAP)
+        for fit in fits
+        if not fit.is_solution
+    )
 
 
 def chosen_accuracy(fits: list[Fit], k: int, rule: str) -> float:
@@ -75,13 +99,13 @@ def parameters(fit: Fit) -> str:
 
 
 def accuracy_table(results: Results) -> str:
-    """The table: one model a method."""
+    """The table: one model per method."""
     rows = []
     for method in results.methods:
         fit = results.chosen(method.name)
         gap = "none: not convex" if fit.gap is None else f"{fit.gap:.1e}" + ("" if fit.converged else " (stopped)")
         figures = [f"{value:.2f}" for value in results.row(method.name, ONE_MODEL)]
-        rows.append([method.label, *figures, parameters(fit), f"{fit.cpu_s:.1f}", gap])
+        rows.append([results.label(method), *figures, parameters(fit), f"{fit.cpu_s:.1f}", gap])
     return format_table(["method", *HEAD, "C", "CPU s", "relative gap"], rows)
 
 
@@ -89,7 +113,7 @@ def column_table(results: Results) -> str:
     """The same with C chosen for each column."""
     return format_table(
         ["method", *HEAD],
-        [[m.label, *(f"{value:.2f}" for value in results.row(m.name, EACH_COLUMN))] for m in results.methods],
+        [[results.label(m), *(f"{value:.2f}" for value in results.row(m.name, EACH_COLUMN))] for m in results.methods],
     )
 
 
@@ -110,7 +134,7 @@ def difference_table(results: Results, rule: str) -> str:
         theirs = paper_difference(method.name)
         if results.problem.name == SILHOUETTES and theirs is not None:
             cells = [f"{cell} ({signed(value)})" for cell, value in zip(cells, theirs, strict=True)]
-        rows.append([method.label, *cells])
+        rows.append([results.label(method), *cells])
     return format_table(["method", *HEAD], rows)
 
 

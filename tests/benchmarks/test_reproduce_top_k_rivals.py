@@ -184,3 +184,57 @@ def test_without_data_the_command_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["reproduce_top_k_rivals"])
     with pytest.raises(SystemExit, match="set WIDEMARGIN_DATA"):
         main()
+
+
+def fit_of(value, accuracy, status="CONVERGED", gap=1e-4):
+    """A fit with one accuracy for all parts and columns."""
+    from reproduce_top_k_rivals.runs import KS, Fit
+
+    same = dict.fromkeys(KS, accuracy)
+    return Fit(value, None, same, same, 1.0, status, gap)
+
+
+def results_of(recall_fits):
+    """One-vs-all and a top-1 SVM that were solved, and Recall@1 by the arguments of `fit_of`."""
+    from reproduce_top_k_rivals.methods import one_vs_all, recall, top_k_svm
+    from reproduce_top_k_rivals.problems import SILHOUETTES, small_problem
+    from reproduce_top_k_rivals.tables import Results
+
+    methods = [one_vs_all(), recall(1), top_k_svm(1, "beta")]
+    solved = [fit_of(0.1, 50.0), fit_of(1.0, 57.5), fit_of(10.0, 55.0)]
+    fits = {"svm-ova": solved, "recall@1": [fit_of(*each) for each in recall_fits], "top-1": solved}
+    problem = dataclasses.replace(small_problem(), name=SILHOUETTES)
+    return Results.of(problem, methods, fits, methods[2:])
+
+
+@pytest.mark.parametrize(
+    ("others", "cut"),
+    [
+        ([(0.1, 60.0), (10.0, 60.0)], False),
+        ([(0.1, 60.0), (10.0, 60.0, "STOPPED", 0.5)], True),  # the next C, far from a solution
+        ([(0.1, 60.0), (10.0, 60.0, "STOPPED", 0.01)], False),  # the next C, nearly solved, and worse
+        ([(10.0, 60.0), (100.0, 60.0, "STOPPED", 0.5)], False),  # further away, and worse
+        ([(10.0, 60.0), (100.0, 75.0, "STOPPED", 0.01)], True),  # better
+    ],
+)
+def test_a_search_that_time_limits_cut_is_marked_and_not_ranked(others, cut):
+    from reproduce_top_k_rivals.page import cut_text, disagreement, rival_line
+    from reproduce_top_k_rivals.tables import accuracy_table
+
+    results = results_of([(1.0, 70.0), *others])
+    assert results.is_cut("recall@1") == cut
+    assert not results.is_cut("svm-ova")
+    assert ("Recall@1 †" in accuracy_table(results)) == cut
+    assert bool(cut_text(results)) == cut
+    best = "SVM one-vs-all with 57.50" if cut else "Recall@1 with 70.00"
+    assert f"best of the rivals {best}" in rival_line(results, 5)
+    assert ("Recall@1" in disagreement(results)) != cut
+
+
+def test_the_level_is_stated_next_to_the_papers():
+    from reproduce_top_k_rivals.page import level, level_line
+
+    results = results_of([(1.0, 70.0)])
+    (text,) = level(results)
+    assert "57.50 here and 62.81 in the\npaper, 5.3 points lower" in text
+    assert "−5.31 points" in level_line(results)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,40 +24,54 @@ def value_of(labelling, scores, truth):
     return 1 - true_positives / np.sum(truth > 0) + (labelling - truth) @ scores
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(SCORES, min_size=1, max_size=4), st.lists(SCORES, max_size=4), st.data())
-def test_the_oracle_equals_enumeration(positives, negatives, data):
-    n_pairs = len(positives) + len(negatives)
-    n_selected = data.draw(st.integers(1, n_pairs))
-    scores = np.array(positives + negatives)
+def check_oracle(positives, negatives, n_selected):
+    """The oracle against all labellings with at most `n_selected` positives."""
+    scores = np.append(positives, negatives)
     truth = np.repeat([1.0, -1.0], [len(positives), len(negatives)])
-    best = -np.inf
-    for chosen in combinations(range(n_pairs), n_selected):
-        labelling = -np.ones(n_pairs)
-        labelling[list(chosen)] = 1.0
-        best = max(best, value_of(labelling, scores, truth))
+    labellings = (np.array(signs) for signs in product([-1.0, 1.0], repeat=len(scores)))
+    allowed = [labelling for labelling in labellings if np.sum(labelling > 0) <= n_selected]
     plane = recall_at_k_oracle(np.array(positives), np.array(negatives), n_selected)
-    assert plane.value == pytest.approx(best, abs=1e-12)
+    assert plane.value == pytest.approx(max(value_of(one, scores, truth) for one in allowed), abs=1e-12)
     labelling = truth.copy()
     labelling[plane.positives] = -1.0
     labelling[len(positives) + plane.negatives] = 1.0
-    assert np.sum(labelling > 0) == n_selected
+    assert np.sum(labelling > 0) <= n_selected
     assert value_of(labelling, scores, truth) == pytest.approx(plane.value, abs=1e-12)
     assert plane.delta == 1 - np.sum(labelling[: len(positives)] > 0) / len(positives)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(SCORES, min_size=1, max_size=4), st.lists(SCORES, max_size=4), st.integers(0, 9))
+def test_the_oracle_equals_enumeration_though_scores_are_tied(positives, negatives, n_selected):
+    check_oracle(positives, negatives, n_selected)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_oracle_equals_enumeration_over_at_most_K_positives(seed):
+    rng = np.random.default_rng(seed)
+    n_positives, n_negatives = rng.integers(1, 5), rng.integers(0, 8)
+    shift = rng.choice([-1.0, 0.0, 1.0])
+    positives, negatives = rng.normal(0.0, 0.5, n_positives), rng.normal(shift, 0.5, n_negatives)
+    check_oracle(positives, negatives, int(rng.integers(0, n_positives + n_negatives + 2)))
 
 
 def test_the_highest_negatives_are_enough_for_the_oracle():
     rng = np.random.default_rng(0)
     positives, negatives = rng.normal(size=3), rng.normal(size=9)
     full = recall_at_k_oracle(positives, negatives, 5)
-    part = recall_at_k_oracle(positives, np.sort(negatives)[-5:], 5, n_negatives=9)
+    part = recall_at_k_oracle(positives, np.sort(negatives)[-5:], 5)
     assert (part.value, part.delta) == (pytest.approx(full.value), full.delta)
 
 
-@pytest.mark.parametrize("n_selected", [0, 4])
-def test_an_impossible_number_of_positives_is_refused(n_selected):
-    with pytest.raises(ValueError, match="from 1 to the number of pairs, 3"):
-        recall_at_k_oracle(np.ones(1), np.ones(2), n_selected)
+def test_an_impossible_number_of_positives_is_refused():
+    with pytest.raises(ValueError, match="n_selected=-1 must be 0 or more"):
+        recall_at_k_oracle(np.ones(1), np.ones(2), -1)
+
+
+def test_low_scores_alone_do_not_lower_the_loss_of_recall():
+    # Nothing is gained by choosing negatives that have a score below 0, so nobody is made to choose them.
+    scores = np.linspace(-3.0, -1.0, 6)
+    assert recall_at_k_oracle(scores[:2], scores[2:], 4).value == pytest.approx(1.0 - 2.0 * scores[:2].sum())
 
 
 def test_the_conjugate_of_top_push_is_the_largest_difference():

@@ -26,7 +26,8 @@ AT_ROUNDING_ERROR = dict.fromkeys(
 )
 # The check wants a heavy class to be predicted more often. In the one-vs-all form it cannot be: the loss of a class is
 # the same when all its scores are shifted, so that there is no intercept to move, and on the data of the check zero
-# weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`.
+# weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`; ties
+# of zero weights may pass the check, since they go to the first class.
 # What holds instead: the weight of a class is the C of its own problem, and a heavy class is ranked more exactly.
 OF_THE_OTHER_FORM = {"check_class_weight_classifiers": "a class weight is the C of that class's own problem"}
 
@@ -295,13 +296,69 @@ def test_label_sets_are_refused_and_folders_too(data, model, tmp_path):
         widemargin.save(clone(model).fit(*data), tmp_path / "model")
 
 
-def test_lower_scores_alone_pay_for_recall_beyond_the_true_positives():
-    # Rows that say nothing of their class: only the intercepts can gain, and do for k = 2, not for k = 1.
+@pytest.mark.parametrize("k", [1, 2])
+def test_lower_scores_alone_gain_nothing(k):
+    # Rows that say nothing of their class: zero weights are optimal.
     X, y = np.zeros((12, 2)), np.arange(12) % 3
-    one, two = (RecallAtK(k, 10.0, fit_intercept=True).fit(X, y) for k in (1, 2))
-    assert one.certificate_.primal == pytest.approx(10.0, rel=1e-3)
-    assert two.certificate_.primal < 0.1
-    assert (two.intercept_ < 0).all()
+    model = RecallAtK(k, 10.0, fit_intercept=True).fit(X, y)
+    assert model.certificate_.dual == pytest.approx(10.0, rel=1e-3)
+    assert model.certificate_.primal == pytest.approx(10.0, rel=1e-12)
+
+
+def _written_out(model, X, y, weights):
+    """The objective that TopPush documents, and that at zero weights."""
+    scores = X.astype(np.float64) @ model.coef_.T + model.intercept_
+    wrong, present = np.arange(len(model.classes_)) != y[:, None], weights > 0
+    costs = model.C * weights[present]
+    if model.reduction == "joint":
+        highest = np.full(len(y), scores[present][wrong[present]].max())[present]
+    else:
+        tops = [np.max(scores[present & wrong[:, r], r], initial=-np.inf) for r in range(scores.shape[1])]
+        highest = np.array(tops)[y[present]]
+    margins = scores[present, y[present]] - highest
+    penalty = 0.5 * np.sum(model.coef_**2) + 0.5 * np.sum((model.intercept_ / model.intercept_scaling) ** 2)
+    return penalty + costs @ np.maximum(0.0, 1.0 - margins) ** 2, costs.sum()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(40))
+def test_top_push_certifies_the_documented_objective_and_is_never_worse_than_zero(seed):
+    rng = np.random.default_rng(seed)
+    n_classes, n_features = int(rng.integers(3, 6)), int(rng.integers(1, 8))
+    y = np.append(np.arange(n_classes), rng.integers(0, n_classes, 20))
+    X = rng.normal(size=(len(y), n_features)) + rng.choice([0.0, 2.0]) * np.eye(n_classes, n_features)[y]
+    X = X * 10.0 ** rng.integers(-3, 4, size=n_features if seed % 3 == 0 else 1)
+    weights = np.ones(len(y)) if seed % 2 else rng.choice([0.0, 1e-6, 1.0, 1e4], size=len(y))
+    weights[:n_classes] = 1.0
+    model = TopPush(
+        10.0 ** rng.integers(-6, 5),
+        reduction=["joint", "one-vs-all"][seed // 2 % 2],
+        tol=float(rng.choice([1e-2, 1e-4, 1e-9])),
+        intercept_scaling=2.0,
+    ).fit(X, y, sample_weight=weights)
+    objective, at_zero = _written_out(model, X, y, weights)
+    assert model.certificate_.primal == pytest.approx(objective, rel=1e-9)
+    assert objective <= at_zero * (1 + 1e-12)
+    assert model.certificate_.dual <= objective * (1 + 1e-12)
+    assert (model.status_ is Status.CONVERGED) == (
+        (model.certificate_.worst or model.certificate_).relative_gap <= model.tol
+    )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("C", [1e-7, 1.0, 1e4])
+@pytest.mark.parametrize("model", CERTIFIED, ids=str)
+def test_one_round_is_not_worse_than_none(data, model, C):
+    found = clone(model).set_params(C=C, max_iter=1, tol=1e-12).fit(*data).certificate_
+    assert found.primal <= found.primal_at_zero
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("model", CERTIFIED, ids=str)
+def test_what_double_precision_cannot_reach_is_not_attained(data, model):
+    model = clone(model).set_params(tol=1e-16).fit(*data)
+    assert model.status_ is Status.NOT_ATTAINED
+    assert 1e-16 < model.certificate_.relative_gap < 1e-6
 
 
 def test_the_warning_points_to_the_line_that_fits(data):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import product
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
 
 from widemargin.solvers import recall_at_k
 from widemargin.solvers.recall_at_k import solve_recall_at_k
@@ -23,14 +24,11 @@ def problem(seed, n, n_classes=3, n_features=3):
 
 
 def planes(features, truth, n_selected):
-    """Δ and Σ (y − y') x of every labelling with `n_selected` positives."""
-    deltas, vectors = [], []
-    for chosen in combinations(range(len(truth)), n_selected):
-        labelling = -np.ones(len(truth))
-        labelling[list(chosen)] = 1.0
-        deltas.append(1 - np.sum((labelling > 0) & (truth > 0)) / np.sum(truth > 0))
-        vectors.append((truth - labelling) @ features)
-    return np.array(deltas), np.array(vectors)
+    """Δ and Σ (y − y') x of every labelling with at most `n_selected` positives."""
+    labellings = np.array(list(product([-1.0, 1.0], repeat=len(truth))))
+    labellings = labellings[np.sum(labellings > 0, axis=1) <= n_selected]
+    deltas = 1 - np.sum(labellings[:, truth > 0] > 0, axis=1) / np.sum(truth > 0)
+    return deltas, (truth - labellings) @ features
 
 
 def optimum(features, truth, n_selected, C):
@@ -62,7 +60,7 @@ def test_the_joint_certificate_holds_the_optimum_of_an_independent_solver(seed):
     deltas, vectors = planes(features, truth, 4 * k)
     objective = 0.5 * w @ w + C * max(0.0, np.max(deltas - vectors @ w))
     assert certificate.primal == pytest.approx(objective, rel=1e-9)
-    assert certificate.primal_at_zero == pytest.approx(C * deltas.max())
+    assert certificate.primal_at_zero == pytest.approx(C)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -102,12 +100,43 @@ def test_dropping_idle_planes_keeps_the_answer(monkeypatch):
     assert dropped.history["working_set"].max() <= kept.history["working_set"].max()
 
 
-def test_a_class_of_all_chosen_rows_has_zero_weights():
-    # K = 2 · 6 of 8 rows is all of them: the one labelling has Δ = 0, and W = 0 has no loss.
+def test_a_class_whose_K_is_beyond_all_rows_is_still_learnt():
+    # K = 2 · 6 of 8 rows bounds nothing: every labelling has its constraint.
     X, y = np.random.default_rng(0).normal(size=(8, 2)), np.array([0] * 6 + [1, 1])
-    result = solve_recall_at_k(X, y, 2, 2, 1.0, reduction="one-vs-all")
-    assert not result.coef[0].any()
-    assert result.coef[1].any()
+    result = solve_recall_at_k(X, y, 2, 2, 1.0, reduction="one-vs-all", tol=1e-6)
+    best = [optimum(X, np.where(y == label, 1.0, -1.0), 8 if label == 0 else 4, 1.0) for label in (0, 1)]
+    assert result.certificate.primal == pytest.approx(sum(best), rel=2e-6)
+    assert result.coef.any(axis=1).all()
+
+
+@pytest.fixture(scope="module")
+def binary_digits():
+    """300 digits to train on and 1,000 others, pixels as 0 and 1."""
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    X = (X > 8).astype(np.float64)
+    return X[order[:300]], y[order[:300]], X[order[300:1300]], y[order[300:1300]]
+
+
+@pytest.mark.parametrize(("C", "accuracy"), [(1e-5, 0.827), (1e-4, 0.876), (1e-3, 0.837)])
+def test_accuracies_on_digits_are_those_of_an_independent_implementation(binary_digits, C, accuracy):
+    # k = 5 by another implementation of cutting planes, with the same rows. With exactly K positives it had 0.774 for
+    # every C.
+    X, y, X_test, y_test = binary_digits
+    result = solve_recall_at_k(X, y, 10, 5, C)
+    found = np.mean((X_test @ result.coef.T).argmax(axis=1) == y_test)
+    assert found == pytest.approx(accuracy, abs=0.01)
+
+
+def test_C_has_an_effect_for_k_above_1(binary_digits):
+    X, y = binary_digits[:2]
+    results = [solve_recall_at_k(X, y, 10, 5, C) for C in (1e-5, 1e-4, 1e-3)]
+    slacks = [
+        (r.certificate.primal - 0.5 * np.sum(r.coef**2)) / C for r, C in zip(results, (1e-5, 1e-4, 1e-3), strict=True)
+    ]
+    assert slacks[0] > 2 * slacks[1] > 4 * slacks[2] > 0
+    directions = [r.coef / np.linalg.norm(r.coef) for r in results]
+    assert np.sum(directions[0] * directions[2]) < 0.9
 
 
 def test_the_round_limit_the_clock_and_the_callback_stop_it():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -54,6 +56,22 @@ def test_memory_makes_no_difference_for_two_classes():
     X, y = rng.normal(size=(20, 3)), np.arange(20) % 2
     plain, remembering = (train_wsabie(X, y, 2, embedding_size=4, n_remembered=Q, max_iter=4) for Q in (0, 2))
     np.testing.assert_array_equal(plain.labels, remembering.labels)
+
+
+@pytest.mark.parametrize(("n_remembered", "repeats"), [(0, True), (1, False), (5, False)])
+def test_a_remembered_violator_is_skipped(n_remembered, repeats):
+    # Scores stay near 0, so that both wrong classes always violate. Which of them moves shows which was taken.
+    x, n_epochs = np.array([[1e-3, 2e-3]]), 30
+    labels = [
+        train_wsabie(
+            x, np.array([0]), 3, embedding_size=3, n_remembered=n_remembered, learning_rate=1e-4, max_iter=n, seed=5
+        ).labels
+        for n in range(1, n_epochs)
+    ]
+    moved = [(b != a).any(axis=1)[1:] for a, b in pairwise(labels)]
+    taken = [int(np.flatnonzero(m)[0]) for m in moved if m.any()]
+    assert len(taken) > 10
+    assert any(a == b for a, b in pairwise(taken)) == repeats
 
 
 def test_memory_makes_a_difference_for_more():

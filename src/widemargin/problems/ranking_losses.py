@@ -1,8 +1,8 @@
 """Losses of rankings: TopPush and recall@k, of the scores of positive and negative pairs.
 
     TopPush     Σ_i C_i max(0, 1 + t − s_i)²,   t the largest score of a negative,  s_i of a positive
-    recall@k    max(0, max over the labellings y' with K positives of  Δ(y') + 2 Σ_{chosen negatives} s
-                                                                       − 2 Σ_{left out positives} s)
+    recall@k    max over the labellings y' with at most K positives of  Δ(y') + 2 Σ_{chosen negatives} s
+                                                                        − 2 Σ_{left out positives} s
                 Δ(y') = 1 − (chosen positives) / (all positives)
 
 The first is what Li, Jin and Zhou minimise (NIPS 2014), the second the structural SVM of Joachims (ICML 2005), with
@@ -74,7 +74,7 @@ class RecallPlane(NamedTuple):
         Δ(y').
     positives : ndarray of shape (n_positives − a,)
         Places of the positives that are left out, the lowest ones.
-    negatives : ndarray of shape (n_selected − a,)
+    negatives : ndarray of shape (b,), b ≤ n_selected − a
         Places of the negatives that are chosen, the highest ones.
 
     Examples
@@ -91,24 +91,20 @@ class RecallPlane(NamedTuple):
     negatives: npt.NDArray[np.int64]
 
 
-def recall_at_k_oracle(
-    positives: Floats, negatives: Floats, n_selected: int, n_negatives: int | None = None
-) -> RecallPlane:
-    """The labelling with `n_selected` positives whose constraint is violated most, exactly.
+def recall_at_k_oracle(positives: Floats, negatives: Floats, n_selected: int) -> RecallPlane:
+    """The labelling with at most `n_selected` positives whose constraint is violated most, exactly.
 
-    For a given number a of chosen positives the best labelling chooses the a highest positives and the
-    n_selected − a highest negatives; all a are tried.
+    For a given number a of chosen positives the best labelling chooses the a highest positives and, among the
+    n_selected − a highest negatives, those with a score above 0; all a are tried.
 
     Parameters
     ----------
     positives : ndarray of shape (n_positives,)
         Scores of the positives, at least one.
     negatives : ndarray of shape (n_kept,)
-        Scores of the negatives; the min(n_selected, n_negatives) highest are enough, in any order.
+        Scores of the negatives in any order; the `n_selected` highest are enough.
     n_selected : int
-        K, from 1 to the number of all pairs.
-    n_negatives : int, optional
-        Number of negatives where `negatives` has the highest only.
+        K ≥ 0.
 
     Returns
     -------
@@ -119,19 +115,19 @@ def recall_at_k_oracle(
     --------
     >>> import numpy as np
     >>> from widemargin.problems.ranking_losses import recall_at_k_oracle
-    >>> plane = recall_at_k_oracle(np.array([2.0, 0.1]), np.array([0.0, -1.0]), n_selected=2)
+    >>> plane = recall_at_k_oracle(np.array([2.0, 0.1]), np.array([0.2, -1.0]), n_selected=3)
     >>> plane.delta, round(plane.value, 12), plane.positives, plane.negatives
-    (0.5, 0.3, array([1]), array([0]))
+    (0.5, 0.7, array([1]), array([0]))
     """
-    n_pos, n_neg = len(positives), len(negatives) if n_negatives is None else n_negatives
-    if not 1 <= n_selected <= n_pos + n_neg:
-        raise ValueError(f"n_selected={n_selected} must be from 1 to the number of pairs, {n_pos + n_neg}")
+    if n_selected < 0:
+        raise ValueError(f"n_selected={n_selected} must be 0 or more")
+    n_pos = len(positives)
     best_positives = np.argsort(-positives, kind="stable")
     best_negatives = np.argsort(-negatives, kind="stable")
-    chosen = np.arange(max(0, n_selected - n_neg), min(n_pos, n_selected) + 1)
+    chosen = np.arange(min(n_pos, n_selected) + 1)
+    n_negatives = np.minimum(n_selected - chosen, np.count_nonzero(negatives > 0.0))
     left_out = np.append(np.cumsum(positives[best_positives[::-1]])[::-1], 0.0)  # Σ of all but the a highest
     taken = np.append(0.0, np.cumsum(negatives[best_negatives]))
-    values = 1.0 - chosen / n_pos + 2.0 * (taken[n_selected - chosen] - left_out[chosen])
-    place = int(np.argmax(values))
-    a = int(chosen[place])
-    return RecallPlane(float(values[place]), 1.0 - a / n_pos, best_positives[a:], best_negatives[: n_selected - a])
+    values = 1.0 - chosen / n_pos + 2.0 * (taken[n_negatives] - left_out[chosen])
+    a = int(np.argmax(values))
+    return RecallPlane(float(values[a]), 1.0 - a / n_pos, best_positives[a:], best_negatives[: n_negatives[a]])

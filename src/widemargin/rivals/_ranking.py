@@ -20,6 +20,7 @@ ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, lower C, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
     Status.STOPPED: "the callback asked for it",
+    Status.NOT_ATTAINED: "double precision allows no smaller one; loosen tol, lower C, or scale the features",
 }
 
 

@@ -1,6 +1,6 @@
 """The structural SVM for recall@k.
 
-    minimise ½‖W‖² + C ξ,      ξ the largest Δ(y') − ⟨W, g(y')⟩, at least 0, over labellings y' with K positives
+    minimise ½‖W‖² + C ξ,      ξ the largest Δ(y') − ⟨W, g(y')⟩ over labellings y' with at most K positives
 
 Solved in `widemargin.solvers.recall_at_k`, which says what is kept in memory.
 """
@@ -23,34 +23,34 @@ __all__ = ["RecallAtK"]
 class RecallAtK(RankingModel):
     """The structural SVM for recall@k of Joachims for many classes, with a certificate of how far from optimal it is.
 
-    The loss is that of whole labellings of the training rows, counted by rows: there are no weights of rows or classes,
-    and `fit` takes none.
+    It minimises ½‖W‖² + C ξ. Pairs of a row and a class, with features Φ and labels y of 1 for the true class and −1
+    for others, are labelled as a whole: for every labelling y' with at most K positives, ⟨W, Σ (y − y') Φ⟩ ≥ Δ − ξ,
+    where Δ is the share of the true positives that y' misses. The intercepts, divided by `intercept_scaling`, are part
+    of W. In the one-vs-all form the objective is the sum over the classes, each with its own ξ and the rows as its
+    pairs. There are no weights of rows or classes, and `fit` takes none.
 
     Parameters
     ----------
     k : int, default=1
-        A labelling has k times as many positives as there are true ones, K = k · n_samples in the joint problem and
-        k · (rows of the class) in the one-vs-all form; below the number of classes. A class with n_samples / k rows or
-        more has nothing to learn in the one-vs-all form, and zero weights.
+        A labelling has at most K positives, K = k · n_samples in the joint problem and k · (rows of the class) in the
+        one-vs-all form; below the number of classes.
     C : float, default=1.0
         Weight of the one slack ξ of a problem, which is 1 at zero weights, against the penalty ½‖W‖². Margins are sums
-        over all rows: good values are far smaller than for other losses, the more rows the smaller.
+        over all rows: good values are far smaller than for other losses, and smaller for more rows.
     reduction : {"joint", "one-vs-all"}, default="joint"
-        Whether there is one problem of all pairs of a row and a class, or one problem for each class: its rows
-        against all others.
+        Whether there is one problem of all pairs of a row and a class, or one problem per class: its rows against all
+        others.
     tol : float, default=1e-3
-        Training ends when the certified relative gap, primal − dual over the larger of them, is at most this; for each
+        Training ends when the certified relative gap, primal − dual over the larger of them, is at most this in each
         of the problems.
     fit_intercept : bool, default=False
-        Whether each class has an intercept: the weight of a constant feature, and part of the penalty. For k > 1 the
-        loss falls when all scores do, since more negatives are chosen than positives left out: an intercept, or a
-        direction that all rows share, gives that without any ranking. Centre the features and leave it out.
+        Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the penalty on the intercept counts.
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     max_iter : int, default=2000
-        Rounds at most for each problem; a round adds a cutting plane or two.
+        Largest number of rounds per problem; a round adds one or two cutting planes.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
@@ -64,7 +64,7 @@ class RecallAtK(RankingModel):
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
-        Weights, one row a class; for two classes the difference of the second and the first. Read-only.
+        Weights, one row per class; for two classes the difference of the second and the first. Read-only.
     intercept_ : ndarray of shape (n_classes,) or (1,)
         Intercepts, zeros without.
     classes_ : ndarray of shape (n_classes,)
@@ -72,7 +72,7 @@ class RecallAtK(RankingModel):
     certificate_ : Certificate
         Bounds on the optimum; sums over the classes in the one-vs-all form.
     history_ : History
-        What happened, one row a round.
+        What happened, one row per round.
     n_iter_ : int
         Rounds, of all problems.
     label_counts_ : ndarray of shape (n_classes,)
@@ -80,7 +80,8 @@ class RecallAtK(RankingModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached.
+        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when rounding
+        error does not allow it. The weights are never worse than zero weights.
     kind_ : str
         "binary" or "multiclass".
 

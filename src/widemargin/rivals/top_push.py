@@ -1,4 +1,4 @@
-"""TopPush: the true class of every row shall be above all wrong classes of all rows.
+"""TopPush: the true class of every row should be above all wrong classes of all rows.
 
     minimise ½‖W‖² + C Σ_i weight_i max(0, 1 + t − s_{i,y_i})²,      t the largest score of a wrong pair
 
@@ -23,19 +23,29 @@ __all__ = ["TopPush"]
 class TopPush(RankingModel):
     """TopPush of Li, Jin and Zhou for many classes, with a certificate of how far from optimal it is.
 
+    With scores s_ir = coef_r · x_i + intercept_r, the objective that `certificate_` bounds is
+
+    - "joint": ½ Σ_r (‖coef_r‖² + (intercept_r / intercept_scaling)²) + C Σ_i weight_i max(0, 1 + t − s_{i,y_i})²,
+      where t is the largest score s_jr, r ≠ y_j, of any row j, not only of row i;
+    - "one-vs-all": the same penalty, and t replaced by t_{y_i}, where t_r is the largest score s_jr of the rows j of
+      other classes: the sum of one problem per class.
+
+    Rows of weight 0 count in neither maximum. For two classes `coef_` and `intercept_` hold the difference of the two
+    rows of W, from which the penalty cannot be recomputed.
+
     Parameters
     ----------
     C : float, default=1.0
         Weight of the loss against the penalty ½‖W‖²; a sum over rows. 1 / (λ n) in the notation with a mean.
     reduction : {"joint", "one-vs-all"}, default="joint"
-        Whether there is one problem of all pairs of a row and a class, or one problem for each class: its rows
-        against all others.
+        Whether there is one problem of all pairs of a row and a class, or one problem per class: its rows against all
+        others.
     tol : float, default=1e-3
-        Training ends when the certified relative gap, primal − dual over the larger of them, is at most this; for each
+        Training ends when the certified relative gap, primal − dual over the larger of them, is at most this in each
         of the problems.
     fit_intercept : bool, default=True
-        Whether each class has an intercept: the weight of a constant feature, and part of the penalty. In
-        the one-vs-all form it is 0: all scores of a problem may be shifted without a change of the loss.
+        Whether each class has an intercept: the weight of a constant feature, and part of the penalty. In the
+        one-vs-all form it is 0, since the loss of a class does not change when all its scores are shifted.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the penalty on the intercept counts.
     normalize : bool, default=False
@@ -44,7 +54,7 @@ class TopPush(RankingModel):
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
         In the one-vs-all form the factor of a class scales C of its own problem and nothing else.
     max_iter : int, default=200
-        Rounds at most for each problem; a round solves for the wrong pairs found so far and looks for more.
+        Largest number of rounds per problem; a round solves for the wrong pairs found so far and looks for more.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
@@ -58,7 +68,7 @@ class TopPush(RankingModel):
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
-        Weights, one row a class; for two classes the difference of the second and the first. Read-only.
+        Weights, one row per class; for two classes the difference of the second and the first. Read-only.
     intercept_ : ndarray of shape (n_classes,) or (1,)
         Intercepts, zeros without.
     classes_ : ndarray of shape (n_classes,)
@@ -66,7 +76,7 @@ class TopPush(RankingModel):
     certificate_ : Certificate
         Bounds on the optimum; sums over the classes in the one-vs-all form.
     history_ : History
-        What happened, one row a round.
+        What happened, one row per round.
     n_iter_ : int
         Rounds, of all problems.
     label_counts_ : ndarray of shape (n_classes,)
@@ -74,7 +84,8 @@ class TopPush(RankingModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached.
+        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when rounding
+        error does not allow it. The weights are never worse than zero weights.
     kind_ : str
         "binary" or "multiclass".
 

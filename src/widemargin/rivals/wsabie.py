@@ -43,14 +43,17 @@ class Wsabie(LinearLabelModel):
     ----------
     embedding_size : int, default=256
         Dimension of the space.
-    Q : int, default=1
-        How many violators of each class are remembered and tried first (W++); 0 is plain Wsabie.
+    Q : int, default=0
+        0 is plain Wsabie. W++ remembers the last Q violators of each class and skips them when they are drawn again, so
+        that fewer steps are spent on the classes that are hardest to tell apart (Gupta, Bengio, Weston 2014; after
+        their abstract and introduction, since their Table 3 was not at hand). The last of the wrong classes is never
+        remembered: with n_classes classes, values above n_classes − 2 are the same as that.
     learning_rate : float, default=0.1
         Step size of AdaGrad.
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     max_iter : int, default=20
-        Epochs: passes over the rows. All of them are made, for there is no bound that could end training earlier.
+        Epochs: passes over the rows. All of them are made: there is no bound that could end training earlier.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
@@ -59,7 +62,7 @@ class Wsabie(LinearLabelModel):
     n_jobs : int or None, default=None
         Threads of prediction, -1 for all cores.
     random_state : int, RandomState instance or None, default=None
-        Decides the start, the order of the rows, and the classes that are tried.
+        Decides the start, the order of the rows, and the classes that are drawn.
     verbose : int, default=0
         Prints progress when positive.
 
@@ -101,7 +104,7 @@ class Wsabie(LinearLabelModel):
     def __init__(
         self,
         embedding_size: int = 256,
-        Q: int = 1,
+        Q: int = 0,
         *,
         learning_rate: float = 0.1,
         normalize: bool = False,

@@ -9,7 +9,7 @@ Cost of a step: Σ p·min(p, columns)² over the blocks of size p; 15 to 30 step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -23,6 +23,8 @@ __all__ = ["Block", "FactorBlock", "GramBlock", "QuadraticProgram", "solve_quadr
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MAX_STEPS = 100
+CENTRED = 0.01
+"""Least v z of a variable at the start, relative to the mean: one far below it would cut all steps short."""
 BOUNDARY = 0.995
 """Share of the way to the boundary that a step goes."""
 RIDGES = (0.0, 1e-15, 1e-13, 1e-11, 1e-9)
@@ -126,15 +128,16 @@ class QuadraticProgram:
         return np.split(v, np.cumsum([block.size for block in self.blocks])[:-1])
 
 
-def solve_quadratic_program(program: QuadraticProgram, start: Floats, tol: float) -> Floats:
+def solve_quadratic_program(program: QuadraticProgram, starts: Iterable[Floats], tol: float) -> Floats:
     """A point v > 0 whose duality gap and residuals are at most `tol`, relative to the terms of the objective.
 
     Parameters
     ----------
     program : QuadraticProgram
         The program.
-    start : ndarray of shape (n,)
-        Positive numbers of the size of the solution; need not be feasible.
+    starts : iterable of ndarray of shape (n,)
+        Positive numbers of the size of the solution; need not be feasible. They are tried in turn until one leads to a
+        point of the accuracy asked for.
     tol : float
         Relative accuracy; where rounding does not allow it the best point reached is returned.
 
@@ -148,13 +151,26 @@ def solve_quadratic_program(program: QuadraticProgram, start: Floats, tol: float
     >>> import numpy as np
     >>> from widemargin.solvers._interior_point import GramBlock, QuadraticProgram, solve_quadratic_program
     >>> program = QuadraticProgram([GramBlock(np.eye(2))], np.zeros(2), np.array([1.0, 0.5]), np.ones(2), 1.0)
-    >>> solve_quadratic_program(program, np.full(2, 0.5), tol=1e-10).round(6)
+    >>> solve_quadratic_program(program, [np.full(2, 0.5)], tol=1e-10).round(6)
     array([0.75, 0.25])
     """
+    best, least = np.empty(0), np.inf
+    for start in starts:
+        v, error = _solve_from(program, start, tol)
+        if error < least or not len(best):
+            best, least = v, error
+        if least <= tol:
+            break
+    return best
+
+
+def _solve_from(program: QuadraticProgram, start: Floats, tol: float) -> tuple[Floats, float]:
+    """The best point on the way from one start, and its error."""
     v, best, least = start, start, np.inf
     gradient = program.multiply(v) - program.linear
     y = 0.0
     z = np.maximum(gradient, 0.1 * np.abs(program.linear).max())
+    z = np.maximum(z, CENTRED * float(v @ z) / len(v) / v)
     for _ in range(MAX_STEPS):
         of_dual = gradient - program.normal * y - z
         of_level = float(program.normal @ v - program.level)
@@ -173,7 +189,7 @@ def solve_quadratic_program(program: QuadraticProgram, start: Floats, tol: float
             break
         v, y, z = v + step * dv, y + step * dy, z + step * dz
         gradient = program.multiply(v) - program.linear
-    return best
+    return best, least
 
 
 def _step(
@@ -190,6 +206,8 @@ def _step(
 
     of_normal, of_predictor = solve(np.stack([program.normal, -z - of_dual], axis=1)).T
     curvature = float(program.normal @ of_normal)
+    if not curvature > 0.0:
+        raise LinAlgError("the matrix of a step is not positive definite")
 
     def direction(target: Floats, free: Floats) -> tuple[Floats, float, Floats]:
         """The Newton direction to v∘z + target; `free` is that without the equality."""

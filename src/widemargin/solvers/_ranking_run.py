@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,12 +23,13 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Reduction: TypeAlias = Literal["joint", "one-vs-all"]
 
-"""From the best to the least good."""
+ROUNDING = 1e-12
+"""Relative gap below which double precision shows no difference between weights."""
 
 
 @dataclass
 class Rounds:
-    """When one problem has been worked on for long enough; keeps a row a round.
+    """When one problem has been worked on for long enough; keeps one row per round.
 
     Parameters
     ----------
@@ -49,25 +50,36 @@ class Rounds:
     callback: Callback | None = None
     rows: list[tuple[float, ...]] = field(default_factory=list)
 
-    def verdict(self, primal: float, dual: float, size: int) -> Status | None:
-        """Keep the bounds of a round and say whether it is the last."""
+    def verdict(self, best: RankingSolution, size: int) -> Status | None:
+        """Keep the bounds of a round and say whether it is the last.
+
+        Zero weights rank nothing. Where C is so small that they are within the tolerance, the rounds go on until there
+        are better ones, or until zero is optimal up to rounding.
+        """
         seconds = time.monotonic() - self.began
-        self.rows.append((len(self.rows) + 1, seconds, primal, dual, size))
+        self.rows.append((len(self.rows) + 1, seconds, best.primal, best.dual, size))
         stop = self.callback is not None and self.callback(
-            Progress(len(self.rows), self.max_iter, seconds, primal, dual)
+            Progress(len(self.rows), self.max_iter, seconds, best.primal, best.dual)
         )
-        if relative_gap(np.array([primal]), np.array([dual]))[0] <= self.tol:
+        if best.relative_gap <= (self.tol if best.W.any() else min(self.tol, ROUNDING)):
             return Status.CONVERGED
         if stop:
-            return Status.STOPPED
+            return self.end(best, Status.STOPPED)
         if time.monotonic() >= self.deadline:
-            return Status.TIME_LIMIT
-        return Status.MAX_ITER if len(self.rows) >= self.max_iter else None
+            return self.end(best, Status.TIME_LIMIT)
+        return self.end(best, Status.MAX_ITER) if len(self.rows) >= self.max_iter else None
+
+    def end(self, best: RankingSolution, reason: Status) -> Status:
+        """The status of a problem that ends here: the tolerance counts first."""
+        return Status.CONVERGED if best.relative_gap <= self.tol else reason
 
 
 @dataclass(frozen=True, eq=False)
 class RankingSolution:
-    """What one problem gives; `dual_pairs` are rows, blocks and coefficients of W, or None where they are not kept."""
+    """What one problem gives: the best weights and the best dual point, which need not be of the same round.
+
+    `dual_pairs` are rows, blocks and coefficients of the dual point's W, or None where they are not kept.
+    """
 
     W: Floats
     primal: float
@@ -76,6 +88,20 @@ class RankingSolution:
     status: Status
     dual_pairs: tuple[Ints, Ints, Floats] | None = None
 
+    @property
+    def relative_gap(self) -> float:
+        """Gap over the larger of primal and dual."""
+        return float(relative_gap(np.array([self.primal]), np.array([self.dual]))[0])
+
+    def with_weights(self, W: Floats, primal: float) -> RankingSolution:
+        """The better of these weights and those so far; equal ones replace zero, which ranks nothing."""
+        better = primal < self.primal or (primal == self.primal and not self.W.any())
+        return replace(self, W=W, primal=primal) if better else self
+
+    def with_dual(self, dual: float, dual_pairs: tuple[Ints, Ints, Floats] | None = None) -> RankingSolution:
+        """The better of this dual point and that so far."""
+        return replace(self, dual=dual, dual_pairs=dual_pairs) if dual > self.dual else self
+
     @classmethod
     def nothing_to_learn(cls, pairs: RankingPairs) -> RankingSolution:
         """Zero weights, which are optimal where there is nothing to rank."""
@@ -83,7 +109,7 @@ class RankingSolution:
 
     @classmethod
     def untouched(cls, pairs: RankingPairs, primal_at_zero: float, status: Status) -> RankingSolution:
-        """Zero weights of a problem that was not begun; 0 is a bound from below on what is never negative."""
+        """Zero weights, before the first round; 0 is a bound from below on what is never negative."""
         W = np.zeros((pairs.n_blocks, pairs.n_columns))
         none: Ints = np.empty(0, dtype=np.int64)
         return cls(W, primal_at_zero, 0.0, primal_at_zero, status, (none, none, np.empty(0)))
@@ -131,7 +157,7 @@ def solve_reduction(
 
 
 def _on_one_thread(solve: Solve, pairs: RankingPairs, rounds: Rounds) -> RankingSolution:
-    """BLAS on one thread: blocks are small, and sums shall not depend on the machine."""
+    """BLAS on one thread: blocks are small, and sums must not depend on the number of cores."""
     with threadpool_limits(limits=1, user_api="blas"):
         return solve(pairs, rounds)
 
@@ -175,7 +201,7 @@ def _dual_variables(solutions: list[RankingSolution], n_samples: int, n_classes:
 
 
 def _history(runs: list[Rounds]) -> History:
-    """One row a round; the rounds of one problem after those of another."""
+    """One row per round; the rounds of one problem after those of another."""
     rows = [(float(problem), *row) for problem, run in enumerate(runs) for row in run.rows]
     names = ("problem", "iteration", "seconds", "primal", "dual", "working_set")
     return history_of(rows, names, whole=("problem", "iteration", "working_set"))

@@ -1,20 +1,21 @@
 """The structural SVM for recall@k, by cutting planes with the exact oracle.
 
-    minimise ½‖W‖² + C ξ,   ξ ≥ 0,   ξ ≥ Δ(y') − ⟨W, g(y')⟩  for every labelling y' with exactly K positives
+    minimise ½‖W‖² + C ξ,   ξ ≥ Δ(y') − ⟨W, g(y')⟩  for every labelling y' with at most K positives
 
 with g(y') = Σ (y − y') Φ over the pairs of `widemargin.problems.ranking_pairs`, labels ±1, K = k times the number of
-positives (all pairs if there are fewer). The labelling that is violated most is found by sorting
-(`recall_at_k_oracle`), added as a plane, and the dual over the planes so far,
+positives; y' = y gives ξ ≥ 0. The labelling that is violated most is found by sorting (`recall_at_k_oracle`), added as
+a plane, and the dual over the planes so far,
 
     maximise Σ α_p Δ_p − ½‖Σ α_p g_p‖²,   α ≥ 0,  Σ α ≤ C,
 
 is solved by an interior point method; it is a bound from below on the optimum (Joachims, ICML 2005; SVM-perf prints
-100 Δ). Memory: X, W, K scores, and for each plane in use as much as for W, or its non-zeros if few.
+100 Δ). SVM-perf leaves out the labellings with Δ = 0, all true positives and some negatives.
+Memory: X, W, K scores, and for each plane in use as much as for W, or its non-zeros if few.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from widemargin.problems.ranking_losses import RecallPlane, recall_at_k_oracle
 from widemargin.problems.ranking_pairs import RankingPairs
 from widemargin.solvers._interior_point import GramBlock, QuadraticProgram, solve_quadratic_program
 from widemargin.solvers._ranking_run import RankingSolution, Reduction, Rounds, solve_reduction
-from widemargin.solvers.result import Callback, SolverResult
+from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = ["solve_recall_at_k"]
 
@@ -36,13 +37,17 @@ INNER_TOL = 1e-3
 """Accuracy of the interior point method, relative to `tol`."""
 LEAST_INNER_TOL = 1e-13
 IDLE_ROUNDS = 20
-"""A plane that had no weight for so many rounds is dropped; SVM-perf does so after 50."""
+"""A plane without weight in this many rounds is dropped; SVM-perf does so after 50."""
 SPARSE_SHARE = 0.25
 """Planes with a smaller share of non-zeros are kept as such."""
 SHORT_WAY = 0.2
 """Where on the way from the best weights to the newest a second plane is cut, as in OCAS (Franc, Sonnenburg 2009)."""
 NO_WEIGHT = 1e-7
 """Share of the weight of all planes below which one has none."""
+STALLED_ROUNDS = 5
+LEAST_PROGRESS = 1e-14
+"""Where the gap falls by less than this, relative to the primal, in `STALLED_ROUNDS` rounds, the interior point method
+is the cause, and gets a smaller tolerance, or rounding error is."""
 
 
 def solve_recall_at_k(
@@ -70,17 +75,17 @@ def solve_recall_at_k(
     n_classes : int
         Number of classes; some may have no row.
     k : int
-        K is k times the number of positives, at most the number of pairs.
+        A labelling has at most K positives, k times the number of true ones.
     C : float
         Cost of the one slack ξ of a problem.
     reduction : {"joint", "one-vs-all"}
-        One problem of all pairs of a row and a class, or one problem for each class.
+        One problem of all pairs of a row and a class, or one problem per class.
     bias : float
         Value of the constant feature; 0 for none.
     tol : float
-        Relative gap to reach, for each problem.
+        Relative gap to reach in each problem.
     max_iter : int
-        Rounds at most, for each problem; a round adds a plane or two.
+        Largest number of rounds per problem; a round adds one or two planes.
     callback : callable or None
         Called with a `Progress` after rounds of the joint problem, or after classes; stops the solver when true.
     time_limit : float or None
@@ -107,8 +112,8 @@ def solve_recall_at_k(
         X,
         y,
         n_classes,
-        lambda pairs, rounds: _solve_one(pairs, _n_selected(pairs, k), C, rounds),
-        lambda pairs: C * _loss_at_zero(pairs, _n_selected(pairs, k)) if pairs.n_positives else 0.0,
+        lambda pairs, rounds: _solve_one(pairs, k * pairs.n_positives, C, rounds),
+        lambda pairs: C if pairs.n_positives else 0.0,  # Δ = 1 of a labelling without positives
         reduction=reduction,
         bias=bias,
         tol=tol,
@@ -116,15 +121,6 @@ def solve_recall_at_k(
         callback=callback,
         time_limit=time_limit,
     )
-
-
-def _n_selected(pairs: RankingPairs, k: int) -> int:
-    return min(k * pairs.n_positives, pairs.n_positives + pairs.n_negatives)
-
-
-def _loss_at_zero(pairs: RankingPairs, n_selected: int) -> float:
-    """Δ of the labelling with the fewest true positives."""
-    return 1.0 - max(0, n_selected - pairs.n_negatives) / pairs.n_positives
 
 
 @dataclass
@@ -151,7 +147,7 @@ class _Planes:
         """W, flat, and value of the best dual point found."""
         n = len(self.deltas)
         program = QuadraticProgram([GramBlock(self.gram)], np.zeros(n), self.deltas, np.ones(n), self.C)
-        alpha = np.maximum(solve_quadratic_program(program, self._start(program), tol)[1:], 0.0)
+        alpha = np.maximum(solve_quadratic_program(program, [self._start(program)], tol)[1:], 0.0)
         W = np.zeros(self.vectors[0].shape[-1])
         for weight, vector in zip(alpha, self.vectors, strict=True):
             W += (weight * vector).toarray()[0] if sp.issparse(vector) else weight * vector
@@ -185,35 +181,42 @@ class _Planes:
 
 def _solve_one(pairs: RankingPairs, n_selected: int, C: float, rounds: Rounds) -> RankingSolution:
     """One problem: find the planes that are violated most, solve for the planes so far, and again."""
-    if not pairs.n_positives or not pairs.n_negatives:
+    if not pairs.n_positives:
         return RankingSolution.nothing_to_learn(pairs)
-    W = np.zeros((pairs.n_blocks, pairs.n_columns))
-    best_W, best_primal, best_dual = W, np.inf, 0.0
-    planes, inner_tol = _Planes(C), max(INNER_TOL * rounds.tol, LEAST_INNER_TOL)
+    best = replace(RankingSolution.untouched(pairs, C, Status.MAX_ITER), dual_pairs=None)
+    W, planes = best.W, _Planes(C)
+    inner_tol, tightened = max(INNER_TOL * rounds.tol, LEAST_INNER_TOL), 0
     while True:
         # At the solution for the planes so far, and on the way to it from the best weights.
-        for point in (W,) if best_W is W else (W, best_W + SHORT_WAY * (W - best_W)):
+        for point in (W,) if best.W is W else (W, best.W + SHORT_WAY * (W - best.W)):
             plane, vector = _worst_plane(pairs, point, n_selected)
-            primal = 0.5 * float(np.sum(point**2)) + C * max(0.0, plane.value)
-            # Zero weights rank nothing, so that they are kept only until there are others, even if C is so small that
-            # they are within the tolerance.
-            if primal < best_primal or not best_W.any():
-                best_W, best_primal = point, primal
+            best = best.with_weights(point, 0.5 * float(np.sum(point**2)) + C * plane.value)
             planes.add(vector.ravel(), plane.delta)
-        status = rounds.verdict(best_primal, best_dual, len(planes.vectors))
+        status = rounds.verdict(best, len(planes.vectors))
+        stalled = _is_stalled(rounds.rows[tightened:])
+        if status is None and stalled and inner_tol <= LEAST_INNER_TOL:
+            status = rounds.end(best, Status.NOT_ATTAINED)
         if status is not None:
-            at_zero = C * _loss_at_zero(pairs, n_selected)
-            return RankingSolution(best_W, best_primal, best_dual, at_zero, status)
+            return replace(best, status=status)
+        if stalled or best.relative_gap <= rounds.tol:  # the latter at zero weights: better ones differ by less
+            inner_tol, tightened = max(0.01 * inner_tol, LEAST_INNER_TOL), len(rounds.rows)
         flat, dual = planes.solve(inner_tol)
         planes.drop_idle()
-        W = flat.reshape(W.shape)
-        best_dual = max(best_dual, dual)
+        W, best = flat.reshape(W.shape), best.with_dual(dual)
+
+
+def _is_stalled(rows: list[tuple[float, ...]]) -> bool:
+    """Whether the gap has not fallen for long, by the rows of `Rounds`."""
+    if len(rows) <= STALLED_ROUNDS:
+        return False
+    (then, below_then), (now, below) = (rows[place][2:4] for place in (-1 - STALLED_ROUNDS, -1))
+    return (then - below_then) - (now - below) <= LEAST_PROGRESS * now
 
 
 def _worst_plane(pairs: RankingPairs, W: Floats, n_selected: int) -> tuple[RecallPlane, Floats]:
     """The labelling that is violated most, and its g of the shape of W."""
-    positives, negatives, places = _highest(pairs, W, min(n_selected, pairs.n_negatives))
-    plane = recall_at_k_oracle(positives, negatives, n_selected, pairs.n_negatives)
+    positives, negatives, places = _highest(pairs, W, n_selected)
+    plane = recall_at_k_oracle(positives, negatives, n_selected)
     left_out, chosen = pairs.positive_rows[plane.positives], places[plane.negatives]
     rows = np.append(left_out, chosen // pairs.n_blocks)
     blocks = np.append(pairs.true_block[left_out], chosen % pairs.n_blocks)
@@ -222,16 +225,16 @@ def _worst_plane(pairs: RankingPairs, W: Floats, n_selected: int) -> tuple[Recal
 
 
 def _highest(pairs: RankingPairs, W: Floats, n_kept: int) -> tuple[Floats, Floats, Ints]:
-    """Scores of the positives, and the highest scores of negatives with their numbers row · n_blocks + block."""
+    """Scores of the positives; the highest scores above 0 of negatives, with their numbers row · n_blocks + block."""
     positives: list[Floats] = []
     scores, places = np.empty(0), np.empty(0, dtype=np.int64)
     for first, found, values in pairs.scores(W):
         positives.append(found)
         flat = values.ravel()
-        negative = np.flatnonzero(flat > -np.inf)  # positives are marked so
+        negative = np.flatnonzero(flat > 0.0)  # positives are marked by −inf
         scores = np.append(scores, flat[negative])
         places = np.append(places, negative + first * pairs.n_blocks)
         if len(scores) > n_kept:
-            top = np.argpartition(-scores, n_kept - 1)[:n_kept] if n_kept else np.empty(0, dtype=np.int64)
+            top = np.argpartition(-scores, n_kept - 1)[:n_kept]
             scores, places = scores[top], places[top]
     return np.concatenate(positives), scores, places

@@ -1,4 +1,4 @@
-"""TopPush: every true pair shall be above the best of all wrong ones; by a growing set of negatives.
+"""TopPush: every true pair should be above the best of all wrong ones; by a growing set of negatives.
 
     minimise  ½‖W‖² + Σ_i C_i max(0, 1 + t − s_{i,y_i})²,      t = the largest s_jr over all rows j and wrong classes r
     dual      maximise Σ α_i − Σ α_i²/(4 C_i) − ½‖W‖²,   α, β ≥ 0,  Σα = Σβ,   W = Σ α_i Φ(i,y_i) − Σ β_jr Φ(j,r)
@@ -6,13 +6,15 @@
 (Li, Jin, Zhou, NIPS 2014, on the pairs of `widemargin.problems.ranking_pairs`.) Only few of the negatives have a β
 that is not 0. The dual of the negatives found so far is solved by an interior point method, block by
 block since different classes are orthogonal; its W is scored on all pairs, which gives the objective and the negatives
-to add. A dual value with fewer negatives is a bound from below on the optimum with all of them.
+to add. A dual value with fewer negatives is a bound from below on the optimum with all of them. W is scaled to its best
+multiple, so that it is never worse than zero weights.
 Memory: X, W, and for each class the Gram matrix of its positives and of the negatives found, or their rows if smaller.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -149,12 +151,21 @@ class _Pairs:
         linear = (self.signs > 0).astype(np.float64)
         return QuadraticProgram(gram_blocks, 0.5 / self.costs, linear, self.signs, 0.0)
 
-    def start(self, program: QuadraticProgram) -> Floats:
-        """Equal β, α in proportion to the costs, scaled to the best."""
+    def starts(self, program: QuadraticProgram) -> Iterator[Floats]:
+        """Equal β, and α in proportion to the costs as far as those and not ‖W‖² bound them; scaled to the best.
+
+        Then α = 2 C, which is the solution where zero weights are optimal: far larger, if C is.
+        """
         positive = self.signs > 0
-        v = np.full(len(self.signs), 1.0 / np.sum(~positive))
-        v[positive] = self.costs[positive] / self.costs[positive].sum()
-        return v / float(v @ program.multiply(v))
+        n_positives = np.count_nonzero(positive)
+        v = 1.0 / np.where(positive, n_positives, len(positive) - n_positives)
+        curvature = max(0.0, float(v @ (program.multiply(v) - program.diagonal * v)))  # ‖W‖² of equal α and β
+        alpha = 1.0 / (0.5 / self.costs[positive] + n_positives * curvature)
+        v[positive] = alpha / alpha.sum()
+        yield v / float(v @ program.multiply(v))
+        v[positive] = 2.0 * self.costs[positive]
+        v[~positive] = v[positive].sum() / np.sum(~positive)
+        yield v
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,40 +185,43 @@ def _solve_one(pairs: RankingPairs, costs: Floats, rounds: Rounds) -> RankingSol
     positives = pairs.positive_rows
     scan = _scan(pairs, pairs.combination(positives, pairs.true_block[positives], costs))
     negatives, inner_tol = scan.candidates, max(INNER_TOL * rounds.tol, LEAST_INNER_TOL)
-    best = RankingSolution.untouched(pairs, float(costs.sum()), Status.MAX_ITER)
+    best = RankingSolution.untouched(pairs, top_push_loss(np.zeros(len(costs)), 0.0, costs), Status.MAX_ITER)
     while True:
         variables = _Pairs.of(pairs, costs, negatives)
         program = variables.program(pairs)
-        v = _feasible(solve_quadratic_program(program, variables.start(program), inner_tol), variables.signs)
+        v = _feasible(solve_quadratic_program(program, variables.starts(program), inner_tol), variables.signs)
         W, dual, v = _dual_point(pairs, variables, v)
         scan = _scan(pairs, W)
-        primal = 0.5 * float(np.sum(W**2)) + top_push_loss(scan.positives, scan.top_negative, costs)
-        best = _better(best, W, primal, dual, (variables.rows, variables.blocks, variables.signs * v))
-        status = rounds.verdict(best.primal, best.dual, len(negatives))
-        if status is not None:
-            return RankingSolution(**{**vars(best), "status": status})
+        best = best.with_weights(*_best_multiple(W, scan, costs))
+        best = best.with_dual(dual, (variables.rows, variables.blocks, variables.signs * v))
+        status = rounds.verdict(best, len(negatives))
         reached = float(np.max(-(program.multiply(v))[variables.signs < 0]))
         fresh = np.setdiff1d(scan.candidates[scan.scores > reached], negatives)
-        if not len(fresh):  # the gap is that of the interior point method
-            if inner_tol <= LEAST_INNER_TOL:
-                return best
+        if status is None and not len(fresh):  # the gap is that of the interior point method
+            status = rounds.end(best, Status.NOT_ATTAINED) if inner_tol <= LEAST_INNER_TOL else None
             inner_tol = max(0.01 * inner_tol, LEAST_INNER_TOL)
+        if status is not None:
+            return replace(best, status=status)
         negatives = np.append(negatives, fresh)
 
 
-def _better(
-    best: RankingSolution, W: Floats, primal: float, dual: float, dual_pairs: tuple[Ints, Ints, Floats]
-) -> RankingSolution:
-    """The best weights and the best dual point so far, which need not be of the same round.
+def _best_multiple(W: Floats, scan: _Scan, costs: Floats) -> tuple[Floats, float]:
+    """The sW, s ≥ 0, of the smallest objective ½s²‖W‖² + Σ C_i max(0, 1 − s m_i)², and that; never above zero weights.
 
-    Zero weights rank nothing: they are kept only until there are others, even if C is so small that they would do.
+    Margins m_i = s_i − t scale with s. The derivative in s is increasing and concave, so that Newton's method from 0
+    ends at its root after finitely many steps: rows only ever become inactive.
     """
-    values = dict(vars(best))
-    if primal < best.primal or not best.W.any():
-        values |= {"W": W, "primal": primal}
-    if dual > best.dual:
-        values |= {"dual": dual, "dual_pairs": dual_pairs}
-    return RankingSolution(**values)
+    margins, square = scan.positives - scan.top_negative, float(np.sum(W**2))
+    active, s = np.ones(len(margins), dtype=np.bool_), 0.0
+    while True:
+        m, c = margins[active], costs[active]
+        s = max(0.0, 2.0 * float(c @ m) / (square + 2.0 * float(c @ m**2))) if m.any() else 0.0
+        still = s * margins < 1.0
+        if still.sum() >= active.sum():
+            break
+        active = still
+    loss = top_push_loss(s * scan.positives, s * scan.top_negative, costs)
+    return s * W, 0.5 * s**2 * square + loss
 
 
 def _feasible(v: Floats, signs: Floats) -> Floats:

@@ -1,10 +1,12 @@
-"""Wsabie with remembered violators (W++): labels and features embedded in one space, by stochastic gradient.
+"""Wsabie that skips remembered violators (W++): labels and features in one space, by stochastic gradient.
 
     score of class g  =  V_g · (U x),      loss of (x, y)  ≈  L(rank of y) · max(0, 1 + s_g − s_y)
 
-For a row, classes are tried – first the last Q violators of its class, then wrong classes at random – until one has
-s_g > s_y − 1, at most n_classes − 1 of them. The step on (y, g) is weighted by L(r) = Σ_{j ≤ r} 1/j with the rank
-estimated as r = ⌊(n_classes − 1) / tries⌋; AdaGrad scales it (Weston et al. 2011, Gupta et al. 2014).
+For a row, wrong classes are drawn at random until one has s_g > s_y − 1 and is not among the last Q violators of class
+y, at most n_classes − 1 of them; then g is remembered. The step on (y, g) is weighted by L(r) = Σ_{j ≤ r} 1/j with the
+rank estimated as r = ⌊(n_classes − 1) / draws⌋; AdaGrad scales it (Weston et al. 2011). Skipping remembered violators
+keeps the steps from the classes that are hardest to tell apart, as Gupta, Bengio and Weston (2014) want; it follows the
+abstract and introduction of their paper, whose Table 3 was not at hand.
 The problem is not convex: there is no bound from below, hence no certificate, and other seeds find other models.
 Memory: X, and U and V with a sum of squares for each of their entries.
 """
@@ -69,7 +71,7 @@ def train_wsabie(
     n_classes: int,
     *,
     embedding_size: int = 256,
-    n_remembered: int = 1,
+    n_remembered: int = 0,
     learning_rate: float = 0.1,
     max_iter: int = 20,
     seed: int = 0,
@@ -88,13 +90,13 @@ def train_wsabie(
     embedding_size : int
         Rows of U.
     n_remembered : int
-        Q: how many violators of a class are tried again; 0 for plain Wsabie.
+        Q: how many violators of a class are remembered and skipped, at most n_classes − 2; 0 for plain Wsabie.
     learning_rate : float
         Of AdaGrad.
     max_iter : int
         Epochs.
     seed : int
-        Of the start, of the order of the rows, and of the classes that are tried.
+        Of the start, of the order of the rows, and of the classes that are drawn.
     callback : callable or None
         Called with a `Progress` after each epoch, whose `primal` is the mean loss met and `dual` −inf; stops training
         when true.
@@ -149,7 +151,8 @@ class _Embedding:
         self.U = rng.normal(scale=1.0 / np.sqrt(n_features), size=(n_features, size))
         self.V = rng.normal(scale=1.0 / np.sqrt(size), size=(n_classes, size))
         self._squares_U, self._squares_V = np.zeros_like(self.U), np.zeros_like(self.V)
-        self._remembered = [deque[int](maxlen=n_remembered) for _ in range(n_classes)]
+        # One wrong class is never remembered: a class that skips all others would not be trained again.
+        self._remembered = [deque[int](maxlen=min(n_remembered, n_classes - 2)) for _ in range(n_classes)]
         self._rank_weights = np.cumsum(1.0 / np.arange(1, n_classes))  # L(r) at r − 1
         self._rate, self._rng = learning_rate, rng
 
@@ -157,11 +160,11 @@ class _Embedding:
         """A step on one row, given by its non-zeros; its weighted hinge, 0 where no violator was met."""
         embedded = values @ self.U[places]
         scores = self.V @ embedded
-        violator, tries = self._violator(scores, true)
-        if tries == 0:
+        violator, draws = self._violator(scores, true)
+        if draws == 0:
             return 0.0
         n_wrong = len(scores) - 1
-        weight = float(self._rank_weights[n_wrong // tries - 1])
+        weight = float(self._rank_weights[n_wrong // draws - 1])
         towards = weight * (self.V[violator] - self.V[true])
         self._descend(self.U, self._squares_U, places, values[:, None] * towards)
         self._descend(self.V, self._squares_V, violator, weight * embedded)
@@ -169,20 +172,18 @@ class _Embedding:
         return weight * float(1.0 + scores[violator] - scores[true])
 
     def _violator(self, scores: Floats, true: int) -> tuple[int, int]:
-        """A wrong class with s_g > s_y − 1 and the number of classes tried; 0 tries where none was met."""
+        """A wrong class with s_g > s_y − 1 that is not remembered, and the number of draws; 0 where none was met."""
         n_wrong = len(scores) - 1
         drawn = self._rng.integers(0, n_wrong, size=n_wrong)
         drawn += drawn >= true
         memory = self._remembered[true]
-        tried = np.concatenate([np.array(memory, dtype=np.int64)[::-1], drawn])[:n_wrong]
-        violating = np.flatnonzero(scores[tried] > scores[true] - 1.0)
-        if not len(violating):
-            return -1, 0
-        found = int(tried[violating[0]])
-        if found in memory:
-            memory.remove(found)
-        memory.append(found)
-        return found, int(violating[0]) + 1
+        violating = scores[drawn] > scores[true] - 1.0
+        for place in np.flatnonzero(violating).tolist():
+            found = int(drawn[place])
+            if found not in memory:
+                memory.append(found)
+                return found, place + 1
+        return -1, 0
 
     def _descend(self, weights: Floats, squares: Floats, places: Any, gradient: Floats) -> None:
         """AdaGrad: each entry by its gradient over the root of the sum of its squares."""
