@@ -259,7 +259,7 @@ def _better_in_the_tail(study: Study) -> Answer:
 
 
 def _lost_after_one_step(study: Study) -> Answer:
-    values = {f"bias −2 after {k} steps": _active(study, "bias-2", k) for k in (0, 1)}
+    values = {f"bias −2 {when}": _active(study, "bias-2", k) for k, when in enumerate(("at the start", "after a step"))}
     before, after = values.values()
     return before <= VERY_SMALL and after > MUCH * before, show(values)
 
@@ -353,7 +353,8 @@ def _slower_progress(study: Study) -> Answer:
     values = {f"{STARTS[key].label} after {k}": left[key][i] for key in OVAP for i, k in enumerate((1, EARLY))}
     little = 1.0 - left["ovap-strict"][0] < SUBSTANTIAL
     higher = objective_after(study, "ovap-strict", EARLY) > objective_after(study, "ovap-loose", EARLY)
-    return little and higher, f"left of the first objective: {show(values)}"
+    ends = {key: objective_after(study, key, EARLY) for key in OVAP}
+    return little and higher, f"left of the first objective: {show(values)}; objective after {EARLY}: {show(ends)}"
 
 
 def _much_faster_than_both(study: Study) -> Answer:
@@ -382,7 +383,7 @@ def _slightly_larger_loss(study: Study) -> Answer:
 def _benefit_from_the_tail(study: Study) -> Answer | None:
     saved = study.values("n_iter", "bias-1") - study.values("n_iter", "bias-2")
     if saved.sum() <= 0:
-        return False, f"{saved.sum()} steps saved in total"
+        return False, f"there is none: −2 takes {-saved.sum()} steps more than −1 in total"
     rare = rarest(study.n_positives, 0.5)
     share = saved[rare].sum() / saved.sum()
     return bool(share > MOST), f"the rarer half saves {100 * share:.0f} % of {saved.sum()} steps"

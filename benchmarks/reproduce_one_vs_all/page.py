@@ -82,6 +82,7 @@ def write_page(
         table_2(studies),
         table_3(studies),
         table_4(studies, dense),
+        steps_table(studies),
         agreement(comparisons),
     ]
     write_text(path, "\n\n".join(section for section in sections if section) + "\n")
@@ -255,6 +256,21 @@ no P@k, so yso-finna-en is not in this table.
 
 {claim_list(TABLE_CLAIMS["table-4"], studies)}
 {claim_list(TABLE_CLAIMS["table-4-dense"], dense)}""".rstrip()
+
+
+def steps_table(studies: list[Study]) -> str:
+    """Mean Newton steps of every start; the paper has them in figures only."""
+    rows = []
+    for study in studies:
+        for loss, outcomes in (("squared hinge", study.squared), ("logistic", study.logistic)):
+            msi = "msi-2" if loss == "squared hinge" else "msi-3"
+            keys = ("zero", "bias-0.9", "bias-1", "bias-2", "ovap-strict", "ovap-loose", "ovap++", msi, "subspace")
+            steps = (f"{outcomes[key].n_iter.mean():.2f}" if key in outcomes else "–" for key in keys)
+            rows.append([study.name, loss, str(len(outcomes["zero"].n_iter)), *steps])
+    columns = ["data set", "loss", "labels", "zero", "bias −0.9", "bias −1", "bias −2", "OvAP strict", "OvAP loose"]
+    return f"""### Mean Newton steps per label by start
+
+{format_table([*columns, "OvAP++", "MSI", "subspace"], rows)}"""
 
 
 def agreement(comparisons: list[Comparison]) -> str:

@@ -49,6 +49,10 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
         numbers = [float(word) for word in re.findall(r"\d+(?:\.\d+)?", " ".join(rows[0][1:]))]
         assert len(numbers) >= 2
         assert min(numbers) > 0.0
+    steps = table_after(page, "### Mean Newton steps")
+    zero = Outcome.load(next(runs.glob("*-squared_hinge-0.01-core-as-published-zero-0.npz")))
+    assert steps[0][1:4] == ["squared hinge", str(N_LABELS), f"{zero.n_iter.mean():.2f}"]
+    assert steps[1][4] == "–"  # the logistic loss was not run from bias −0.9
     agreement = table_after(page, "### squared_hinge")
     assert len(agreement) == 8
     tight = [float(row[2].split()[0]) for row in agreement]  # core, tol 1e-4

@@ -152,8 +152,8 @@ def warn_of_pruned_gap(
 
 def warn_of_pruned_model(certificate: Certificate, prune: float, stacklevel: int = 6) -> None:
     """The same for a model of one joint problem."""
-    sides = (certificate.primal, certificate.primal_before_pruning, certificate.dual)
-    warn_of_pruned_gap(*(np.array([value]) for value in sides), prune, stacklevel)
+    primal, dual = np.array([certificate.primal]), np.array([certificate.dual])
+    warn_of_pruned_gap(primal, np.array([certificate.primal_before_pruning]), dual, prune, stacklevel)
 
 
 def _without_column(y: Any) -> Any:
