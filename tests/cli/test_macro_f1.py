@@ -110,6 +110,7 @@ def test_several_labels_per_row(rows, tmp_path):
     assert facts["Macro F1"] == f"{expected:.3f}"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("stop", [False, True])
 def test_on_a_tree(rows, stop, tmp_path):
     (X, y), (X_test, y_test) = rows
@@ -125,6 +126,7 @@ def test_on_a_tree(rows, stop, tmp_path):
     assert shown == f"{expected:.3f}"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_several_labels_per_row_on_a_tree(rows):
     (X, y), _ = rows
     sets = [[str(a), str(b)] for a, b in zip(y, np.roll(y, 1), strict=True)]

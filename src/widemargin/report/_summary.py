@@ -92,7 +92,7 @@ def quality_of(outcome: Outcome) -> list[Fact]:
         facts += [
             Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
             Fact("Tree loss", loss, "half the steps to the true node; 0 below it"),
-            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "flatters leaves"),
+            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "below it counts, too"),
         ]
     ks = [k for k in DEPTHS if 1 < k <= outcome.n_labels]
     facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
