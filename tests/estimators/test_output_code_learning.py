@@ -221,6 +221,23 @@ def test_a_greedy_code_is_one_of_signs_without_constant_columns(data):
     )  # counts of signs: Hamming decoding, which the code is made for
 
 
+@pytest.mark.parametrize("code", ["random", "all-pairs"])
+def test_the_certificate_of_a_greedy_code_is_that_of_the_columns_it_keeps(data, code):
+    """Objectives of the kept columns are recomputed; four classes leave some columns of these codes constant."""
+    X, y = data
+    extra = {"code_size": 3.0} if code == "random" else {}
+    model = OutputCodeClassifier(learn="greedy", code=code, cv="training", random_state=1, **extra).fit(X, y)
+    sides = model.code_book_[np.searchsorted(model.classes_, y)].astype(float)
+    objective = 0.0
+    for column, side in zip(model.estimators_, sides.T, strict=True):
+        kept = side != 0
+        margins = side[kept] * column.decision_function(X[kept])
+        objective += 0.5 * (column.coef_**2).sum() + (np.maximum(0.0, 1.0 - margins) ** 2).sum()
+    assert model.certificate_.primal == pytest.approx(objective, rel=1e-9)
+    assert model.certificate_.primal_at_zero == np.count_nonzero(sides)
+    assert model.certificate_.n_problems == model.code_book_.shape[1]
+
+
 def test_the_history_has_the_error_of_the_greedy_code(data):
     X, y = data
     model = OutputCodeClassifier(learn="greedy", cv="training", random_state=0).fit(X, y)

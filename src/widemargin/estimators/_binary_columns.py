@@ -35,6 +35,7 @@ from widemargin.parallel.shared_rows import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.linear_scores import LinearScorer
 from widemargin.problems.sparse_weights import compact
+from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._limits import worst_of
 from widemargin.solvers.result import Callback, Progress, Status
 
@@ -53,6 +54,8 @@ __all__ = [
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 
+BOUNDS = ("primal", "dual", "primal_at_zero", "primal_before_pruning")
+"""What a certificate adds up, in the order of `Certificate.sum`."""
 SIGNS = np.array([-1, 1])
 
 
@@ -86,6 +89,7 @@ class LinearColumns:
     certificate: Certificate | None  # None once it was stored and loaded
     n_iter: npt.NDArray[np.int64]
     status: Status
+    bounds: Floats | None = None  # (n_columns, 4): `BOUNDS` of each column; None once it was stored and loaded
 
     def output_function(self) -> Callable[[Any, int], Floats]:
         """Decision values of shape (n_samples, n_columns) as a function of checked rows and a number of threads."""
@@ -93,9 +97,14 @@ class LinearColumns:
         return lambda X, n_threads: scorer.scores(l2_normalize_rows(X) if normalize else X, n_threads=n_threads)
 
     def select(self, columns: Indices) -> LinearColumns:
-        """Some of the columns; the certificate stays that of all that were trained."""
-        parts = (self.coef[columns], self.intercept[columns], self.certificate, self.n_iter[columns], self.status)
-        return LinearColumns(self.template, *parts)
+        """Some of the columns, with their own certificate."""
+        if self.bounds is None:
+            certificate, bounds = self.certificate, None
+        else:
+            bounds = self.bounds[columns]
+            certificate = Certificate.sum(*bounds.T) if len(columns) else Certificate(0.0, 0.0, 0.0, 0.0)
+        parts = (self.coef[columns], self.intercept[columns], certificate, self.n_iter[columns], self.status)
+        return LinearColumns(self.template, *parts, bounds)
 
     def as_estimators(self) -> list[OneVsAllClassifier]:
         """A fitted binary classifier a column, its weights shared with these."""
@@ -187,12 +196,16 @@ class OwnTrainer:
             X, targets, weights = X[rows], targets[rows], None if weights is None else weights[rows]
         if len(targets) == 0:  # no row of this fold is asked: nothing is known, the output is 0
             nothing = Certificate(0.0, 0.0, 0.0, 0.0)
-            zeros = np.zeros((1, X.shape[1]), dtype=X.dtype)
-            return LinearColumns(self.template, zeros, np.zeros(1), nothing, np.zeros(1, np.int64), Status.CONVERGED)
+            zeros, none = np.zeros((1, X.shape[1]), dtype=X.dtype), np.zeros(1, dtype=np.int64)
+            return LinearColumns(
+                self.template, zeros, np.zeros(1), nothing, none, Status.CONVERGED, np.zeros((1, len(BOUNDS)))
+            )
         start = None if initial is None else (initial[0][columns], initial[1][columns])
         result = self._model(n_jobs)._fit_checked(TrainingData(X, X, _encoded(targets), weights), start)
         stored = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
-        return LinearColumns(self.template, *stored)
+        table = result.bounds_by_label
+        bounds = None if table is None else table[:, [BOUND_COLUMNS.index(name) for name in BOUNDS]]
+        return LinearColumns(self.template, *stored, bounds)
 
     def _model(self, n_jobs: int | None) -> OneVsAllClassifier:
         model: OneVsAllClassifier = clone(self.template)
@@ -370,17 +383,15 @@ def _solve_call(trainer: OwnTrainer | ClonedTrainer, rows: SharedRows, *call: An
 
 def _joined(parts: Sequence[LinearColumns]) -> LinearColumns:
     """Columns that were solved one by one, together; their bounds are added up."""
-    certificates = [part.certificate for part in parts]
-    bounds = ("primal", "dual", "primal_at_zero", "primal_before_pruning")
-    primal, dual, at_zero, before = (np.array([getattr(c, name) for c in certificates]) for name in bounds)
-    total = Certificate.sum(primal, dual, at_zero, before)
+    bounds = np.array([[getattr(part.certificate, name) for name in BOUNDS] for part in parts])
     coefs = [part.coef for part in parts]
     sparse = any(sp.issparse(coef) for coef in coefs)
     return LinearColumns(
         parts[0].template,
         sp.vstack([sp.csr_array(coef) for coef in coefs], format="csr") if sparse else np.vstack(coefs),
         np.concatenate([part.intercept for part in parts]),
-        total,
+        Certificate.sum(*bounds.T),
         np.concatenate([part.n_iter for part in parts]),
         worst_of(part.status for part in parts),
+        bounds,
     )

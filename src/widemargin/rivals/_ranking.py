@@ -61,7 +61,7 @@ class RankingModel(LinearLabelModel):
         )
         validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, data)
-        warn_if_unfinished(result, ADVICE, tol=self.tol, stacklevel=4)
+        warn_if_unfinished(result, ADVICE, tol=self.tol, negligible=0.0, stacklevel=4)
 
     def _keep(self, result: SolverResult, data: TrainingData) -> None:
         two = data.targets.n_classes == 2
