@@ -162,17 +162,14 @@ def test_a_kernel_that_is_positive_semidefinite_is_not_refused_for_rounding():
     assert np.isfinite(learned.certificate.primal)
 
 
-@pytest.mark.parametrize("C", [1e8, 1e12, 1e16])
-def test_the_primal_of_a_kernel_code_is_that_of_its_stored_coefficients(C):
+def test_the_primal_of_a_kernel_code_is_that_of_its_stored_coefficients():
     """A sum of dual variables that is rounded moves scores by less than 1e-16 of it, which C times is not small."""
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        y = np.arange(15) % 5
-        h, weights = rng.normal(size=(15, 3)), np.ones(15)
-        kernel = make_kernel("rbf", 0.2)
-        learned = continuous_code(h, y, norm="l2", C=C, kernel=kernel, tol=1e-6, max_iter=500)
-        matrix = TrainingKernel(h, kernel)
-        primal, dual, at_zero, _ = recount(h, y, 5, weights, C, "l2", None, learned, matrix)
+    kernel, y, C = make_kernel("rbf", 0.5), np.arange(6) % 5, 1e10
+    for seed in range(10):
+        h = np.random.default_rng(seed).normal(size=(6, 5))
+        learned = continuous_code(h, y, norm="l2", C=C, n_classes=5, kernel=kernel, tol=1e-9, max_iter=2000)
+        primal, dual, at_zero, _ = recount(h, y, 5, np.ones(6), C, "l2", None, learned, TrainingKernel(h, kernel))
         assert learned.certificate.primal == pytest.approx(primal, rel=MISMATCH)
         assert abs(learned.certificate.dual - dual) <= MISMATCH * primal
-        assert primal <= at_zero * (1 + 1e-12)
+        assert primal <= at_zero
+        assert learned.status is Status.NOT_ATTAINED  # losses of 1e-15 cost 1e-5

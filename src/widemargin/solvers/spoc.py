@@ -51,6 +51,7 @@ ENDS = {0: Status.CONVERGED, 1: Status.MAX_ITER, 3: Status.NOT_ATTAINED}  # what
 CAREFUL = 1e-10
 """Share of the objective: where rounding of the scores may change the losses by more, or by more than a tenth of what
 `tol` allows, bounds are computed again in extended precision."""
+UNSEEN = 100.0  # times rounding: changes of 1e-14 of C are not made with a kernel, and gaps of this size stay
 BLOCK_ENTRIES = 1 << 22  # of kernel values held at once for that
 COLUMNS = ("iteration", "seconds", "primal", "dual", "active_rows")
 
@@ -258,7 +259,9 @@ class _Problem:
             primal, dual = self._extended(result, kernel)
             certificate = replace(certificate, primal=primal, dual=dual, primal_before_pruning=primal)
         missed = certificate.relative_gap > tol
-        if (status is Status.CONVERGED and missed) or (status is Status.MAX_ITER and missed and noise > size):
+        seen = noise if kernel is None else UNSEEN * noise
+        only_rounding = certificate.gap <= seen or noise > size
+        if missed and (status is Status.CONVERGED or (status is Status.MAX_ITER and only_rounding)):
             status = Status.NOT_ATTAINED
         elif status in (Status.MAX_ITER, Status.NOT_ATTAINED) and not missed:
             status = Status.CONVERGED  # by the best code seen
