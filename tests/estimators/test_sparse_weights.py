@@ -45,6 +45,7 @@ LEAVES = np.array(["a1", "x", "y", "z", "b1", "b2", "b3", "c"])
 TREE_PARAMETERS = [
     *({"method": method} for method in METHODS),
     {"method": "per-node", "k": 2},
+    {"method": "orthogonal", "k": 2},
     {"method": "per-node", "node_scaling": "paper", "fit_intercept": False},
     {"method": "tree-loss", "rescaling": "margin", "outputs": "all", "class_weight": "balanced"},
     {"method": "orthogonal", "alpha": 0.3, "intercept_scaling": 2.0, "normalize": True},
@@ -122,13 +123,12 @@ def tree_losses_of(model, scores, y, weights):
             sorted((1.0 - s[i] + s[j] for j in children[int(parent[i])] if j != i), reverse=True)
             for i in ancestors(parent, node)
         ]
+        means = [np.maximum(margins[: model.k], 0.0).mean() if margins else 0.0 for margins in levels]
         if model.method == "per-node":
-            for i, margins in zip(ancestors(parent, node), levels, strict=True):
-                scale = passing[parent[i]] if model.node_scaling == "paper" else 1.0
-                k = min(model.k, len(margins))
-                total += weight / scale * sum(max(0.0, z) for z in margins[:k]) / max(k, 1)
+            for i, mean in zip(ancestors(parent, node), means, strict=True):
+                total += weight / (passing[parent[i]] if model.node_scaling == "paper" else 1.0) * mean
         else:
-            total += weight * max([0.0, *(z for margins in levels for z in margins)])
+            total += weight * max(means)
     return model.C * total
 
 

@@ -183,12 +183,13 @@ class TreeLosses:
         return LossPoint(float(self.cost @ loss), loss, winner, loser, kappa)
 
     def top_k_value(self, score_of: ScoreOf, loss: TopKHinge, *, memory_limit_mb: float = 64.0) -> float:
-        """H with a top-k hinge among the children of each node in place of the largest margin; of per-node training."""
-        total = 0.0
+        """H with a top-k hinge among siblings in place of the largest margin; a block has the largest of its levels."""
+        largest = np.zeros(self.n_blocks)
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
             margins = margins_of_wrong_classes(score_of(self.row[blocks], nodes), right - nodes.start)
-            total += float(self.cost[blocks] @ replace(loss, k=min(loss.k, margins.shape[1])).value(margins))
-        return total
+            value = replace(loss, k=min(loss.k, margins.shape[1])).value(margins)
+            largest[blocks] = np.maximum(largest[blocks], value)
+        return float(self.cost @ largest)
 
     def coefficients(self, point: LossPoint) -> Any:
         """A, CSR of shape (m, n_samples), such that A X is a subgradient of H at the W of the point."""

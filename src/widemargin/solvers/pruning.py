@@ -23,6 +23,7 @@ from widemargin.problems.sparse_weights import drop_small, squared_norms
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
+from widemargin.solvers.dense_joint_dual import CoupledResult
 from widemargin.solvers.joint_dual import JointResult
 from widemargin.solvers.result import SolverResult
 from widemargin.solvers.tree_weights import TreeWeights
@@ -119,7 +120,7 @@ def prune_tree(
     threshold : float
         Weights below this in absolute value are dropped; positive.
     k : int
-        Of the top-k losses of per-node training; nodes with k or fewer children have their number less 1 instead.
+        Of the top-k losses among siblings; nodes with k or fewer children have their number less 1 instead.
     n_threads : int
         Threads of the scores; the result does not depend on them.
 
@@ -149,7 +150,7 @@ def prune_tree(
     if isinstance(penalty, OrthogonalPenalty):
         products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
         value = penalty.value_of_products(products)
-        if isinstance(result, JointResult):
+        if isinstance(result, JointResult | CoupledResult):
             changes["products"] = products
     else:
         value = penalty.value(coef.astype(np.float64)) + penalty.value(constant)
