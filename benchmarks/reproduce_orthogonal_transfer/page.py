@@ -71,7 +71,7 @@ given CCAT has three levels, on which α = 1 never is (last section). Rows of th
 count as right anywhere below M14, so that MCAT is easier than in the paper.
 
 A prediction below an inner label is right (0/1 error) and costs nothing (tree loss: half the edges between label and
-prediction). Micro-F1 of one prediction a row is 100 minus the 0/1 error. "Flat" and "tree-loss, leaves" can only be
+prediction). Micro-F1 of one prediction per row is 100 minus the 0/1 error. "Flat" and "tree-loss, leaves" can only be
 trained on rows labelled with leaves. "Tree-loss, all nodes" is the formula of the paper: inner nodes compete in
 training and may be predicted. "α = 0" is orthogonal transfer without its coupling: what is left is the larger weight
 of upper nodes. It and "tree-loss, leaves" are not in the paper."""
