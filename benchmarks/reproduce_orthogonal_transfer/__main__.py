@@ -36,7 +36,7 @@ def reproduce(
     with threadpool_limits(limits=1):
         results.run(tasks, as_given, with_rival)
     packages = ["numpy", "scipy", "scikit-learn", *(["hiclass"] if with_rival else [])]
-    machine = f"Machine: {describe_machine(packages)}; {results.cpu_s / 60:.0f} minutes of CPU time in all, one core."
+    machine = f"Machine: {describe_machine(packages)}; {results.cpu_s / 60:.0f} minutes of CPU time in total, one core."
     draw_errors(out / PAGE / "errors.svg", results, tasks)
     path = out / f"{PAGE}.md"
     write_page(path, results, tasks, as_given, machine, with_rival)

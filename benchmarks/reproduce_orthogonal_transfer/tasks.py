@@ -1,6 +1,6 @@
 """The tasks: subtrees of RCV1-v2 with the rows that have one label path inside, their random splits, the metrics.
 
-The rows of both parts of rcv1v2-subsets are put together and split anew at random, with as many training rows as the
+The rows of both parts of rcv1v2-subsets are put together and split again at random, with as many training rows as the
 standard split of the task has. Nodes without rows are left out, and only children are one with their parents: so the
 numbers of nodes and leaves become those of the paper (tables 1 and 5; but CCAT has 30 nodes, not 31), and α = 1 becomes
 positive definite, as the paper says. The "hierarchical" task of a category drops its children that have no children.
@@ -72,7 +72,7 @@ class Task:
         return self.rows.take(order[: self.n_train]), self.rows.take(order[self.n_train :])
 
     def score(self, labels: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64]) -> Scores:
-        """The metrics; micro-F1 of one prediction a row is 100 minus the 0/1 error."""
+        """The metrics; micro-F1 of one prediction per row is 100 minus the 0/1 error."""
         leaf = self.tree.is_leaf[labels]
         error = hierarchical_zero_one_error(labels, predicted, self.taxonomy)
         loss = tree_induced_loss(labels, predicted, self.taxonomy)

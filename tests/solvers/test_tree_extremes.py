@@ -217,6 +217,20 @@ def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
     assert result.certificate.gap <= 1e-13 * result.certificate.primal_at_zero
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_where_the_optimum_is_next_to_nothing_the_primal_is_right_to_rounding_of_the_losses(method):
+    """Rows that are far apart: margins are 1 but for rounding, of which the objective is made. Relative to itself it
+    may be off by a lot, so that it has to be compared on the scale of the objective of zero weights."""
+    tree, X = Tree(np.array([-1, 0, 0, 0])), 1e6 * np.eye(3)
+    for C in (1e-6, 1.0, 1e6):
+        losses, penalty = problem(method, tree, np.arange(1, 4), C)
+        result = solve_joint_dual(X, losses, penalty, tol=1e-9, max_iter=3000)
+        value = objective(method, tree, np.arange(1, 4), X, C, result.coef, getattr(penalty, "alpha", 0.0))
+        assert result.status is Status.CONVERGED
+        assert value < 1e-5 * result.certificate.primal_at_zero
+        assert abs(result.certificate.primal - value) <= 1e-14 * result.certificate.primal_at_zero
+
+
 def test_a_solver_that_is_stuck_in_rounding_says_so_and_stops():
     tree, labels, X = draw("three levels", scale=1e18)
     losses, penalty = problem("flat", tree, labels, 1.0)
