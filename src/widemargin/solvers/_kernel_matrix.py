@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, not_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 
-__all__ = ["KernelMatrix", "signed", "squared_norm", "wrong_classes"]
+__all__ = ["KernelMatrix", "signed", "wrong_classes"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class KernelMatrix:
                 z += wrong_classes(margins[rows], y[rows]) - 1.0
             gap += float(loss.duality_gap(z, wrong_classes(x[rows].toarray(), y[rows]), costs[rows]).sum())
         asked = x.sum() if margins is None else x.multiply(margins).sum()
-        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * squared_norm(A, scores)
+        dual = float(asked) - _quadratic(x, costs, loss) - 0.5 * _squared_norm(A, scores)
         return dual + gap, dual, scores
 
     def scores(self, A: sp.csr_array) -> Floats:
@@ -145,7 +145,7 @@ def _quadratic(x: sp.csr_array, costs: Floats, loss: TopKHinge) -> float:
     return 0.5 * loss.smoothing * float(x.data @ shares)
 
 
-def squared_norm(A: sp.csr_array, scores: Floats) -> float:
+def _squared_norm(A: sp.csr_array, scores: Floats) -> float:
     """⟨A, KA⟩; a class with negative curvature is an error."""
     terms = A.multiply(scores).tocsc()
     sums, sizes = np.asarray(terms.sum(axis=0)).ravel(), np.asarray(abs(terms).sum(axis=0)).ravel()

@@ -36,7 +36,7 @@ from widemargin.problems.top_k_losses import (
     best_multiple,
     margins_of_wrong_classes,
 )
-from widemargin.solvers._kernel_matrix import KernelMatrix, signed, squared_norm, wrong_classes
+from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
 from widemargin.solvers._limits import history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
@@ -215,7 +215,7 @@ class _Run:
         if self.margins is not None:
             asked = wrong_classes(self.margins, self.y)
         change = margins_of_wrong_classes(scores, self.y) - 1.0
-        squares = squared_norm(signed(x, self.y), scores)
+        squares = max(float(signed(x, self.y).multiply(scores).sum()), 0.0)
 
         def objective(t: float) -> float:
             return 0.5 * t * t * squares + float(self.costs @ self.loss.value(asked + t * change))
