@@ -24,8 +24,12 @@ Penalty = OrthogonalPenalty | QuadraticPenalty
 
 
 def rows_with_constant(X: Any, bias: float) -> Any:
-    """X as csr_array of float32 or float64 with int32 columns and int64 starts, a constant last column if bias ≠ 0."""
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    """X as csr_array of float32 or float64 with int32 columns and int64 starts, a constant last column if bias ≠ 0.
+
+    Rows of float32 become float64 for a constant that float32 cannot hold: the certificate is for the one given.
+    """
+    single = X.dtype == np.float32 and float(np.float32(bias)) == bias
+    dtype = np.float32 if single else np.float64
     rows = sp.csr_array(X, dtype=dtype)
     if bias != 0.0:
         column = sp.csr_array(np.full((rows.shape[0], 1), bias, dtype=dtype))
