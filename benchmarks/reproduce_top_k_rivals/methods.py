@@ -14,7 +14,8 @@ from widemargin import OneVsAllClassifier, TopKClassifier
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 
 DECADES = tuple(float(f"1e{e}") for e in range(-5, 4))  # the paper's range
-RECALL_GRID = (1e-7, 1e-6, *DECADES)  # one slack for sums over all rows: the best C is far smaller
+RECALL_GRID = (1e-7, 1e-6, 1e-5, 1e-4)  # one slack for sums over all rows; a larger C takes longer than any limit here
+TOP_PUSH_GRID = DECADES[:5]  # up to 0.1; a larger C takes longer than any limit here
 NEAR = (3.16e-3, 1e-2, 3.16e-2)  # where the best C of top-k SVMs is; extended at an edge all the same
 C_LIMITS = (1e-9, 1e4)
 RATES = (0.01, 0.1, 1.0)
@@ -101,7 +102,7 @@ def one_vs_all() -> Method:
 
 def top_push() -> Method:
     """TopPush in the reduction to one binary problem."""
-    rest = {"limit_s": 60.0, "large": 1.0, "large_limit_s": 30.0, "half_step_rules": ()}
+    rest = {"grid": TOP_PUSH_GRID, "limit_s": 60.0, "half_step_rules": (), "large": 1.0}
     return Method("toppush", "TopPush", lambda C: TopPush(C, fit_intercept=False, max_iter=MANY), **rest)
 
 

@@ -102,13 +102,13 @@ class Runs:
     def _fit(
         self, group: str, split: Split, method: Method, value: float, epochs: int | None, limit_s: float | None = None
     ) -> Fit:
-        """From the file, or made and put there; a fit that was stopped earlier than now allowed is made again."""
+        """From the file, or made and put there, as is a fit that was stopped earlier than now allowed."""
         limit_s = method.cpu_limit(value) if limit_s is None else limit_s
         key = f"{group}/{value:g}" + ("" if epochs is None else f"/{epochs}")
         found = self.kept.get(key)
-        if found is None or (found["status"] == "STOPPED" and found["limit_s"] < limit_s):
-            if not self.may_fit:
-                raise Missing(key)
+        if found is None and not self.may_fit:
+            raise Missing(key)
+        if self.may_fit and (found is None or (found["status"] == "STOPPED" and found["limit_s"] < limit_s)):
             found = measure(split, method.estimator(value, epochs, limit_s)) | {"limit_s": limit_s}
             self.kept[key] = found
             write_text(self.path, json.dumps(self.kept, indent=0) + "\n")

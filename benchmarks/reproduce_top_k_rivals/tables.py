@@ -52,8 +52,9 @@ class Results:
     def is_cut(self, name: str) -> bool:
         """Whether a time limit may have decided what was chosen, in any column.
 
-        It may have where a fit that was stopped is better on the validation rows than the one chosen, or is far from a
-        solution and has a value next to it: the best value is then not known to be between two that were tried.
+        It may have where the fit chosen was stopped itself, or where one that was stopped is better on the validation
+        rows, or is far from a solution and has the next value: the best is then not known to be between two that were
+        solved.
         """
         return any(_may_be_cut(self.fits[name], k) for k in KS)
 
@@ -76,7 +77,7 @@ def _may_be_cut(fits: list[Fit], k: int) -> bool:
     chosen, tried = choose(fits, k), sorted({fit.value for fit in fits})
     place = tried.index(chosen.value)
     beside = tried[max(0, place - 1) : place + 2]
-    return any(
+    return not chosen.is_solution or any(
         fit.valid[k] > chosen.valid[k] or (fit.value in beside and fit.gap > NEAR_GAP)
         for fit in fits
         if not fit.is_solution

@@ -215,13 +215,14 @@ def results_of(recall_fits):
         ([(0.1, 60.0), (10.0, 60.0, "STOPPED", 0.01)], False),  # the next C, nearly solved, and worse
         ([(10.0, 60.0), (100.0, 60.0, "STOPPED", 0.5)], False),  # further away, and worse
         ([(10.0, 60.0), (100.0, 75.0, "STOPPED", 0.01)], True),  # better
+        ([(1.0, 70.0, "STOPPED", 0.01)], True),  # no fit was finished
     ],
 )
 def test_a_search_that_time_limits_cut_is_marked_and_not_ranked(others, cut):
     from reproduce_top_k_rivals.page import cut_text, disagreement, rival_line
     from reproduce_top_k_rivals.tables import accuracy_table
 
-    results = results_of([(1.0, 70.0), *others])
+    results = results_of([*others] if len(others) == 1 else [(1.0, 70.0), *others])
     assert results.is_cut("recall@1") == cut
     assert not results.is_cut("svm-ova")
     assert ("Recall@1 †" in accuracy_table(results)) == cut
