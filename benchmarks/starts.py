@@ -2,8 +2,7 @@
 
 Goal: the order of the paper (mean-separating before bias(2) and OvAP, these before zero), our subspace start before
 all; at tol 1e-4 the objectives of all starts within 1e-4 of the best. Conjugate gradients are as published
-(tighten_cg=False). Data: debian-tags in the folder that
-WIDEMARGIN_DATA names, or the smaller embedded set.
+(tighten_cg=False). Data: debian-tags in the folder that WIDEMARGIN_DATA names, or the smaller embedded set.
 
     python benchmarks/starts.py [--labels 100]
 """

@@ -2,8 +2,9 @@
 
 The paper's words are given a size that does not depend on the outcome: an order of magnitude is a factor of 10;
 "much", "drastically", "clearly", "very little" ask for a factor of 2; "significantly" for 10 %; "slightly" and "almost
-constant" for a change of at most 10 %, "roughly the same" of at most 25 %; "very small" is at most 0.1, "substantial
-progress" at least 10 % of the objective, "very rarely" at most 5 % of the labels, "most" more than half.
+constant" for a change of at most 10 %, "roughly the same" of at most 25 %; "very sparse" and "minute" are at most 0.1,
+"sparse" is less than 0.5; "substantial progress" is at least 10 % of the objective, "approximately" at least 10 in 11,
+"very rarely" at most 5 % of the labels, "most" more than half.
 """
 
 from __future__ import annotations
@@ -237,11 +238,21 @@ def _late_sparsity(study: Study) -> Answer | None:
     return holds, f"active {show(active)}; ms {show(time)}"
 
 
-def _sides_of_the_means(study: Study) -> Answer:
-    right = (study.means["positive"] > 0.0) & (study.means["negative"] < 0.0)
-    separated = study.means["wrong rows"] == 0
-    counts = f"{right[separated].sum()} of {separated.sum()} labels whose rows are all on the right side"
-    return bool(right[separated].all()), f"{counts}; {right.sum()} of {len(right)} labels in total"
+def _sides_of_the_means(study: Study) -> Answer | None:
+    right, separated = _on_their_sides(study), study.means["wrong rows"] == 0
+    if not separated.any():
+        return None
+    return bool(right[separated].all()), f"{right[separated].sum()} of {separated.sum()} separable labels"
+
+
+def _sides_approximately(study: Study) -> Answer:
+    right = _on_their_sides(study)
+    return bool(SIGNIFICANT * right.sum() >= len(right)), f"{right.sum()} of {len(right)} labels"
+
+
+def _on_their_sides(study: Study) -> Any:
+    """Labels whose mean rows are on the right sides of the hyperplane."""
+    return (study.means["positive"] > 0.0) & (study.means["negative"] < 0.0)
 
 
 def _mined_negatives(study: Study) -> Answer:
@@ -275,7 +286,7 @@ def _sparser_than_ovap(study: Study) -> Answer:
 def _sparse_throughout(study: Study) -> Answer:
     curves = {key: by_iteration(study.squared[key], "active_rows", study.n_rows).mean for key in PAPER_STARTS}
     values = {key: float(curve.max()) for key, curve in curves.items()}
-    return values["msi-2"] <= VERY_SMALL, show(values)
+    return values["msi-2"] < MOST, show(values)
 
 
 def _nowhere_slower(study: Study) -> Answer:
@@ -545,6 +556,7 @@ CLAIMS: dict[str, list[Claim]] = {
             "If the data are linearly separable, the means lie on the correct side of the optimal hyperplane.",
             _sides_of_the_means,
         ),
+        Claim("On real data this needs to hold at least approximately (all labels).", _sides_approximately),
         Claim(
             "Most of the negatives are classified correctly with a margin over 1 at the MSI start.", _mined_negatives
         ),
