@@ -13,8 +13,6 @@ Cost: a selection for each row, a projection if smoothed; memory of the size of 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -23,78 +21,13 @@ import numpy.typing as npt
 
 from widemargin.projections import project_capped_simplex, project_top_k_simplex
 
-__all__ = ["TopKHinge", "best_growth", "best_multiple", "margins_of_wrong_classes"]
+__all__ = ["TopKHinge", "margins_of_wrong_classes"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FEASIBILITY_TOLERANCE = 1e-12
 """How far a constraint may be violated, relative to the cost of the example: rounding of sums of many values."""
-
-HALVINGS = 200.0
-"""Multiples are looked for down to 2^-200: weights after few passes with a very large C are that far off."""
-NEGLIGIBLE = 1e-13
-"""Relative difference of two objectives that is rounding."""
-GROWTH_GAP = 1e-6
-"""Gap, relative to the objective at zero, from which on it is likely that only margins just below 1 are left."""
-GROWTHS = 26
-"""4^-26 is the last place of float64."""
-MULTIPLE_STEPS = 28
-"""Evaluations of a search for the best multiple; they leave it within a factor of 1.001."""
-
-
-def best_multiple(objective: Callable[[float], float]) -> float:
-    """The t of [0, 1] with the smallest convex objective(t), found by golden section on the logarithm of t.
-
-    Ascent on the dual may stop, or be within its tolerance, at weights W that are worse than zero weights. Then some
-    t W is better; or zero is the best multiple, and t is the largest for which t W is as good but for rounding: it
-    still ranks the classes.
-
-    Examples
-    --------
-    >>> from widemargin.problems.top_k_losses import best_multiple
-    >>> round(best_multiple(lambda t: (1e9 * t - 1.0) ** 2) * 1e9, 2)
-    1.0
-    >>> 0.0 < best_multiple(lambda t: 1.0 + t) < 1e-12
-    True
-    """
-    at_zero, share = objective(0.0), 0.5 * (5.0**0.5 - 1.0)
-    low, high = -HALVINGS, 0.0
-    left, right = high - share * (high - low), low + share * (high - low)
-    at_left, at_right = objective(2.0**left), objective(2.0**right)
-    for _ in range(MULTIPLE_STEPS):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - share * (high - low)
-            at_left = objective(2.0**left)
-        else:  # also where both are equal: so small multiples are as good as 0
-            low, left, at_left = left, right, at_right
-            right = low + share * (high - low)
-            at_right = objective(2.0**right)
-    value, best = min((at_left, left), (at_right, right))
-    if value < at_zero * (1.0 - NEGLIGIBLE):
-        return math.exp2(best)
-    low, high = -HALVINGS, 0.0
-    while high - low > 1.0:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if objective(2.0**middle) <= at_zero * (1.0 + NEGLIGIBLE) else (low, middle)
-    return math.exp2(low)
-
-
-def best_growth(objective: Callable[[float], float]) -> float:
-    """The t among 1 and 1 + 4^−j, j = 1 … 26, with the smallest objective(t).
-
-    Of rows that can be told apart with a margin, the optimum is a corner at which many margins are exactly 1. Rounding
-    leaves some just below, which costs C times as much; weights that are longer by a few units in the last place have
-    no loss at all.
-
-    Examples
-    --------
-    >>> from widemargin.problems.top_k_losses import best_growth
-    >>> best_growth(lambda t: 1e-3 * t**2 + max(0.0, 1.0 - t * (1.0 - 2.0**-22))) == 1.0 + 4.0**-11
-    True
-    """
-    return min((1.0, *(1.0 + 4.0**-j for j in range(1, GROWTHS + 1))), key=objective)
 
 
 def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:

@@ -25,7 +25,7 @@ STATUS = {
     "max_iter": "the limit on iterations came first",
     "time_limit": "the time limit came first",
     "stopped": "training was stopped",
-    "not_attained": "the infimum has no minimiser; the weights are as close as makes no difference",
+    "not_attained": "the infimum has no minimiser, or the tolerance cannot be reached in double precision",
 }
 LONGEST_VALUE = 200
 MOST_DECIMALS = 6

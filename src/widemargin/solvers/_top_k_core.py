@@ -13,13 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.top_k_losses import (
-    GROWTH_GAP,
-    TopKHinge,
-    best_growth,
-    best_multiple,
-    margins_of_wrong_classes,
-)
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.solvers._limits import GROWTH_GAP, best_growth, best_multiple
 from widemargin.solvers._top_k_face import face_step, with_constant
 from widemargin.solvers._top_k_progress import TopKProgress
 from widemargin.solvers.result import SolverResult, Status

@@ -251,9 +251,13 @@ class _Run:
         scores, cost, scale = self._scores(), self.losses.cost, 1.0
         penalty = self.penalty.value(self.W)
         progress.certified = penalty + float(cost @ self._losses_of(scores))
+
+        def objective(t: float) -> float:
+            return t * t * penalty + float(cost @ self._losses_of(t * scores))
+
         if progress.certified > self.at_zero:
-            found = best_multiple(penalty, lambda t: float(cost @ self._losses_of(t * scores)))
-            scale, progress.certified = found
+            scale = best_multiple(objective)
+            progress.certified = objective(scale)
         W = scale * self.W
         return CoupledResult(
             coef=W if bias == 0.0 else W[:, :-1].copy(),

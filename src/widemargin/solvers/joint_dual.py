@@ -286,7 +286,12 @@ def _scale(ascent: JointAscent, progress: JointProgress) -> float:
     if primal <= progress.at_zero:
         return 1.0
     penalty = primal - ascent.losses_at(1.0)
-    scale, progress.certified = best_multiple(penalty, ascent.losses_at)
+
+    def objective(t: float) -> float:
+        return t * t * penalty + ascent.losses_at(t)
+
+    scale = best_multiple(objective)
+    progress.certified = objective(scale)
     return scale
 
 

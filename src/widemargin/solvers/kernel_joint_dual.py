@@ -262,7 +262,13 @@ class _Run:
         def losses_at(t: float) -> float:
             return self.losses.evaluate_scores(lambda rows, nodes: t * scores[nodes, rows].T).value
 
-        scale, progress.certified = best_multiple(progress.certified - losses_at(1.0), losses_at)
+        penalty = progress.certified - losses_at(1.0)
+
+        def objective(t: float) -> float:
+            return t * t * penalty + losses_at(t)
+
+        scale = best_multiple(objective)
+        progress.certified = objective(scale)
         return scale
 
     def _improve_signs(self, gram: Floats, progress: JointProgress) -> tuple[Floats, float]:

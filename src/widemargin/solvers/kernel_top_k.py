@@ -29,15 +29,9 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
-from widemargin.problems.top_k_losses import (
-    GROWTH_GAP,
-    TopKHinge,
-    best_growth,
-    best_multiple,
-    margins_of_wrong_classes,
-)
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers._kernel_matrix import KernelMatrix, signed, wrong_classes
-from widemargin.solvers._limits import history_of
+from widemargin.solvers._limits import GROWTH_GAP, best_growth, best_multiple, history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = ["solve_kernel_top_k"]
@@ -124,7 +118,7 @@ def solve_kernel_top_k(
     --------
     >>> import numpy as np
     >>> from widemargin.problems.kernels import TrainingKernel, make_kernel
-    >>> from widemargin.problems.top_k_losses import TopKHinge, best_multiple, margins_of_wrong_classes
+    >>> from widemargin.problems.top_k_losses import TopKHinge
     >>> from widemargin.solvers.kernel_top_k import solve_kernel_top_k
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 2])
     >>> K = TrainingKernel(X, make_kernel("rbf", gamma=2.0))

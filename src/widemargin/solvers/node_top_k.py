@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +26,9 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.sparse_weights import csr_bytes, csr_of, saves_memory
-from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
-from widemargin.solvers._limits import best_multiple, ending
+from widemargin.solvers._limits import ending
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k import solve_top_k
 
@@ -165,24 +165,7 @@ def solve_node(
     k, variant, smoothing = loss
     hinge = TopKHinge(k, variant, smoothing)
     result = solve_top_k(part, y, n_children, hinge, cost, **options)
-    if result.certificate.primal > result.certificate.primal_at_zero:
-        result = _shortened(result, part, y, hinge, cost, options["bias"])
     return result, features, time.monotonic() - began
-
-
-def _shortened(result: SolverResult, X: Any, y: Ints, loss: TopKHinge, cost: Any, bias: float) -> SolverResult:
-    """The result with a multiple of its weights that is at least as good as zero weights."""
-    W, b = result.coef.astype(np.float64), result.intercept.astype(np.float64)
-    constant = b / bias if bias != 0.0 else np.zeros(len(b))
-    penalty = 0.5 * float(np.sum(W * W) + constant @ constant)
-    scores = np.asarray(X @ W.T) + b
-
-    def losses_at(t: float) -> float:
-        return float(cost @ loss.value(margins_of_wrong_classes(t * scores, y)))
-
-    scale, primal = best_multiple(penalty, losses_at)
-    certificate = replace(result.certificate, primal=primal, primal_before_pruning=primal)
-    return replace(result, coef=scale * W, intercept=scale * b, certificate=certificate)
 
 
 @dataclass(frozen=True)
