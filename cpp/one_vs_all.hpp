@@ -89,6 +89,9 @@ class OneVsAllSolver {
     }
 
   private:
+    // How a label ended whose weights were spoilt by rounding: float32 is a choice of the caller, float64 is not.
+    static constexpr Ending SPOILT = sizeof(T) > sizeof(float) ? NOT_ATTAINED : ENDED_EARLY;
+
     struct Work {
         ObjectiveWork objective;
         NewtonWork newton;
@@ -208,7 +211,7 @@ class OneVsAllSolver {
         bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
         // Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
         const bool gap_holds = relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP);
-        if (out.converged[j] == CONVERGED && !gap_holds) out.converged[j] = ENDED_EARLY;
+        if (out.converged[j] == CONVERGED && !gap_holds) out.converged[j] = SPOILT;
         if (options_.max_iter > 0) keep_best_known(j, problem, work, records, out);
         bounds[PRIMAL_BEFORE_PRUNING] = bounds[PRIMAL];
         const double before = squared_norm(work.v.data(), X_.n_cols);
@@ -251,7 +254,7 @@ class OneVsAllSolver {
         round_to_stored(j, work, out);
         bounds[PRIMAL] = fresh_value(problem, work);
         bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
-        if (converged) out.converged[j] = ENDED_EARLY;
+        if (converged) out.converged[j] = SPOILT;
     }
 
     // The objective of work.v by a new pass over the data.  Sets: work.objective.z.

@@ -247,15 +247,17 @@ def _store(
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)
     dual = min(before.value(), dual)
-    # Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
+    # Rounding can spoil weights that are large against the margins: such a label has not converged. float32 is a choice
+    # of the caller, float64 is not.
+    spoilt = NOT_ATTAINED if out.coef.dtype == np.float64 else ENDED_EARLY
     if out.converged[j] == CONVERGED and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
-        out.converged[j] = ENDED_EARLY
+        out.converged[j] = spoilt
     points = [BinaryObjective(problem, point) for point in known[: 1 if out.converged[j] == CONVERGED else None]]
     best = min(points, key=lambda point: point.value(), default=before)
     if not before.value() <= (1.0 + ROUNDING_GAP) * best.value():
         before, stored, dual = best, best.v, min(best.value(), dual)
         out.coef[j], out.intercept[j] = stored[:-1], stored[-1]
-        out.converged[j] = ENDED_EARLY if out.converged[j] == CONVERGED else out.converged[j]
+        out.converged[j] = spoilt if out.converged[j] == CONVERGED else out.converged[j]
     kept = np.append(np.abs(stored[:-1]) >= task.prune, True)
     out.coef[j][~kept[:-1]] = 0.0
     after = BinaryObjective(problem, np.where(kept, stored, 0.0))
