@@ -38,7 +38,8 @@ def rows_file(tmp_path):
     return tmp_path / "rows.svm"
 
 
-def test_the_table_ends_with_a_recommendation_and_how_to_train_it(rows_file):
+def test_the_table_ends_with_a_recommendation_and_how_to_train_it(rows_file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # the recommendation on one line
     done = CliRunner().invoke(app, ["compare", str(rows_file), "--folds", "2", "--methods", "one-vs-all; top-k"])
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()

@@ -83,7 +83,7 @@ def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(name, value)
-    output().print(title, style="bold")
+    output().print(title, style="bold", soft_wrap=True)
     output(USUAL).print(table)
 
 

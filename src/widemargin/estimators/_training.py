@@ -23,6 +23,7 @@ from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.solvers.result import SolverResult, Status
 
 __all__ = [
+    "HARMLESS_GAP",
     "TrainingData",
     "check_one_label_a_row",
     "check_training_data",
@@ -111,11 +112,12 @@ def warn_if_unfinished(
 ) -> None:
     """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
 
-    NOT_ATTAINED is one of them when the certified relative gap is above `tol`, and the gap above this share of the
+    NOT_ATTAINED is one of them when a certified relative gap is above `tol`, and the gap above this share of the
     objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
     """
     certificate = result.certificate
-    small = certificate.relative_gap <= tol or certificate.gap <= negligible * certificate.primal_at_zero
+    widest = max(certificate.relative_gap, 0.0 if certificate.worst is None else certificate.worst.relative_gap)
+    small = widest <= tol or certificate.gap <= negligible * certificate.primal_at_zero
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(

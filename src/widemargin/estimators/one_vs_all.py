@@ -34,6 +34,7 @@ from widemargin.estimators._parameters import (
 from widemargin.estimators._progress import printing_callback
 from widemargin.estimators._storage import StoredLinearModel
 from widemargin.estimators._training import (
+    HARMLESS_GAP,
     TrainingData,
     check_training_data,
     keep_result,
@@ -365,7 +366,9 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         keep_result(self, result)
 
     def _warn(self, result: OneVsAllResult) -> None:
-        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0)
+        # Only labels without a minimiser, which the logistic loss has, may keep their gap without a word.
+        negligible = HARMLESS_GAP if self.loss == "logistic" else 0.0
+        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0, negligible=negligible)
         self._warn_of_pruning(result)
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:

@@ -44,7 +44,6 @@ from widemargin.estimators._training import (
 from widemargin.problems.kernel_scores import KernelScorer
 from widemargin.problems.sparse_weights import compact
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers._kernel_matrix import signed
 from widemargin.solvers.kernel_top_k import solve_kernel_top_k
 from widemargin.solvers.pruning import prune_top_k
 from widemargin.solvers.result import Callback, SolverResult, Status
@@ -370,7 +369,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             self.coef_ = compact(_difference(result.coef) if two else result.coef)
             self._freeze_weights()
         else:
-            self._keep_support(signed(result.dual, y), data.X, kernel)
+            self._keep_support(result.coef, data.X, kernel)
         self._forget_old_data()
         keep_targets(self, data.targets)
         keep_result(self, result)

@@ -152,7 +152,8 @@ class _Distances:
         exponents = _product(rows, self.columns)
         if norms.max(initial=0.0) + self.norms.max(initial=0.0) > EXACT_REACH:
             self._mend(exponents, A, norms)
-        exponents = exponents.astype(self.dtype, copy=False)
+        if exponents.dtype != self.dtype:  # exponents of rows far apart may be beyond float32
+            exponents = np.maximum(exponents, np.finfo(self.dtype).min).astype(self.dtype)
         _core.exp_in_place(exponents)
         return exponents
 

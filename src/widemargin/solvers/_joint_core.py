@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
 from widemargin.problems.sparse_weights import csr_of
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
@@ -101,8 +101,13 @@ class JointAscent:
         """Primal and dual bound in float64, for the data as they were given."""
         primal, dual = self.core.certify(self.rows.data)
         if isinstance(self.penalty, OrthogonalPenalty) and self.penalty.missing:
-            primal += self.penalty.beyond(self.core.products())
+            primal += self.penalty.beyond(self.products())
         return primal, dual
+
+    def products(self) -> npt.NDArray[np.float64]:
+        """w_iᵀ w_j on the layout; the core has them from its first step in S on."""
+        found: npt.NDArray[np.float64] = self.core.products()
+        return found if len(found) else pair_products(self.paths, self.weights())
 
     def losses_at(self, scale: float) -> float:
         """Sum of the losses at a multiple of the weights, for the data as they were given."""

@@ -275,7 +275,7 @@ def _result(
         dual=ascent.duals(),
         **progress.outcome(),
         S=ascent.core.signs() if learns else None,
-        products=scale * scale * ascent.core.products() if learns else None,
+        products=scale * scale * ascent.products() if learns else None,
     )
 
 

@@ -72,6 +72,7 @@ def solve_kernel_top_k(
     time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     margins: npt.NDArray[np.float64] | None = None,
+    rescale: bool = True,
 ) -> SolverResult:
     """Train, and certify what is returned.
 
@@ -107,12 +108,16 @@ def solve_kernel_top_k(
         Room for kernel values that are kept.
     margins : ndarray of shape (n_samples, n_classes) or None
         Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
+    rescale : bool
+        Whether coefficients that are worse than zero, or that rounding left just short of their margins, are replaced
+        by their best multiple; otherwise they are those of the dual variables.
 
     Returns
     -------
     SolverResult
-        `coef` is None; `intercept` (n_classes,) = bias² Σ_i a_ij; `dual` is a csr_array (n_samples, n_classes) of the
-        dual variables of the wrong classes. The history has a row for every evaluation.
+        `coef` is a csr_array (n_samples, n_classes) of the coefficients a_ij of the kernel's columns, `intercept`
+        (n_classes,) = bias² Σ_i a_ij; `dual` is a csr_array of the same shape, the dual variables of the wrong classes.
+        The history has a row for every evaluation.
 
     Examples
     --------
@@ -123,9 +128,8 @@ def solve_kernel_top_k(
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 2])
     >>> K = TrainingKernel(X, make_kernel("rbf", gamma=2.0))
     >>> result = solve_kernel_top_k(K, y, 3, TopKHinge(k=1), np.full(4, 10.0), tol=1e-6)
-    >>> A = -result.dual.toarray()
-    >>> A[np.arange(4), y] = result.dual.sum(axis=1)
-    >>> (K.columns(slice(None)) @ A).argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
+    >>> scores = K.columns(slice(None)) @ result.coef.toarray()
+    >>> scores.argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
     ([0, 1, 0, 2], True)
     """
     if len(y) != kernel.n_rows or len(costs) != kernel.n_rows:
@@ -139,7 +143,7 @@ def solve_kernel_top_k(
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
-        run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
+        run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20, rescale)
         return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit)
 
 
@@ -157,7 +161,9 @@ class _Run:
         tol: float,
         seed: int,
         cache_bytes: float,
+        rescale: bool,
     ) -> None:
+        self.rescale = rescale
         self.began = time.monotonic()
         self.matrix, self.y, self.n_classes, self.loss = (
             matrix,
@@ -194,30 +200,33 @@ class _Run:
             self._go_on(x, scores)
         x = self._duals()
         primal, dual, scores = certified or self._bounds(x)
+        A = signed(x, self.y)
+        if not self.rescale:
+            return self._result(A, x, primal, dual, status)
         shrink, unfinished = primal > self._at_zero(), status in (Status.MAX_ITER, Status.NOT_ATTAINED)
         if shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero()):
-            x, primal = self._rescaled(x, scores, best_multiple if shrink else best_growth)
+            A, primal = self._rescaled(A, scores, best_multiple if shrink else best_growth)
             if primal - dual <= self.tol * max(abs(primal), abs(dual)):
                 status = Status.CONVERGED
-        return self._result(x, primal, dual, status)
+        return self._result(A, x, primal, dual, status)
 
     def _rescaled(
-        self, x: sp.csr_array, scores: Floats, best: Callable[[Callable[[float], float]], float]
+        self, A: sp.csr_array, scores: Floats, best: Callable[[Callable[[float], float]], float]
     ) -> tuple[sp.csr_array, float]:
-        """The multiple of dual variables that `best` finds for the objective of their weights, and that objective."""
+        """The multiple of coefficients that `best` finds for their objective, and that objective."""
         asked = np.ones((len(self.y), self.n_classes - 1))
         if self.margins is not None:
             asked = wrong_classes(self.margins, self.y)
         change = margins_of_wrong_classes(scores, self.y) - 1.0
-        squares = self.matrix.squared_norm(signed(x, self.y), scores)
+        squares = self.matrix.squared_norm(A, scores)
 
         def objective(t: float) -> float:
             return 0.5 * t * t * squares + float(self.costs @ self.loss.value(asked + t * change))
 
         factor = best(objective)
-        x = sp.csr_array(factor * x)
-        x.eliminate_zeros()
-        return x, objective(factor)
+        A = sp.csr_array(factor * A)
+        A.eliminate_zeros()
+        return A, objective(factor)
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
         """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
@@ -340,13 +349,13 @@ class _Run:
             return float(self.costs.sum() * self.loss.value(np.ones((1, self.n_classes - 1)))[0])
         return float(self.costs @ self.loss.value(wrong_classes(self.margins, self.y)))
 
-    def _result(self, x: sp.csr_array, primal: float, dual: float, status: Status) -> SolverResult:
+    def _result(self, A: sp.csr_array, x: sp.csr_array, primal: float, dual: float, status: Status) -> SolverResult:
         elapsed = time.monotonic() - self.began
         rows = [*self.rows, (self.n_epochs, elapsed, primal, dual, self.core.n_active)]
         names = ("iteration", "seconds", "primal", "dual", "active_rows")
         return SolverResult(
-            coef=None,
-            intercept=self.matrix.shift * np.asarray(signed(x, self.y).sum(axis=0)).ravel(),
+            coef=A,
+            intercept=self.matrix.shift * np.asarray(A.sum(axis=0)).ravel(),
             dual=x,
             certificate=Certificate(primal, dual, self._at_zero(), primal),
             history=history_of(rows, names, whole=("iteration", "active_rows")),
