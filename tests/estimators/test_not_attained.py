@@ -56,6 +56,23 @@ def test_labels_without_a_minimiser_alone_are_silent(C):
     assert model.certificate_.relative_gap == pytest.approx(1.0)
 
 
+def test_pruning_is_not_taken_for_rounding_where_a_label_has_no_minimiser():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 30))
+    Y = (X @ rng.normal(size=(30, 5)) > 1.0).astype(int)
+    Y[:, 2] = 0  # the logistic loss of this label has no minimiser
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = OneVsAllClassifier(loss="logistic", prune=0.1).fit(X, Y)
+    assert model.status_ is Status.NOT_ATTAINED
+    assert model.certificate_.relative_gap > model.gap_tol
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = OneVsAllClassifier(loss="logistic", prune=0.3).fit(X, Y)
+    (message,) = [str(warning.message) for warning in caught]
+    largest = float(re.search(r"prune=0.3 leaves 1 of 5 labels .* the largest (\S+);", message).group(1))
+    assert largest == pytest.approx(model.certificate_.worst.relative_gap, rel=0.05)  # not 1, of the third label
+
+
 def objectives(X, Y, model, C):
     """The squared hinge objective of each stored label, by NumPy."""
     coef = model.coef_.toarray() if sp.issparse(model.coef_) else model.coef_

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 import widemargin.estimators.one_vs_all as one_vs_all
-from widemargin import OneVsAllClassifier, Status, path
+from widemargin import OneVsAllClassifier, Status, TopKClassifier, path
 from widemargin.datasets import make_zipf_multilabel
 
 VALUES = [4.0, 0.25, 1.0]
@@ -267,6 +267,8 @@ def test_estimators_without_what_is_asked_for_are_named(classes):
         path(LinearSVC(), *classes, values=[1.0], prune=[0.1])
     with pytest.raises(ValueError, match="LinearSVC has no parameter 'n_jobs'"):
         path(LinearSVC(), *classes, values=[1.0], n_jobs=2)
+    with pytest.raises(ValueError, match="a model with a kernel has none"):
+        path(TopKClassifier(kernel="rbf"), *classes, values=[1.0], prune=[0.0, 0.1])
     with pytest.raises(ValueError, match="does not end in a classifier"):
         path(make_pipeline(TfidfTransformer()), *classes, values=[1.0])
     with pytest.raises(ValueError, match="nothing was scored"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
 from widemargin.solvers.one_vs_all import solve_one_vs_all
 from widemargin.solvers.prune_sweep import prune_sweep
@@ -171,3 +174,16 @@ def test_a_sweep_serves_dense_rows_weights_and_the_logistic_loss(data, loss, den
         np.testing.assert_array_equal(pruned.coef.toarray(), alone.coef.toarray())
         np.testing.assert_allclose(pruned.primal_by_label, alone.primal_by_label, rtol=1e-12)
         np.testing.assert_allclose(pruned.pruned_share, alone.pruned_share, atol=1e-6)
+
+
+def test_a_sweep_names_a_label_that_rounding_stopped_as_the_worst(data):
+    X, Y = data
+    X, Y = X[:200], Y[:200, 5:12]
+    base = solve_one_vs_all(X, Y, prune=0.3)
+    stopped = base.status_by_label.copy()
+    stopped[base.certificate.worst.index] = Status.NOT_ATTAINED.value  # with a gap that is no rounding
+    (pruned,) = prune_sweep(X, Y, replace(base, status_by_label=stopped), [0.3])
+    assert pruned.certificate.worst.index == base.certificate.worst.index
+    assert pruned.status is Status.NOT_ATTAINED
+    primal = pruned.bounds_by_label[:, BOUND_COLUMNS.index("primal")]
+    np.testing.assert_array_equal(primal, pruned.primal_by_label)

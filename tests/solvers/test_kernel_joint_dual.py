@@ -201,5 +201,7 @@ def test_wrong_input_is_refused():
         solve_kernel_joint_dual(kernel, losses, penalty, memory_limit_mb=0.001)
     with pytest.raises(ValueError, match="use one tree"):
         solve_kernel_joint_dual(kernel, losses, OrthogonalPenalty.of_tree(LARGE))
+    with pytest.raises(ValueError, match="use a smaller C"):
+        solve_kernel_joint_dual(kernel, tree_losses("orthogonal", SMALL, losses.node + 1, C=1e307), penalty)
     with pytest.raises(NotPositiveDefiniteError):
         solve_kernel_joint_dual(PrecomputedKernel(-np.eye(14)), losses, penalty)

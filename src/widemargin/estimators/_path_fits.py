@@ -18,6 +18,7 @@ from typing import Any
 from sklearn.base import clone
 
 from widemargin.estimators._kernel_models import training_kernel
+from widemargin.estimators._kernel_parameters import check_pruned_kernel
 from widemargin.estimators.one_vs_all import OneVsAllClassifier
 from widemargin.estimators.top_k import TopKClassifier
 from widemargin.solvers.top_k_start import DualPoint
@@ -87,6 +88,8 @@ class TopKSession(FitSession):
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
         first = {} if thresholds is None else {"prune": thresholds[0]}
         model = clone(self.estimator).set_params(**point, **first)
+        if thresholds is not None:
+            check_pruned_kernel(clone(model).set_params(prune=thresholds[-1]))  # they ascend
         if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
             self.kernel = training_kernel(model, self.data.X)
         start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,9 +114,12 @@ def warn_if_unfinished(
 
     NOT_ATTAINED is one of them when a certified relative gap is above `tol`, and the gap above this share of the
     objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
+    Both are of the weights before pruning, which is no part of training and has its own warning.
     """
-    certificate = result.certificate
-    widest = max(certificate.relative_gap, 0.0 if certificate.worst is None else certificate.worst.relative_gap)
+    certificate = replace(result.certificate, primal=result.certificate.primal_before_pruning)
+    widest, worst = certificate.relative_gap, certificate.worst
+    if worst is not None and certificate == result.certificate:  # with pruning, `worst` is of the stored weights
+        widest = max(widest, worst.relative_gap)
     small = widest <= tol or certificate.gap <= negligible * certificate.primal_at_zero
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
@@ -141,12 +144,12 @@ def warn_of_pruned_gap(
     shape (n_problems,).
     """
     gaps = relative_gap(primal, dual)
-    n_spoilt = int(np.sum((gaps > PRUNED_GAP_TO_WARN) & (primal - before > before - dual)))
-    if n_spoilt:
-        whose = f"{n_spoilt:,} of {len(gaps):,} labels" if len(gaps) > 1 else "the model"
+    spoilt = gaps[(gaps > PRUNED_GAP_TO_WARN) & (primal - before > before - dual)]
+    if len(spoilt):
+        whose = f"{len(spoilt):,} of {len(gaps):,} labels" if len(gaps) > 1 else "the model"
         warnings.warn(
             f"prune={prune:g} leaves {whose} with a certified relative gap above {PRUNED_GAP_TO_WARN:g} as stored"
-            f"{', the largest' if len(gaps) > 1 else ':'} {gaps.max():.2g}; choose a smaller prune or a smaller C",
+            f"{', the largest' if len(gaps) > 1 else ':'} {spoilt.max():.2g}; choose a smaller prune or a smaller C",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

@@ -30,7 +30,7 @@ from widemargin.solvers._joint_core import rows_with_constant
 from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_tree import SignSteps
 from widemargin.solvers._limits import ROUNDING, best_multiple
-from widemargin.solvers.joint_dual import COUPLING_SHARE
+from widemargin.solvers.joint_dual import COUPLING_SHARE, check_costs, checked_largest
 from widemargin.solvers.result import Callback, SolverResult
 
 __all__ = ["CoupledResult", "solve_dense_joint_dual"]
@@ -129,8 +129,9 @@ def solve_dense_joint_dual(
     """
     rows = rows_with_constant(X, bias)
     _check(rows, losses, penalty, k, memory_limit_mb)
+    largest = checked_largest(rows)
     run = _Run(rows, losses, penalty, k, seed)
-    rounding = ROUNDING if run.squared_norms.any() else 0.0
+    rounding = ROUNDING if largest > 0.0 else 0.0
     progress = JointProgress(run.at_zero, tol, max_iter, callback, time_limit, rounding)
     while progress.status is None:
         run.advance(progress)
@@ -363,8 +364,7 @@ def _check(rows: Any, losses: TreeLosses, penalty: OrthogonalPenalty, k: int, me
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {m}; use one tree")
-    if not (losses.cost > 0.0).any():
-        raise ValueError("all examples have weight 0; at least one needs a positive weight")
+    check_costs(losses)
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     needed = WORK_ARRAYS * 8 * m * (rows.shape[0] + rows.shape[1]) / MEGABYTE

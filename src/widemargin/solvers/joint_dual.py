@@ -171,8 +171,8 @@ def solve_joint_dual(
     (True, (4, 3))
     """
     rows = rows_with_constant(X, bias)
-    largest = _largest_value(rows)
-    _check(rows, largest, losses, penalty)
+    _check(rows, losses, penalty)
+    largest = checked_largest(rows)
     dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(largest, losses) else np.float64
     ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
     rounding = ROUNDING if largest > 0.0 else 0.0
@@ -226,9 +226,22 @@ def _signs(ascent: JointAscent) -> npt.NDArray[np.float64] | None:
     return signs if len(signs) else None
 
 
-def _largest_value(rows: Any) -> float:
-    """The largest magnitude, NaN if there is one."""
-    return max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
+def checked_largest(rows: Any) -> float:
+    """The largest magnitude of rows, the constant feature included; an error where squared norms would overflow."""
+    largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
+    if not np.isfinite(largest):
+        raise ValueError("X has values that are not finite")
+    if largest > LARGEST_VALUE:
+        raise ValueError(f"X or the bias has values above {LARGEST_VALUE:g}; scale the features")
+    return largest
+
+
+def check_costs(losses: TreeLosses) -> None:
+    """An error where no row counts, or where sums of losses would overflow."""
+    if not (losses.cost > 0.0).any():
+        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+    if losses.cost.max() > LARGEST_COST / losses.n_blocks:
+        raise ValueError(f"a cost of {losses.cost.max():g} is too large for sums of losses; use a smaller C")
 
 
 def _fits_single(largest: float, losses: TreeLosses) -> bool:
@@ -237,21 +250,14 @@ def _fits_single(largest: float, losses: TreeLosses) -> bool:
     return largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
 
 
-def _check(rows: Any, largest: float, losses: TreeLosses, penalty: Any) -> None:
+def _check(rows: Any, losses: TreeLosses, penalty: Any) -> None:
     if rows.shape[0] != losses.n_samples:
         raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
     if penalty.paths.n_entries != losses.paths.n_entries:
         raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
-    if not np.isfinite(largest):
-        raise ValueError("X has values that are not finite")
-    if not (losses.cost > 0.0).any():
-        raise ValueError("all examples have weight 0; at least one needs a positive weight")
-    if largest > LARGEST_VALUE:
-        raise ValueError(f"X or the bias has values above {LARGEST_VALUE:g}; scale the features")
-    if losses.cost.max() > LARGEST_COST / losses.n_blocks:
-        raise ValueError(f"a cost of {losses.cost.max():g} is too large for sums of losses; use a smaller C")
+    check_costs(losses)
 
 
 def _result(

@@ -35,7 +35,7 @@ from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
 from widemargin.solvers._limits import ROUNDING, best_multiple
-from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart
+from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart, check_costs
 from widemargin.solvers.result import Callback
 
 __all__ = ["KernelJointResult", "solve_kernel_joint_dual"]
@@ -317,8 +317,7 @@ def _check(
         raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {losses.paths.m}; use one tree")
     if penalty.paths.n_entries != losses.paths.n_entries:
         raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
-    if not (losses.cost > 0.0).any():
-        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+    check_costs(losses)
     needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE
     if needed > memory_limit_mb:
         raise ValueError(

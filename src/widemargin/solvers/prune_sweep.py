@@ -19,12 +19,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.problems.certificate import Certificate
 from widemargin.problems.sparse_weights import drop_small, squared_norms
+from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers._one_vs_all_inputs import prepare_inputs
+from widemargin.solvers._one_vs_all_run import outcome_of
 from widemargin.solvers.fast_one_vs_all import weight_arrays
 from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
-from widemargin.solvers.result import Status
 
 __all__ = ["prune_sweep"]
 
@@ -147,16 +147,10 @@ def _fast_objectives(
 
 def _with_weights(result: OneVsAllResult, coef: Any, primal: Floats) -> OneVsAllResult:
     """The result with other weights and their objectives."""
-    certificate = result.certificate
+    assert result.bounds_by_label is not None
     before, after = squared_norms(result.coef), squared_norms(coef)
     kept = np.divide(after, before, out=np.ones_like(before), where=before > 0)
-    attained = result.status_by_label != Status.NOT_ATTAINED.value
-    # Only the sums of the other bounds are known here, and only these are wanted.
-    at_zero, unpruned = np.array([certificate.primal_at_zero]), np.array([certificate.primal_before_pruning])
-    return replace(
-        result,
-        coef=coef,
-        certificate=Certificate.sum(primal, result.dual_by_label, at_zero, unpruned, attained=attained),
-        primal_by_label=primal,
-        pruned_share=1.0 - kept * (1.0 - result.pruned_share),
-    )
+    table = result.bounds_by_label.copy()
+    table[:, BOUND_COLUMNS.index("primal")] = primal
+    table[:, BOUND_COLUMNS.index("pruned_share")] = 1.0 - kept * (1.0 - result.pruned_share)
+    return replace(result, coef=coef, **outcome_of(table, result.status_by_label))
