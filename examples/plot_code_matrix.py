@@ -4,7 +4,7 @@ A code, drawn and learned
 
 An output code has a row for each class and a column for each binary classifier. The columns below were trained
 for a code of random signs, above. Then numbers were learned for it, below, from what the classifiers say on
-rows that they had not seen: classifiers that help to tell a class from others get a larger weight in its row.
+rows that they had not seen: a classifier that separates a class from others well can get a larger weight in its row.
 """
 
 from matplotlib import pyplot as plt

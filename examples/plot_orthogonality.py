@@ -2,8 +2,8 @@
 Orthogonal transfer: what is held apart
 =======================================
 
-Orthogonal transfer asks that what tells the children of a node apart be something else than what told the node
-from its siblings. Bars show the cosines between the weights of nodes and of their ancestors, level by level; at
+Orthogonal transfer wants the features that separate a node's children to differ from those that separated the
+node from its siblings. Bars show the cosines between the weights of nodes and of their ancestors, level by level; at
 the right margin stands how many pairs the penalty holds exactly orthogonal.
 """
 

@@ -3,8 +3,8 @@ Do the probabilities mean what they say?
 ========================================
 
 Of all predictions with a probability of 0.7, seven in ten should be right: dots on the dashed line. A score
-squeezed through a sigmoid does not do that. A calibrated model does, after a look at rows that it was not
-trained on.
+squeezed through a sigmoid does not do that. A calibrated model comes closer, after a look at rows that it was
+not trained on.
 """
 
 import numpy as np

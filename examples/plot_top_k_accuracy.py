@@ -4,7 +4,7 @@ Is the right class among the best few?
 
 When people see a list of suggestions, the first place is not all that counts. The top-k SVM is trained for
 lists: with ``k=1`` it is the multiclass SVM of Crammer and Singer, with a larger k the true class may stand
-anywhere among the k best.
+anywhere among the top k.
 """
 
 from matplotlib import pyplot as plt

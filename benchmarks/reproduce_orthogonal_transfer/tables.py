@@ -233,4 +233,4 @@ def rival_table(results: Results, tasks: Sequence[Task]) -> str:
             accuracy = mean_std(100.0 - np.array(column["error"]))
             row = [task.name, label, accuracy, mean_std(column["tree_loss"]), f"{np.median(column['cpu_s']):.2f}"]
             rows.append([*row, chosen_C(column["C"])])
-    return format_table(["task", "method", "accuracy, %", "tree loss", "CPU s of a fit (median)", "C"], rows)
+    return format_table(["task", "method", "at or below, %", "tree loss", "CPU s of a fit (median)", "C"], rows)
