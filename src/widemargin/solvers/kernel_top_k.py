@@ -72,6 +72,7 @@ def solve_kernel_top_k(
     time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     margins: npt.NDArray[np.float64] | None = None,
+    rescale: bool = True,
 ) -> SolverResult:
     """Train, and certify what is returned.
 
@@ -107,6 +108,9 @@ def solve_kernel_top_k(
         Room for kernel values that are kept.
     margins : ndarray of shape (n_samples, n_classes) or None
         Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
+    rescale : bool
+        Whether `dual` is the best multiple of the dual variables where their weights are worse than zero, or where
+        rounding or a limit ended the ascent near the optimum. The certificate's bound is that of the variables before.
 
     Returns
     -------
@@ -140,7 +144,7 @@ def solve_kernel_top_k(
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
         run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
-        return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit)
+        return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit, rescale)
 
 
 class _Run:
@@ -174,7 +178,9 @@ class _Run:
         self.n_epochs = self.refreshed = 0
         self.rows: list[tuple[float, ...]] = []  # of the history
 
-    def solve(self, start: Any, max_iter: int, callback: Callback | None, time_limit: float) -> SolverResult:
+    def solve(
+        self, start: Any, max_iter: int, callback: Callback | None, time_limit: float, rescale: bool
+    ) -> SolverResult:
         """Ascend until the tolerance or a limit is reached."""
         self.max_iter, self.callback, self.deadline = max_iter, callback, self.began + time_limit
         n = len(self.y)
@@ -195,7 +201,7 @@ class _Run:
         x = self._duals()
         primal, dual, scores = certified or self._bounds(x)
         shrink, unfinished = primal > self._at_zero(), status in (Status.MAX_ITER, Status.NOT_ATTAINED)
-        if shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero()):
+        if rescale and (shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero())):
             x, primal = self._rescaled(x, scores, best_multiple if shrink else best_growth)
             if primal - dual <= self.tol * max(abs(primal), abs(dual)):
                 status = Status.CONVERGED

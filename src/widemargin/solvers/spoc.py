@@ -158,7 +158,7 @@ def solve_spoc(
         found = solve_kernel_top_k(
             matrix, y, n_classes, TopKHinge(1), costs, margins=margins, tol=tol, max_iter=max_iter, seed=seed,
             n_threads=n_threads, start=None if start is None else sp.csr_array(start), callback=callback,
-            time_limit=time_limit, cache_size_mb=cache_size_mb,
+            time_limit=time_limit, cache_size_mb=cache_size_mb, rescale=False,
         )  # fmt: skip
         result = replace(found, dual=found.dual.toarray())
     return problem.settled(result, matrix, tol)
