@@ -360,3 +360,16 @@ def test_worst_first_says_what_it_cannot_do():
         solve_spoc(h, y, 4, np.ones(24), kernel=RBF, order="worst-first", cache_size_mb=1e-3)
     with pytest.raises(ValueError, match="order='worst-first' is one of SPOC"):
         continuous_code(h, y, norm="l1", order="worst-first")
+
+
+@pytest.mark.parametrize("seed", [92, 1349, 3777, 3957])
+def test_a_kernel_code_that_a_limit_ends_has_a_feasible_dual_and_a_true_bound(seed):
+    """Weights that are made longer, for margins just below 1, would give dual variables above their costs."""
+    rng = np.random.default_rng(seed)
+    n, k, n_columns = int(rng.integers(4, 12)), int(rng.integers(2, 4)), int(rng.integers(1, 6))
+    h, y = rng.normal(size=(n, n_columns)) * 10 ** rng.uniform(-1, 2), rng.integers(0, k, n)
+    costs = np.full(n, 10 ** rng.uniform(-2, 5))
+    result = solve_spoc(h, y, k, costs, kernel=make_kernel("linear"), tol=1e-12, max_iter=1000)
+    best = solve_spoc(h, y, k, costs, tol=1e-12, max_iter=100_000).certificate.primal
+    assert (result.dual.sum(axis=1) <= costs * (1 + 1e-12)).all()
+    assert result.certificate.dual <= best * (1 + 1e-12)

@@ -89,7 +89,7 @@ def parse_numbers(option: str, text: str) -> list[float]:
 def parse_sweep(method: str, C: str, ks: str | None, prune: str | None) -> dict[str, Any]:
     """The values to go through, as arguments of `path`; an error for those that the method has not."""
     if method == "output-code":
-        raise ValueError("path goes along C of one-vs-all and top-k; for --method output-code use train")
+        raise ValueError("path is for one-vs-all, top-k and methods of a tree; for --method output-code use train")
     if ks is not None and method != "top-k":
         raise ValueError(f"--ks is not an option of --method {method}; leave it out, or use --method top-k")
     sweep: dict[str, Any] = {"Cs": parse_numbers("--C", C)}

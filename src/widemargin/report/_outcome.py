@@ -55,9 +55,9 @@ class Outcome:
         Indicator of the true labels, on a tree of the nearest one; columns after the model's labels are of labels that
         it does not know, one each.
     classes : ndarray of shape (n_samples,) or None
-        Of one label a row: its place in `classes_`, −1 for one that the model does not know.
+        Of one label per row: its place in `classes_`, −1 for one that the model does not know.
     guess : ndarray of shape (n_samples,) or None
-        Of one label a row: the place of the prediction.
+        Of one label per row: the place of the prediction.
     every_label : csr_array of the shape of `truth`, or None
         On a tree, indicator of all true labels.
     nodes : Side or None
@@ -103,7 +103,7 @@ class Outcome:
 
     @cached_property
     def curve(self) -> npt.NDArray[np.float64]:
-        """Of one label a row: top-k accuracy for k from 1 on; ties count as expected, but on a tree."""
+        """Of one label per row: top-k accuracy for k from 1 on; ties count as expected, but on a tree."""
         assert self.classes is not None
         if self.nodes is None:
             ks = list(range(1, min(PLACES, self.n_labels) + 1))
@@ -118,7 +118,7 @@ class Outcome:
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Of one label a row: whether the prediction is the true label, shape (n_samples,)."""
+        """Of one label per row: whether the prediction is the true label, shape (n_samples,)."""
         if self.nodes is not None:
             return np.asarray(self.nodes.true == self.nodes.predicted)
         return np.asarray(self.classes == self.guess)

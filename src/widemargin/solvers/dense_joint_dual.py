@@ -9,7 +9,7 @@ joins nodes of which neither is above the other. A term of φ_g is a *vertex* v:
 E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1 the dual is that of
 `solvers.joint_dual`, with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between the best
 vertex and the worst that has mass, row after row in random order, then a step in S, until the certified `decrease_gap`
-is at most `tol`. In NumPy: 0.1 to 0.3 ms a visit on subtrees of RCV1, where the compiled ascent takes 1 to 2 µs.
+is at most `tol`. In NumPy: 0.1 to 0.3 ms per visit on subtrees of RCV1, where the compiled ascent takes 1 to 2 µs.
 Memory: W, B and three arrays of rows × nodes, all dense in float64.
 """
 

@@ -143,8 +143,8 @@ def solve_kernel_top_k(
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
-        run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20, rescale)
-        return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit)
+        run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
+        return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit, rescale)
 
 
 class _Run:
@@ -161,9 +161,7 @@ class _Run:
         tol: float,
         seed: int,
         cache_bytes: float,
-        rescale: bool,
     ) -> None:
-        self.rescale = rescale
         self.began = time.monotonic()
         self.matrix, self.y, self.n_classes, self.loss = (
             matrix,
@@ -180,7 +178,9 @@ class _Run:
         self.n_epochs = self.refreshed = 0
         self.rows: list[tuple[float, ...]] = []  # of the history
 
-    def solve(self, start: Any, max_iter: int, callback: Callback | None, time_limit: float) -> SolverResult:
+    def solve(
+        self, start: Any, max_iter: int, callback: Callback | None, time_limit: float, rescale: bool
+    ) -> SolverResult:
         """Ascend until the tolerance or a limit is reached."""
         self.max_iter, self.callback, self.deadline = max_iter, callback, self.began + time_limit
         n = len(self.y)
@@ -201,10 +201,8 @@ class _Run:
         x = self._duals()
         primal, dual, scores = certified or self._bounds(x)
         A = signed(x, self.y)
-        if not self.rescale:
-            return self._result(A, x, primal, dual, status)
         shrink, unfinished = primal > self._at_zero(), status in (Status.MAX_ITER, Status.NOT_ATTAINED)
-        if shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero()):
+        if rescale and (shrink or (unfinished and primal - dual <= GROWTH_GAP * self._at_zero())):
             A, primal = self._rescaled(A, scores, best_multiple if shrink else best_growth)
             if primal - dual <= self.tol * max(abs(primal), abs(dual)):
                 status = Status.CONVERGED
