@@ -96,7 +96,7 @@ def test_the_bounds_enclose_the_optimum_of_the_quadratic_programme(kernel, loss,
     np.testing.assert_allclose(bounds(K, y, x, costs, loss), [certificate.primal, certificate.dual], rtol=1e-9)
     assert (x[weights == 0.0] == 0.0).all()
     np.testing.assert_allclose(result.intercept, bias**2 * signed_duals(x, y).sum(axis=0))
-    np.testing.assert_array_equal(result.coef.toarray(), signed_duals(x, y))
+    np.testing.assert_allclose(result.coef.toarray(), signed_duals(x, y), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
