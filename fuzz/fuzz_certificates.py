@@ -995,6 +995,8 @@ def check_prediction(case: Case, model: Any, outcome: Outcome) -> None:
     size = np.abs(together).max(initial=0.0)
     if hasattr(model, "coef_"):
         size = max(size, float((np.abs(case.rows) @ np.abs(dense(model.coef_)).T).max(initial=0.0)))
+    elif hasattr(model, "dual_coef_"):  # terms may cancel; most kernels here are at most 1
+        size = max(size, float(np.abs(dense(model.dual_coef_)).sum(axis=1).max(initial=0.0)))
     precision = 1e-5 if case.X.dtype == np.float32 else 1e-10
     difference = float(np.abs(together - alone).max(initial=0.0))
     if not difference <= precision * size:
