@@ -45,7 +45,7 @@ class Claim:
     def answers(self, studies: Sequence[Study]) -> Iterator[tuple[str, bool, str]]:
         """Name of the data, whether the statement holds there, and the numbers."""
         if self.formula:
-            yield ("by the formula", *self.measure(None))  # type: ignore[arg-type,misc]
+            yield ("by the formula", *self.measure(None))
             return
         for study in studies:
             found = self.measure(study)

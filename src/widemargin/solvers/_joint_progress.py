@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from widemargin.problems.certificate import Certificate
-from widemargin.solvers._limits import ROUNDING, Limits, ending, history_of
+from widemargin.solvers._limits import ROUNDING, Limits, best_multiple, ending, history_of
 from widemargin.solvers.result import Callback, History, Status
 
 __all__ = ["JointProgress"]
@@ -123,6 +124,24 @@ class JointProgress(Limits):
     def restart(self) -> None:
         """Forget the gap that was reached: from now on another precision makes it."""
         self._least_gap, self._best_round, self._risen_round = np.inf, self.rounds, self.rounds
+
+    def shorten(self, losses_at: Callable[[float], float]) -> float:
+        """The multiple of the certified weights that is at least as good as zero weights: 1 where these are already.
+
+        `losses_at(t)` is the sum of the losses at t times the weights; the penalty is homogeneous of degree 2.
+        Sets: certified.
+        """
+        assert self.certified is not None
+        if self.certified <= self.at_zero:
+            return 1.0
+        penalty = self.certified - losses_at(1.0)
+
+        def objective(t: float) -> float:
+            return t * t * penalty + losses_at(t)
+
+        scale = best_multiple(objective)
+        self.certified = objective(scale)
+        return scale
 
     def outcome(self) -> dict[str, Any]:
         """What a result says of the way and of its end: `certificate`, `history`, `n_iter` and `status`."""

@@ -29,7 +29,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.solvers._joint_core import rows_with_constant
 from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_tree import SignSteps
-from widemargin.solvers._limits import ROUNDING, best_multiple
+from widemargin.solvers._limits import ROUNDING
 from widemargin.solvers.joint_dual import COUPLING_SHARE, check_costs, checked_largest
 from widemargin.solvers.result import Callback, SolverResult
 
@@ -249,17 +249,9 @@ class _Run:
         self.combined, self.gain, S = self.best
         self._set_signs(S)
         self._rebuild()
-        scores, cost, scale = self._scores(), self.losses.cost, 1.0
-        penalty = self.penalty.value(self.W)
-        progress.certified = penalty + float(cost @ self._losses_of(scores))
-
-        def objective(t: float) -> float:
-            return t * t * penalty + float(cost @ self._losses_of(t * scores))
-
-        if progress.certified > self.at_zero:
-            scale = best_multiple(objective)
-            progress.certified = objective(scale)
-        W = scale * self.W
+        scores, cost = self._scores(), self.losses.cost
+        progress.certified = self.penalty.value(self.W) + float(cost @ self._losses_of(scores))
+        W = progress.shorten(lambda t: float(cost @ self._losses_of(t * scores))) * self.W
         return CoupledResult(
             coef=W if bias == 0.0 else W[:, :-1].copy(),
             intercept=np.zeros(self.m) if bias == 0.0 else bias * W[:, -1],

@@ -29,7 +29,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import QuadraticPenalty
 from widemargin.solvers._joint_core import JointAscent, rows_with_constant
 from widemargin.solvers._joint_progress import JointProgress
-from widemargin.solvers._limits import ROUNDING, best_multiple
+from widemargin.solvers._limits import ROUNDING
 from widemargin.solvers.result import Callback, SolverResult
 from widemargin.solvers.tree_weights import TreeWeights
 
@@ -272,7 +272,7 @@ def _result(
     if best is not None:
         ascent.start_from(best.dual, best.S)
         progress.accept(*ascent.certify())
-    scale = _scale(ascent, progress)
+    scale = progress.shorten(ascent.losses_at)
     coef, intercept = _weights(ascent, scale, bias, memory_limit_mb)
     learns = isinstance(penalty, OrthogonalPenalty)
     return JointResult(
@@ -283,22 +283,6 @@ def _result(
         S=ascent.core.signs() if learns else None,
         products=scale * scale * ascent.products() if learns else None,
     )
-
-
-def _scale(ascent: JointAscent, progress: JointProgress) -> float:
-    """1, or the multiple of the weights that is at least as good as zero weights; sets the certified value."""
-    primal = progress.certified
-    assert primal is not None
-    if primal <= progress.at_zero:
-        return 1.0
-    penalty = primal - ascent.losses_at(1.0)
-
-    def objective(t: float) -> float:
-        return t * t * penalty + ascent.losses_at(t)
-
-    scale = best_multiple(objective)
-    progress.certified = objective(scale)
-    return scale
 
 
 def _weights(

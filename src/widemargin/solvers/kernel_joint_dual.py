@@ -34,7 +34,7 @@ from widemargin.solvers._joint_core import problem_arrays
 from widemargin.solvers._joint_progress import JointProgress
 from widemargin.solvers._kernel_matrix import KernelMatrix
 from widemargin.solvers._kernel_tree import DualPoint, SignSteps, feasible, weight_products
-from widemargin.solvers._limits import ROUNDING, best_multiple
+from widemargin.solvers._limits import ROUNDING
 from widemargin.solvers.joint_dual import COUPLING_SHARE, JointResult, JointStart, check_costs
 from widemargin.solvers.result import Callback
 
@@ -236,7 +236,9 @@ class _Run:
         """The best point that was certified, or a multiple of its weights where zero weights are better than these."""
         if progress.certified is None or progress.certified > min(progress.primal, progress.at_zero):
             self.start_from(self.best)
-            scale = self._scale(self.certify(progress), progress)
+            scores = self.certify(progress)
+            evaluate = self.losses.evaluate_scores
+            scale = progress.shorten(lambda t: evaluate(lambda rows, nodes: t * scores[nodes, rows].T).value)
         else:
             scale = 1.0
         B = DualPoint(self.losses, self.dual).B
@@ -252,24 +254,6 @@ class _Run:
             support=support,
             dual_coef=dual_coef,
         )
-
-    def _scale(self, scores: Floats, progress: JointProgress) -> float:
-        """1, or the multiple of the weights that is at least as good as zero weights; sets the certified value."""
-        assert progress.certified is not None
-        if progress.certified <= progress.at_zero:
-            return 1.0
-
-        def losses_at(t: float) -> float:
-            return self.losses.evaluate_scores(lambda rows, nodes: t * scores[nodes, rows].T).value
-
-        penalty = progress.certified - losses_at(1.0)
-
-        def objective(t: float) -> float:
-            return t * t * penalty + losses_at(t)
-
-        scale = best_multiple(objective)
-        progress.certified = objective(scale)
-        return scale
 
     def _improve_signs(self, gram: Floats, progress: JointProgress) -> tuple[Floats, float]:
         """A step in S, after which Z belongs to the new factor; gram of that factor, and the gap of the pairs."""
