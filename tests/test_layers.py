@@ -1,8 +1,11 @@
-"""Imports between the layers of the package point downwards only."""
+"""Imports between the layers of the package point downwards only, and what they import from elsewhere is declared."""
 
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,13 @@ def test_solvers_know_neither_scikit_learn_nor_the_terminal(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     assert not {"print", "open"} & set(calls)
+
+
+def test_every_imported_distribution_is_declared():
+    requirements = importlib.metadata.requires("widemargin")
+    declared = {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in requirements}
+    roots = {name.split(".")[0] for path in modules() for name in imported_names(path)}
+    provided_by = importlib.metadata.packages_distributions()
+    for root in sorted(roots - sys.stdlib_module_names - {"widemargin"}):
+        providers = {name.lower() for name in provided_by[root]}
+        assert providers & declared, f"{root} is imported, but pyproject.toml does not declare {sorted(providers)}"
