@@ -1,5 +1,5 @@
-# Two commands matter: `make demo` and `make test`. Both set everything up in .venv and need nothing
-# beforehand but Python 3.11 or newer and a C++ compiler.
+# Every target sets up what it needs in .venv; nothing is needed beforehand but Python 3.11 or newer and a C++ compiler.
+# `make demo` shows the package, `make quick` is the inner loop, `make check` is what a change must pass.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,9 +11,10 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 
 KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py tests/data/test_fuzz_corpus.py tests/model_io/test_fuzz_corpus.py tests/estimators/test_fuzz_corpus.py
 
-CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
+CPP_FILES := $(shell find cpp fuzz -name '*.hpp' -o -name '*.cpp')
+CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/% fuzz/%,$(CPP_FILES))
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo check test lint cpp-test format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -29,9 +30,16 @@ $(BIN)/python:
 $(VENV)/.installed-%: $(BIN)/python $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
+# The extra `dev` contains all that `make check` needs, so that a fresh clone builds the core once.
+$(VENV)/.installed-dev: $(BIN)/python $(CORE_SOURCES)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.installed-{test,docs,dev}
 
 demo: $(VENV)/.installed-cli,report ## train every family on embedded data, compare them, and write a report
 	$(BIN)/widemargin demo
+
+check: $(VENV)/.installed-dev ## all that a change must pass: lint, C++ tests, tests and documentation
+	@$(MAKE) --no-print-directory lint cpp-test test docs
 
 test: $(VENV)/.installed-test ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
@@ -39,14 +47,27 @@ test: $(VENV)/.installed-test ## run the tests
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-format: $(VENV)/.installed-dev ## put the format right
+# Each test is compiled and run again when it or a header has changed.
+CCACHE ?= $(shell command -v ccache)
+CPP_TESTS := $(patsubst cpp/tests/%.cpp,build/cpp-tests/%.passed,$(wildcard cpp/tests/test_*.cpp))
+build/cpp-tests/%.passed: cpp/tests/%.cpp $(filter %.hpp,$(CPP_FILES))
+	@mkdir -p $(@D) && echo "== $<"
+	@$(CCACHE) $(CXX) -std=c++17 -O2 -Icpp -pthread -c $< -o $(basename $@).o
+	@$(CXX) $(basename $@).o -pthread -o $(basename $@)
+	@$(basename $@)
+	@touch $@
+
+cpp-test: ## compile and run the C++ tests, two at a time
+	@$(MAKE) --silent --jobs 2 $(CPP_TESTS)
+
+format: $(VENV)/.installed-dev ## fix the format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
+	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
 	@for script in $(filter-out benchmarks/reproduce_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
