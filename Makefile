@@ -14,7 +14,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 CPP_FILES := $(shell find cpp fuzz -name '*.hpp' -o -name '*.cpp')
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/% fuzz/%,$(CPP_FILES))
 
-.PHONY: help demo check test lint cpp-test format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo check quick test lint cpp-test format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -43,6 +43,10 @@ check: $(VENV)/.installed-dev ## all that a change must pass: lint, C++ tests, t
 
 test: $(VENV)/.installed-test ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+# The first case of every test that is not marked as slow, on few hypothesis examples; tests/conftest.py chooses them.
+quick: $(VENV)/.installed-test ## the inner loop: a part of the tests, from every area, in less than a minute
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --numprocesses 2 --quiet --durations 5 -m quick tests
 
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .

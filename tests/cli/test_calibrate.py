@@ -94,6 +94,7 @@ def test_labels_in_a_tree(data, files):
     assert found["calibration_error"] == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_calibration_on_a_tree_is_the_same_in_evaluate_display_and_report(data, files):
     """By names, row by row: the probability of the prediction, as deep as the label goes, and whether it is right."""
     X, y, _ = data
