@@ -74,7 +74,7 @@ format: $(VENV)/.installed-dev ## fix the format
 	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
-	@for script in $(filter-out benchmarks/reproduce_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/reproduce_% benchmarks/against.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 reproduce-one-vs-all: $(VENV)/.installed-test ## the paper's figures and tables, into docs/reproductions; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_one_vs_all
