@@ -14,7 +14,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 CPP_FILES := $(shell find cpp fuzz -name '*.hpp' -o -name '*.cpp')
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/% fuzz/%,$(CPP_FILES))
 
-.PHONY: help demo check quick test lint cpp-test format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo check quick test compatibility lint cpp-test format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -47,6 +47,9 @@ test: $(VENV)/.installed-test ## run the tests
 # The first case of every test that is not marked as slow, on few hypothesis examples; tests/conftest.py chooses them.
 quick: $(VENV)/.installed-test ## the inner loop: a part of the tests, from every area, in less than a minute
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --numprocesses 2 --quiet --durations 5 -m quick tests
+
+compatibility: ## estimator and solver tests on the oldest dependencies, and on the newest with every further Python
+	$(PYTHON) tools/compatibility.py
 
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
