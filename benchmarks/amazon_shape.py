@@ -21,7 +21,7 @@ import numpy as np
 from _common import describe_machine, format_table, in_fresh_process, write_result
 from widemargin import OneVsAllClassifier, datasets, open_store, write_store
 from widemargin.data.load import Dataset
-from widemargin.estimators._label_job import LabelJob
+from widemargin.estimators.one_vs_all.folder_training import LabelJob
 from widemargin.parallel.shards import find_choices, peak_memory_mb, solve_shard
 
 SHAPE = {"n_samples": 490_000, "n_features": 136_000, "n_labels": 670_000}

@@ -98,7 +98,7 @@ def recompute(X, Y, coef, intercept, tol, loss):
 
 def compare_with_reference(X, Y, result, objectives, tol, loss):
     """Print the differences from the truncated Newton solver; return the number of broken promises."""
-    from widemargin.solvers.one_vs_all import solve_one_vs_all
+    from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 
     newton = solve_one_vs_all(X, Y, tol=tol, gap_tol=None, init="msi", loss=loss)
     best = solve_one_vs_all(X, Y, initial=(newton.coef, newton.intercept), loss=loss, **OPTIMUM)
@@ -124,7 +124,7 @@ def main():
     parser.add_argument("--reference", action="store_true", help="compare with the truncated Newton solver as well")
     parser.add_argument("--loss", choices=["squared_hinge", "logistic"], default="squared_hinge")
     arguments = parser.parse_args()
-    from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+    from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
 
     X, Y = read_training_set(arguments.data)
     if arguments.labels:

@@ -23,9 +23,9 @@ from _common import describe_machine, find_data, format_table, write_result
 from _trees import TreeTask, rcv1_task
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import METHODS, tree_penalty
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import solve_joint_dual
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
 
 TOLERANCES = (1e-2, 1e-3, 1e-6)
 C_TIMES_N = (1.0, 10.0, 100.0, 1e3, 1e4)

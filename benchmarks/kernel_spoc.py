@@ -29,8 +29,8 @@ from _common import (
 )
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 
 N_ROWS, N_CLASSES, GAMMA, C, TOL = 5000, 26, 1.0, 1.0, 1e-3
 CACHES_MB = (10, 30, 100)

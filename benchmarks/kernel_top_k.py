@@ -31,7 +31,7 @@ from _common import (
 )
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 
 TOL, GAMMA, N_CLASSES = 1e-3, 1.0, 26
 FEW, ALL = 3000, 16_000

@@ -15,7 +15,7 @@ import time
 
 from _common import describe_machine, format_table, in_fresh_process, write_result
 from _trees import generated_task
-from widemargin._memory import peak_bytes
+from widemargin.parallel.executors import peak_bytes
 
 DEPTH, WORDS, FEATURES = 6, 30, 50_000
 
@@ -24,7 +24,7 @@ def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[
     """Train once in this process and measure."""
     from widemargin.problems.tree_losses import tree_losses
     from widemargin.problems.tree_penalties import tree_penalty
-    from widemargin.solvers.joint_dual import solve_joint_dual
+    from widemargin.solvers.tree.joint_dual import solve_joint_dual
 
     task = generated_task(n_nodes, DEPTH, n_rows, FEATURES, WORDS, seed=0)
     wall, cpu = time.perf_counter(), time.process_time()

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from _common import ROOT, describe_machine, find_data, format_table, time_it, write_result
 from widemargin import OneVsAllClassifier, load, load_data, save
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import LinearScorer
 
 K = 5
 WEIGHTS_PER_LABEL = 300

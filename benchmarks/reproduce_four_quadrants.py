@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from matplotlib.figure import Figure
 
 from _common import ROOT, describe_machine, format_table, time_it, write_text
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 N_CLASSES, C, TOL = 4, 1.0, 1e-6
 SIZES = (10, 25, 50, 100, 150, 200, 250, 500, 1000, 2000, 5000)
@@ -234,10 +234,10 @@ CPU milliseconds:
 
 {format_table(["m", *LOOKS], rows)}
 
-SPOC is `widemargin.solvers.spoc.solve_spoc` to a certified relative gap of 1e-6, all of its Python included. Clarabel
-has a relative gap of 1e-6 and its default feasibility tolerance, OSQP absolute and relative tolerances of 1e-6; they
-are timed from the finished matrices on, one thread. On the dual they were run up to m = {LARGEST_DUAL}. The largest
-relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
+SPOC is `widemargin.solvers.codes.spoc.solve_spoc` to a certified relative gap of 1e-6, all of its Python included.
+Clarabel has a relative gap of 1e-6 and its default feasibility tolerance, OSQP absolute and relative tolerances of
+1e-6; they are timed from the finished matrices on, one thread. On the dual they were run up to m = {LARGEST_DUAL}. The
+largest relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
 
 {excess}
 

@@ -26,8 +26,8 @@ from _multiclass import digits, letter, usps
 from widemargin import OneVsAllClassifier, OutputCodeClassifier
 from widemargin.labels.codes import random_code
 from widemargin.labels.decoding import expected_error
-from widemargin.problems.first_column import greedy_code
-from widemargin.solvers.continuous_codes import continuous_code
+from widemargin.problems.codes import greedy_code
+from widemargin.solvers.codes.continuous import continuous_code
 
 RUNS = ROOT / "benchmarks" / "results" / "output-codes.json"
 PAGE = ROOT / "docs" / "reproductions" / "output-codes.md"

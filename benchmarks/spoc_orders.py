@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 
 from _common import describe_machine, format_table, time_it, write_result
 from widemargin.problems.kernels import make_kernel
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 GAPS, ORDERS = (1e-3, 1e-6), ("random", "worst-first")
 

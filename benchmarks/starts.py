@@ -20,7 +20,7 @@ from _common import describe_machine, find_data, format_table, write_result
 from widemargin import read_xmc
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.datasets import load_debian_tags
-from widemargin.solvers.one_vs_all import OneVsAllResult, solve_one_vs_all
+from widemargin.solvers.one_vs_all.newton import OneVsAllResult, solve_one_vs_all
 
 STARTS: list[tuple[str, str, dict[str, Any]]] = [
     ("zero", "zero", {}),

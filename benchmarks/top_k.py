@@ -25,7 +25,7 @@ from sklearn.svm import LinearSVC
 from _common import describe_machine, format_table, in_fresh_process, peak_growth_bytes, write_result
 from _multiclass import SETS
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 TOL = 1e-3
 OPTIMUM_TOL = 2e-5

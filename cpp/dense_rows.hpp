@@ -3,7 +3,7 @@
 //     s(θ) = s + θ₀ sz + θ₁ sp + θ₂ (s − b) + θ₃        scores after a step along (z, p, w, intercept)
 //
 // Scores of a label stand one after another as float32; matrix products over blocks of labels make them, see
-// solvers/_dense_block.py. Sums run in vectors of float32 that are emptied into double every FLUSH rows. Twin:
+// solvers/one_vs_all/dense.py. Sums run in vectors of float32 that are emptied into double every FLUSH rows. Twin:
 // reference/dense_one_vs_all.py.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The logistic loss φ(m) = log(1 + e^−m) of the margin m, without overflow or cancellation at either end.
-// Twin: reference/losses.py.
+// Twin: problems/losses.py.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // The squared hinge φ(m) = max(0, 1 − m)² of the margin m. Everything a solver or a certificate knows of a loss is
-// in a class like this one; twin: reference/losses.py.
+// in a class like this one; twin: problems/losses.py.
 #pragma once
 
 #include <utility>

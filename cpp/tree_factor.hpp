@@ -1,6 +1,6 @@
 // Matrices that couple a node with its ancestors only: M = L diag(pivots) Lᵀ, eliminated leaves first without fill, and
 // R = L⁻¹ of the same pattern. Values stand on one layout: for each node its path [node, parent, …, top], so that place
-// t of node i is the entry (path_t, i). Twin: reference/tree_factor.py.
+// t of node i is the entry (path_t, i). Twin: problems/tree_factor.py.
 #pragma once
 
 #include <cstdint>

@@ -26,11 +26,10 @@ import scipy.sparse as sp
 from mutations import Files, pick
 
 from widemargin import Taxonomy
-from widemargin.data.arrays import write_matrix, write_npz
 from widemargin.data.load import load_data
-from widemargin.data.store import open_store, write_store
+from widemargin.data.store import open_store, write_matrix, write_npz, write_store
 from widemargin.exceptions import DataFormatError
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "data"
 MOST_DAMAGES = 3

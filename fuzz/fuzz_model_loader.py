@@ -28,7 +28,7 @@ import widemargin.model_io.read
 import widemargin.model_io.state
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState, describe_model, write_model
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "model_loader"
 MOST_DAMAGES = 4

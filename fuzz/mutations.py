@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.data.arrays import READ_ERRORS
+from widemargin.data.store import READ_ERRORS
 
 TIME_LIMIT_S = 20
 """Of the processor: on a busy machine a case may wait longer, but not twenty times as long."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reproduce_one_vs_all.runs import Outcome
-from widemargin.reference.losses import SquaredHinge
+from widemargin.problems.losses import SquaredHinge
 
 MIN_LABELS = 5  # a mean over fewer is not drawn
 FIRST_ITERATION = {"step_size": 1, "cg_steps": 1, "seconds": 1}  # there is no step before the first

@@ -18,9 +18,9 @@ import scipy.sparse as sp
 
 from reproduce_one_vs_all.problems import Problem
 from widemargin.metrics import precision_at_k, precision_recall_f1
-from widemargin.problems.linear_scores import top_k
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.problems.scores import top_k
+from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 
 PRUNE = 0.01  # the paper's, before predictions
 OPTIMUM_TOL = 1e-5

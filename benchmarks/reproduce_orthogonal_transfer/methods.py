@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from reproduce_orthogonal_transfer.tasks import Rows
 from widemargin.labels.tree import Tree
-from widemargin.problems.alpha import largest_alpha
+from widemargin.problems.tree_factor import AncestorPaths
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import Method, tree_penalty
-from widemargin.reference.tree_factor import AncestorPaths
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import JointResult, JointStart, solve_joint_dual
+from widemargin.problems.tree_penalties import Method, largest_alpha, tree_penalty
 from widemargin.solvers.result import SolverResult
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import JointResult, JointStart, solve_joint_dual
 
 MAX_PASSES = 5000
 COMMON_SHARE = 0.9  # of α*, where α = 1 of the paper is not below α*

@@ -17,7 +17,7 @@ import numpy as np
 
 from reproduce_orthogonal_transfer.methods import Variant, alpha_limit, predict, train
 from reproduce_orthogonal_transfer.tasks import Rows, Task
-from widemargin.solvers.joint_dual import JointStart
+from widemargin.solvers.tree.joint_dual import JointStart
 
 
 @dataclass(frozen=True)

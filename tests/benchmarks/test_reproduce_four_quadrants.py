@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from widemargin import load, write_xmc
 from widemargin.cli.app import app
-from widemargin.data.arrays import write_npz
 from widemargin.data.names import write_names
+from widemargin.data.store import write_npz
 from widemargin.data.svmlight import write_svmlight
 
 N_ROWS = 60

@@ -26,9 +26,9 @@ from widemargin import (
     write_svmlight,
 )
 from widemargin.cli.app import app
-from widemargin.report import _pictures
-from widemargin.report._outcome import make_outcome
-from widemargin.report._summary import quality_of
+from widemargin.report import pictures as _pictures
+from widemargin.report.outcome import make_outcome
+from widemargin.report.page import quality_of
 
 TREE = Taxonomy.from_edges(
     [("0", "8"), ("1", "8"), ("2", "9"), ("3", "9"), ("4", "9"), ("5", "9"), ("8", "7"), ("9", "7")]

@@ -15,11 +15,9 @@ from sklearn.metrics import accuracy_score
 
 from widemargin import OneVsAllClassifier, Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
-from widemargin.comparison._measure import Cost
-from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
-from widemargin.comparison._plan import Clock, make_plan
-from widemargin.comparison._trial import TRIAL_VALUES, trial_rows
 from widemargin.comparison.candidates import Candidate, candidates_for
+from widemargin.comparison.compare import TRIAL_VALUES, Clock, make_plan, trial_rows
+from widemargin.comparison.result import Cost, interval_of, metrics_for, row_outcomes
 from widemargin.metrics import hierarchical_f1, tree_induced_loss
 
 
@@ -312,7 +310,7 @@ def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
     rng = np.random.default_rng(3)
     y, X = rng.integers(0, 5, 2000), rng.normal(size=(2000, 10))
     slow = SimpleNamespace(monotonic=itertools.count(0.0, 10.0).__next__)  # every trial takes ten seconds
-    monkeypatch.setattr("widemargin.comparison._trial.time", slow)
+    monkeypatch.setattr("widemargin.comparison.compare.time", slow)
     seen = []
     result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0, report=lambda *what: seen.append(what))
     assert result.about["share_of_rows"] < 0.5

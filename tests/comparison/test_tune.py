@@ -27,7 +27,7 @@ from widemargin import (
     save,
     tune,
 )
-from widemargin.comparison._grids import grid_for
+from widemargin.comparison.tune import grid_for
 from widemargin.exceptions import ModelFormatError
 
 TREE = Taxonomy.from_edges([("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("a", "root"), ("b", "root")])
@@ -249,7 +249,7 @@ def test_damaged_facts_are_refused(noisy, tmp_path, damage):
 def test_a_short_budget_uses_fewer_folds_and_says_so(noisy, monkeypatch):
     clock = iter(range(10**6))
     fake = SimpleNamespace(monotonic=lambda: float(next(clock)))  # a second each time that somebody looks
-    monkeypatch.setattr("widemargin.comparison._measure.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("widemargin.comparison.result.time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setitem(tune.__globals__, "time", fake)
     found = tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=5, budget=8.0, refit=False)
     assert 1 <= found.n_folds < 5

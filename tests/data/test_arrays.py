@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.arrays import read_matrix, read_npz, write_matrix, write_npz
+from widemargin.data.store import read_matrix, read_npz, write_matrix, write_npz
 from widemargin.exceptions import DataFormatError
 
 

@@ -13,9 +13,8 @@ import scipy.sparse as sp
 
 from widemargin import Taxonomy
 from widemargin.data import files
-from widemargin.data.arrays import read_matrix, read_npz
 from widemargin.data.load import load_data
-from widemargin.data.store import open_store, write_store
+from widemargin.data.store import open_store, read_matrix, read_npz, write_store
 from widemargin.exceptions import DataFormatError
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.arrays import write_matrix, write_npz
 from widemargin.data.load import load_data, recognize_format
 from widemargin.data.names import find_label_names, read_names, write_names
-from widemargin.data.store import write_store
+from widemargin.data.store import write_matrix, write_npz, write_store
 from widemargin.data.svmlight import write_svmlight
 from widemargin.data.xmc import write_xmc
 from widemargin.exceptions import DataFormatError

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import read_texts
-from widemargin.data.tables import BLOCK_BYTES, is_table, read_cells, table_format
-from widemargin.data.texts import TextRows
+from widemargin.data.tables import BLOCK_BYTES, TextRows, is_table, read_cells, table_format
 from widemargin.exceptions import DataFormatError
 
 COLUMNS = ["title", "tags"]

@@ -10,7 +10,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
-from widemargin.datasets import _bags
+from widemargin.datasets import generators as _bags
 from widemargin.datasets.generators import make_hierarchical, make_zipf_multilabel
 
 

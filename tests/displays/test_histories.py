@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from widemargin import Certificate, HierarchicalClassifier, History, OneVsAllClassifier, Taxonomy, TopKClassifier
 from widemargin.displays import ActiveRowsDisplay, ConvergenceDisplay
-from widemargin.displays._histories import bin_name
+from widemargin.displays._axes import bin_name
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import HierarchicalClassifier, Taxonomy
-from widemargin.estimators._tree_decisions import DecisionTree
-from widemargin.estimators._tree_targets import make_taxonomy, tree_targets
+from widemargin.estimators.tree.model import DecisionTree
+from widemargin.estimators.tree.targets import make_taxonomy, tree_targets
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.tree import Tree

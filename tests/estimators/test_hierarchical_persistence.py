@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, save
-from widemargin.estimators._factored_scores import weights_of_row
+from widemargin.estimators.tree.model import weights_of_row
 from widemargin.exceptions import ModelFormatError, NotSavableError
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.solvers.tree.joint_dual import TreeWeights
 
 TREE = Taxonomy.from_nested({"all": {"a": {"a1": None, "a2": ["x", "y"]}, "b": ["b1", "b2"], "c": None}})
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK
+from widemargin.estimators.one_vs_all.classifier import SMALL_DENSE_WORK
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from widemargin import OneVsAllClassifier, load, save
+from widemargin.solvers.one_vs_all.starts import INITS
 from widemargin.solvers.result import Status
-from widemargin.solvers.starts import INITS
 
 
 @pytest.fixture(scope="module")

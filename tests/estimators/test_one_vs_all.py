@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
+from widemargin.estimators.one_vs_all.classifier import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
 
 # Regularised intercept: the problem that LinearSVC solves, and so an independent answer.
 REGULARIZED = {"regularize_intercept": True}

@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status
-from widemargin.estimators._output_code_learning import fold_of_rows, retraining_task
+from widemargin.estimators.codes.learning import fold_of_rows, retraining_task
 
 NAMES = np.array(["ash", "beech", "cedar", "fir"])
 

@@ -32,9 +32,9 @@ from widemargin import (
 from widemargin.data.stream import open_rows
 from widemargin.estimators.predict_parts import PROCESS_MB, label_ranges, predict_in_parts
 from widemargin.model_io import folder_size
-from widemargin.problems import sparse_weights
-from widemargin.problems.sparse_weights import compact, csr_of, drop_small, squared_norms
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.problems import scores as sparse_weights
+from widemargin.problems.scores import compact, csr_of, drop_small, squared_norms
+from widemargin.solvers.tree.joint_dual import TreeWeights
 
 pytestmark = pytest.mark.filterwarnings("ignore:prune=.* leaves")
 
@@ -440,7 +440,7 @@ def test_pruned_large_trees_are_made_in_blocks(text, monkeypatch):
     model = HierarchicalClassifier(tree, tol=1e-2, random_state=0).fit(X, y)
     W = dense(model.coef_)
     whole = model.coef_.pruned(0.01)
-    monkeypatch.setattr("widemargin.solvers.tree_weights.BLOCK_BYTES", 24 * 21_000 * 7)
+    monkeypatch.setattr("widemargin.solvers.tree.joint_dual.BLOCK_BYTES", 24 * 21_000 * 7)
     parts = model.coef_.pruned(0.01)
     assert_array_equal(parts.toarray(), whole.toarray())
     rounded = W.astype(np.float32)

@@ -23,8 +23,8 @@ from widemargin import (
     load,
     save,
 )
-from widemargin.estimators._text_storage import restored_vectorizer, stored_options, terms_of
 from widemargin.estimators.persistence import check_savable
+from widemargin.estimators.text import restored_vectorizer, stored_options, terms_of
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io.state import decode_value, encode_value
 

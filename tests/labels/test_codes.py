@@ -104,7 +104,7 @@ def test_more_candidates_are_never_worse():
 
 def test_separations_do_not_depend_on_blocks(monkeypatch):
     code = random_code(20, 11, n_candidates=1, random_state=2)
-    monkeypatch.setattr("widemargin.labels.code_checks.BLOCK_ENTRIES", 30)
+    monkeypatch.setattr("widemargin.labels.codes.BLOCK_ENTRIES", 30)
     assert row_separation(code) == naive_separation(code)
     assert column_separation(code) == naive_separation(code.T, opposite_too=True)
 

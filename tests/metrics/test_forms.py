@@ -22,7 +22,7 @@ from widemargin import (
     rivals,
 )
 from widemargin.displays import ReliabilityDisplay, TopKAccuracyDisplay
-from widemargin.metrics import _lists
+from widemargin.metrics import lists as _lists
 
 NAMES = np.array(["ash", "beech", "cedar", "elm", "fir"])
 SETS = [{"ash", "elm"}, {"fir"}, set(), {"beech", "ash", "larch"}, {"elm"}]

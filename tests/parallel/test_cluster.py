@@ -28,14 +28,13 @@ from widemargin import (
     train,
     write_store,
 )
-from widemargin._memory import forget_peak, peak_bytes
 from widemargin.cli.app import app
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
+from widemargin.estimators.one_vs_all.classifier import SMALL_SPARSE_WORK
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
-from widemargin.parallel.estimate import PROCESS_MB
+from widemargin.parallel.executors import PROCESS_MB, forget_peak, peak_bytes
 
 N_LABELS = 2000
 
@@ -156,7 +155,7 @@ class Blind(WorkerPlugin):
         self.folder = folder
 
     def setup(self, worker):
-        from widemargin.parallel import copies
+        from widemargin.parallel import cluster as copies
 
         self.eyes = has, is_visible = copies._has, copies.is_visible
         copies._has = lambda path, digest: not path.startswith(f"{self.folder}/") and has(path, digest)
@@ -167,7 +166,7 @@ class Blind(WorkerPlugin):
         return f"{self.folder}-of-the-host/store-{digest[:16]}"
 
     def teardown(self, worker):
-        from widemargin.parallel import copies
+        from widemargin.parallel import cluster as copies
 
         copies._has, copies.is_visible = self.eyes
         copies.copy_path = self.place

@@ -11,14 +11,14 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier, save, write_store
-from widemargin.estimators._label_store import part_options, write_label_store
+from widemargin.estimators.one_vs_all.classifier import part_options, write_label_store
 from widemargin.exceptions import DataFormatError, WidemarginError
-from widemargin.model_io.joined import JoinedArray
-from widemargin.parallel import WorkFolder, copies, plan_shards, solve_shard
-from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
-from widemargin.parallel.shard_files import pack_shard, read_shard
-from widemargin.parallel.shards import pin_instruction_set, release_solver
-from widemargin.parallel.store_plugin import StorePlugin
+from widemargin.model_io.write import JoinedArray
+from widemargin.parallel import WorkFolder, plan_shards, solve_shard
+from widemargin.parallel import cluster as copies
+from widemargin.parallel.cluster import StorePlugin
+from widemargin.parallel.executors import Estimate, estimate_memory_mb, largest_shard
+from widemargin.parallel.shards import pack_shard, pin_instruction_set, read_shard, release_solver
 
 
 @pytest.mark.parametrize(

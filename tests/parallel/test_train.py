@@ -186,7 +186,9 @@ def test_two_trainings_do_not_share_a_folder(small_problem, tmp_path):
 def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     shards = tmp_path / "model" / WORK_FOLDER
     clock = SimpleNamespace(monotonic=lambda: float(len(list(shards.glob("shards-*/*.npz"))) >= 3))
-    monkeypatch.setattr("widemargin.estimators._shard_run.time", clock)  # the limit comes with the third shard
+    monkeypatch.setattr(
+        "widemargin.estimators.one_vs_all.folder_training.time", clock
+    )  # the limit comes with the third shard
     with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)
 
@@ -229,7 +231,7 @@ def test_interrupt_while_the_model_is_written_keeps_all_labels(small_problem, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("widemargin.estimators.folder_training.save", interrupt)
+        patch.setattr("widemargin.estimators.one_vs_all.folder_training.save", interrupt)
         with pytest.raises(TrainingInterrupted, match="12 of 12 labels are done and kept"):
             train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
     told = []

@@ -8,9 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin.exceptions import NotPositiveDefiniteError, WidemarginError
-from widemargin.problems.alpha import choose_alpha, largest_alpha, orthogonal_matrix, repaired_matrix
-from widemargin.problems.positive_definite import comparison_matrix, is_positive_definite, smallest_eigenvalue
-from widemargin.reference.tree_factor import AncestorPaths
+from widemargin.problems.tree_factor import AncestorPaths
+from widemargin.problems.tree_penalties import (
+    choose_alpha,
+    comparison_matrix,
+    is_positive_definite,
+    largest_alpha,
+    orthogonal_matrix,
+    repaired_matrix,
+    smallest_eigenvalue,
+)
 
 
 @st.composite

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.problems._candidates import CandidateFilter
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import CandidateFilter, LinearScorer
 
 
 def brute_force(X, coef, intercept, k):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.problems.linear_scores import LinearScorer, top_k
+from widemargin.problems.scores import LinearScorer, top_k
 from widemargin.reference import top_k as reference
 
 FLOATS = [np.float32, np.float64]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
-from widemargin.problems import orthogonal, orthogonal_conjugate
-from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
-from widemargin.problems.orthogonal_conjugate import conjugate, subtree_penalties
+from widemargin.problems import tree_penalties as orthogonal
+from widemargin.problems import tree_penalties as orthogonal_conjugate
+from widemargin.problems.tree_penalties import OrthogonalPenalty, conjugate, pair_products, subtree_penalties
 
 THREE_LEVELS = Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3]))
 

@@ -10,9 +10,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.problems import ranking_pairs
-from widemargin.problems.ranking_losses import recall_at_k_oracle, top_push_conjugate, top_push_loss
-from widemargin.problems.ranking_pairs import RankingPairs
+from widemargin.rivals import ranking as ranking_pairs
+from widemargin.rivals.ranking import RankingPairs, recall_at_k_oracle, top_push_conjugate, top_push_loss
 
 # Few different values, so that ties are frequent.
 SCORES = st.integers(-3, 3).map(lambda value: value / 4)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import pair_products
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import METHODS, tree_penalty
+from widemargin.problems.tree_penalties import METHODS, pair_products, tree_penalty
 
 TREE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 4, 4, 4, 6]))  # node 6 is an only child, and so is node 10
 LEAVES = np.flatnonzero(TREE.is_leaf)

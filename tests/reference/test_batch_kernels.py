@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from widemargin import _core
+from widemargin.problems.losses import Logistic, SquaredHinge
 from widemargin.reference.batch_subspace import (
     DIAGONAL_SHARE,
     BatchStep,
@@ -20,7 +21,6 @@ from widemargin.reference.batch_subspace import (
 )
 from widemargin.reference.binary_certificate import dual_bound
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.losses import Logistic, SquaredHinge
 from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from widemargin.reference.vector_exp import exp_negative, log1p_unit
 

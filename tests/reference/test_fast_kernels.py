@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from widemargin import _core
+from widemargin.problems.losses import SquaredHinge
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.fast_one_vs_all import certify_weights, solve_local, store_order
-from widemargin.reference.losses import SquaredHinge
 
 ISAS = _core.available_instruction_sets()
 

@@ -22,7 +22,7 @@ from widemargin.reference.joint_dual import (
     pairwise_steps,
     run_round,
 )
-from widemargin.solvers._joint_core import JointAscent, rows_with_constant
+from widemargin.solvers.tree.joint_dual import JointAscent, rows_with_constant
 
 METHODS = ["orthogonal", "similarity", "per-node", "tree-loss", "flat"]
 

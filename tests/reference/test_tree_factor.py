@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.reference.tree_factor import (
+from widemargin.problems.tree_factor import (
     AncestorPaths,
     factorize,
     identity_factor,

@@ -21,12 +21,10 @@ from widemargin import (
     rivals,
 )
 from widemargin.exceptions import MissingExtraError
-from widemargin.report import _pictures, page, write_report
-from widemargin.report._label_table import label_rows
-from widemargin.report._mistakes import worst_mistakes
-from widemargin.report._outcome import make_outcome
-from widemargin.report._summary import quality_of
-from widemargin.report.page import render_report
+from widemargin.report import page, write_report
+from widemargin.report import pictures as _pictures
+from widemargin.report.outcome import label_rows, make_outcome
+from widemargin.report.page import quality_of, render_report, worst_mistakes
 
 HOSTILE = np.array(
     ["<script>alert(1)</script>", "$x^2$ & $", "\x00\n</style><b>", "\"' onload=alert(2) x='", "日本語 \u202e<!--"]

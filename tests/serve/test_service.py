@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import OneVsAllClassifier, TextPipeline, TopKClassifier
 from widemargin.serve import Limits, make_app
-from widemargin.serve._batches import Batches, Overloaded
+from widemargin.serve.batches import Batches, Overloaded
 
 
 @pytest.fixture(scope="module")

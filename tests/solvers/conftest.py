@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.tree_penalties import OrthogonalPenalty
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
-from widemargin.solvers.fast_one_vs_all import is_fast_problem, solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.fast import is_fast_problem, solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 INTERCEPTS = {

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from widemargin.solvers import _code_pairs
-from widemargin.solvers.continuous_codes import (
-    continuous_code,
-    incremental_column,
-    incremental_margins,
-    largest_zero_C,
-)
+from widemargin.solvers.codes import continuous as _code_pairs
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
 FORMS = ["primal", "dual"]

@@ -6,12 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from widemargin.solvers.continuous_codes import (
-    continuous_code,
-    incremental_column,
-    incremental_margins,
-    largest_zero_C,
-)
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
 VERSIONS = [{"C": 0.3}, {"C": 5.0}, {"C": 1.0, "norm_bound": 0.7}, {"C": 2.0, "norm_bound": 4.0}]

@@ -10,15 +10,15 @@ import scipy.sparse as sp
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.solvers.dense_joint_dual import solve_dense_joint_dual
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
+from widemargin.problems.tree_penalties import OrthogonalPenalty
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 
 PARENT = np.array([-1, 0, 0, 0, 1, 1, 1, 2, 2])
 TREE = Tree(PARENT)

@@ -8,9 +8,8 @@ import pytest
 import scipy.sparse as sp
 from liblinear.liblinearutil import train
 
-from widemargin.solvers._dense_newton import newton_direction
-from widemargin.solvers.dense_one_vs_all import block_width, is_dense_problem, solve_dense_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.dense import block_width, is_dense_problem, newton_direction, solve_dense_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 LOSSES = ["squared_hinge", "logistic"]

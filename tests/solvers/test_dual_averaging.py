@@ -8,11 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers.dual_averaging import solve_dual_averaging
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 
 TREES = [
     Tree(np.array([-1, 0, 0, 1, 1, 2, 2])),  # two levels
@@ -119,7 +118,7 @@ def test_the_rows_are_those_of_algorithm_1():
 def test_sparse_rows_and_parts_of_scores_give_the_same(monkeypatch):
     X, losses, penalty = make_problem("orthogonal", {}, TREES[1], C=0.1)
     dense = solve_dual_averaging(X, losses, penalty, bias=1.0, max_iter=20)
-    monkeypatch.setattr("widemargin.solvers.dual_averaging.SCORES_MB", 0.0)
+    monkeypatch.setattr("widemargin.solvers.tree.dual_averaging.SCORES_MB", 0.0)
     sparse = solve_dual_averaging(sp.csr_array(X), losses, penalty, bias=1.0, max_iter=20)
     np.testing.assert_allclose(dense.coef, sparse.coef, atol=1e-9 * np.abs(dense.coef).max())
     np.testing.assert_allclose(dense.intercept, sparse.intercept, atol=1e-9 * np.abs(dense.coef).max())

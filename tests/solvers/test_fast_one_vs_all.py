@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier, _core
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin.reference.one_vs_all import BOUND_COLUMNS
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
-from widemargin.solvers.prune_sweep import prune_sweep
+from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.result import Status
 
 SHARES = np.append(np.geomspace(0.002, 0.7, 30), [0.0, 1.0])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from widemargin.problems.kernels import TrainingKernel, make_kernel
-from widemargin.solvers.continuous_codes import continuous_code
+from widemargin.solvers.codes.continuous import continuous_code
+from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.result import Status
-from widemargin.solvers.spoc import solve_spoc
 
 LONG = np.longdouble
 MISMATCH = 1e-8  # relative, of a bound against its recount

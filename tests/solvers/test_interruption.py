@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
 from widemargin.solvers.result import Status
 
 # An unfinished label of this problem takes milliseconds, all of them a minute and more.
@@ -45,7 +45,7 @@ import os, signal, sys, threading
 sys.path.insert(0, {folder!r})
 from test_interruption import long_problem
 from widemargin import OneVsAllClassifier
-from widemargin.solvers._fast_run import FastRun
+from widemargin.solvers.one_vs_all.fast import FastRun
 
 moments = dict(beginning=threading.Event(), midst=threading.Event())
 watch, seen, seen_then = FastRun._watch, [], []

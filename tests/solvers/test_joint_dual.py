@@ -8,12 +8,10 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers.joint_dual import JointStart, solve_joint_dual
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
 from widemargin.solvers.result import Status
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.solvers.tree.joint_dual import JointStart, TreeWeights, solve_joint_dual
 
 TREES = {
     "two levels": [-1, 0, 0, 1, 1, 2, 2],

@@ -8,14 +8,13 @@ import pytest
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
 from widemargin.reference.joint_dual import Block, JointProblem, JointState, run_round
-from widemargin.solvers import _kernel_tree
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree import kernel_joint_dual as _kernel_tree
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 
 CASES = [
     ("orthogonal", {}),

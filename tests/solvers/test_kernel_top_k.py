@@ -19,8 +19,8 @@ from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.kernel_top_k import bounds
 from widemargin.reference.top_k_ascent import bounds as linear_bounds
 from widemargin.reference.top_k_ascent import signed_duals, weights_of
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
 from widemargin.solvers.result import Status
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 
 QP_ACCURACY = 1e-6  # relative, of Clarabel's optimum
 
@@ -286,7 +286,7 @@ def test_ctrl_c_ends_a_long_run_after_the_piece_in_hand(cache_size_mb, monkeypat
     core = types.SimpleNamespace(
         KernelAscentDouble=lambda *given: made.append(CountedAscent(begun, *given)) or made[-1]
     )
-    monkeypatch.setattr("widemargin.solvers.kernel_top_k._core", core)
+    monkeypatch.setattr("widemargin.solvers.top_k.kernel._core", core)
 
     def press():
         begun.wait()

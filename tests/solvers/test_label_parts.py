@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
-from widemargin.solvers.label_parts import LabelPart, PartSolver
+from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
+from widemargin.solvers.one_vs_all.label_parts import LabelPart, PartSolver
 
 OPTIONS = {
     "C": 1.0,

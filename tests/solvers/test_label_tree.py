@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin.reference.starts import hamming_tree
-from widemargin.solvers._label_tree import depth_first, tree_parents, waves
+from widemargin.solvers.one_vs_all.starts import depth_first, tree_parents, waves
 
 
 def random_labels(seed, n_rows, n_labels, n_groups):

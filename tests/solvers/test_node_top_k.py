@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.node_top_k import solve_node_top_k
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
+from widemargin.solvers.tree.node_top_k import solve_node_top_k
 
 # Four children, three below the first, an only child below the second, two below that one.
 TREE = Tree(np.array([-1, 0, 0, 0, 0, 1, 1, 1, 2, 8, 8]))

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 BACKENDS = ["core", "reference"]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.solvers._one_vs_all_history import HistoryTable
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.newton import HistoryTable, solve_one_vs_all
 
 BACKENDS = ["core", "reference"]
 BY_LABEL = ("primal", "active_rows", "step_size", "cg_steps")

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from widemargin.problems.losses import get_loss
 from widemargin.reference.binary_certificate import dual_bound
 from widemargin.reference.binary_objective import BinaryProblem
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 
 
 def objective(X, y, w, b):

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from widemargin.solvers import recall_at_k
-from widemargin.solvers.recall_at_k import solve_recall_at_k
+from widemargin.rivals import recall_at_k
+from widemargin.rivals.recall_at_k import solve_recall_at_k
 from widemargin.solvers.result import Status
 
 ACCURATE = {"solver": cp.CLARABEL, "tol_gap_abs": 1e-12, "tol_gap_rel": 1e-10, "tol_feas": 1e-12}

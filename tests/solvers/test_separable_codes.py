@@ -8,7 +8,7 @@ import pytest
 
 from widemargin import OutputCodeClassifier, load, save
 from widemargin.problems.kernels import make_kernel
-from widemargin.solvers.continuous_codes import continuous_code, incremental_column, incremental_margins
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
 from widemargin.solvers.result import Status
 
 NORMS = ["l1", "l2", "linf"]

@@ -9,11 +9,11 @@ from sklearn.svm import LinearSVC
 
 from widemargin.problems.kernels import PrecomputedKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.continuous_codes import continuous_code, incremental_column, incremental_margins
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
+from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.result import Status
-from widemargin.solvers.spoc import solve_spoc
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 QP_ACCURACY = 1e-6  # relative, of Clarabel's optimum
 RBF, POLY = make_kernel("rbf", 0.5), make_kernel("poly", 0.3, 2, 1.0)

@@ -13,9 +13,9 @@ from widemargin.datasets import make_zipf_multilabel
 from widemargin.problems.losses import LOSSES, get_loss
 from widemargin.reference.one_vs_all import BlockResult, BlockTask
 from widemargin.reference.starts import mean_separating, solve_three
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from widemargin.solvers.one_vs_all.starts import INITS, TreeStart, make_start, start_parameters
 from widemargin.solvers.result import Status
-from widemargin.solvers.starts import INITS, TreeStart, make_start, start_parameters
 
 BACKENDS = ["core", "reference"]
 INTERCEPTS = {"free": (1.0, 0.0), "regularised": (1.0, 1.0), "none": (0.0, 1.0)}

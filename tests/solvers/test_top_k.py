@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.reference.top_k_ascent import bounds, signed_duals
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 LOSSES = [
     TopKHinge(1),

@@ -7,8 +7,8 @@ import pytest
 
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.top_k_ascent import bounds
-from widemargin.solvers import _top_k_blocks
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import linear as _top_k_blocks
+from widemargin.solvers.top_k.linear import solve_top_k
 
 
 def _wide_rows(n_classes):

@@ -8,9 +8,9 @@ import pytest
 
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 VARIANTS = pytest.mark.parametrize("variant", ["beta", "alpha"])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from widemargin.solvers._top_k_progress import TopKProgress
 from widemargin.solvers.result import Status
+from widemargin.solvers.top_k.linear import TopKProgress
 
 
 def _run(gap_at, tol=1e-3, max_iter=100_000, until=None):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.solvers import top_push
+from widemargin.rivals import top_push
+from widemargin.rivals.top_push import solve_top_push
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_push import solve_top_push
 
 ACCURATE = {"solver": cp.CLARABEL, "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 

@@ -13,12 +13,11 @@ from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers._joint_core import JointAscent, rows_with_constant
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
-from widemargin.solvers.node_top_k import solve_node_top_k
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import JointAscent, rows_with_constant, solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
+from widemargin.solvers.tree.node_top_k import solve_node_top_k
 
 METHODS = {
     "orthogonal": {},

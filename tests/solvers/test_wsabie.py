@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.rivals.wsabie import train_wsabie
 from widemargin.solvers.result import Status
-from widemargin.solvers.wsabie import train_wsabie
 
 
 def start(n_features, n_classes, size, seed):

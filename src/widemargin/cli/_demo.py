@@ -18,7 +18,7 @@ from widemargin.cli._console import output, print_json, short_warnings, size_tex
 from widemargin.cli._time import time_bar
 from widemargin.cli._train import train_model
 from widemargin.comparison import Comparison, compare
-from widemargin.comparison._outcomes import metrics_for, row_outcomes
+from widemargin.comparison.result import metrics_for, row_outcomes
 from widemargin.data.load import Dataset
 from widemargin.datasets import load_debian_tags, load_wordnet_animals
 from widemargin.estimators.persistence import load, save

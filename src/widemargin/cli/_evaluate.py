@@ -18,7 +18,7 @@ from widemargin.cli._truth import labels_of_rows, load_for_model, truth_in_model
 from widemargin.data.load import Dataset
 from widemargin.data.text import ZeroBased
 from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
-from widemargin.estimators.hierarchical import HierarchicalClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.exceptions import DataFormatError
 
 __all__ = ["evaluate_model", "run"]

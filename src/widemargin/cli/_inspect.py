@@ -12,11 +12,11 @@ from widemargin.cli._console import gap_text, print_json, print_table, size_text
 from widemargin.cli._text import TextReader, open_model
 from widemargin.cli._tune import print_tuning
 from widemargin.comparison import Tuning
-from widemargin.estimators._factored_scores import weights_of_row
-from widemargin.estimators.hierarchical import HierarchicalClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
+from widemargin.estimators.tree.model import weights_of_row
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.solvers.tree.joint_dual import TreeWeights
 
 __all__ = ["run"]
 

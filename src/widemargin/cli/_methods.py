@@ -11,11 +11,11 @@ import numpy as np
 from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import only_labels
 from widemargin.data.load import Dataset
-from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
-from widemargin.estimators.output_code import OutputCodeClassifier
+from widemargin.estimators.codes.classifier import OutputCodeClassifier
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import check_savable
-from widemargin.estimators.top_k import TopKClassifier
+from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 

@@ -19,9 +19,8 @@ from widemargin.cli._train import add_names, check_labelled
 from widemargin.cli._truth import classes_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.load import Dataset, load_data, refuse_input_as_output
 from widemargin.data.text import ZeroBased
-from widemargin.estimators._path_grid import check_grid
 from widemargin.estimators._path_scoring import top_k_accuracies
-from widemargin.estimators.path import PathResult, path
+from widemargin.estimators.path import PathResult, check_grid, path
 from widemargin.estimators.persistence import save
 from widemargin.labels.encoding import encode_targets
 from widemargin.model_io import check_writable

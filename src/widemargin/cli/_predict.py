@@ -20,8 +20,8 @@ from widemargin.cli._truth import open_for_model
 from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.text import ZeroBased
-from widemargin.estimators._linear import TopK
 from widemargin.estimators.predict_parts import predict_in_parts
+from widemargin.estimators.scoring import TopK
 
 __all__ = ["run"]
 

@@ -12,8 +12,8 @@ from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import labels_of_rows, load_for_model, truth_in_model_columns
 from widemargin.data.files import check_file_target
 from widemargin.data.load import Dataset, refuse_input_as_output
+from widemargin.data.tables import TextRows
 from widemargin.data.text import ZeroBased
-from widemargin.data.texts import TextRows
 from widemargin.exceptions import DataFormatError
 from widemargin.report.page import check_report_extra, write_report
 

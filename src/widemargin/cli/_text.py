@@ -12,9 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from widemargin.cli._label_lists import hint_of_lists
 from widemargin.cli._text_options import TableColumns, TextOptions
 from widemargin.data.load import Dataset, load_data
-from widemargin.data.tables import is_table, table_format
+from widemargin.data.tables import TextRows, Texts, is_table, read_texts, table_format
 from widemargin.data.text import ZeroBased
-from widemargin.data.texts import TextRows, Texts, read_texts
 from widemargin.estimators.persistence import load
 from widemargin.estimators.text import TextPart, TextPipeline
 from widemargin.exceptions import DataFormatError

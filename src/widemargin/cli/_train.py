@@ -22,7 +22,7 @@ from widemargin.cli._tune import check_tunable, print_tuning, with_best_values
 from widemargin.cli._tune_options import TuneOptions
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.text import ZeroBased
-from widemargin.estimators.folder_training import add_names, train
+from widemargin.estimators.one_vs_all.folder_training import add_names, train
 from widemargin.estimators.persistence import save
 from widemargin.estimators.text import with_text
 from widemargin.exceptions import DataFormatError

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from widemargin import metrics
 from widemargin.data.load import Dataset
-from widemargin.estimators._tree_truth import nearest_labels, nodes_of_labels, path_proba
+from widemargin.estimators.tree.model import nearest_labels, nodes_of_labels, path_proba
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["evaluate_on_tree", "named_targets"]

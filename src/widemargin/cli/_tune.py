@@ -11,8 +11,8 @@ from widemargin.cli._console import output
 from widemargin.cli._time import parse_seconds, time_bar
 from widemargin.cli._tune_options import TuneOptions
 from widemargin.comparison import Tuning, tune
-from widemargin.comparison._grids import grid_for
-from widemargin.comparison.tuning import NAMES
+from widemargin.comparison.result import NAMES
+from widemargin.comparison.tune import grid_for
 
 __all__ = ["check_tunable", "print_tuning", "with_best_values"]
 

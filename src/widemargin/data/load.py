@@ -18,11 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from widemargin.data.arrays import NPY_MAGIC, ZIP_MAGIC, read_matrix, read_npz
 from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.data.names import NamesLike, check_names, find_label_names, read_names
 from widemargin.data.normalize import l2_normalize_rows
-from widemargin.data.store import is_store, open_store
+from widemargin.data.store import NPY_MAGIC, ZIP_MAGIC, is_store, open_store, read_matrix, read_npz
 from widemargin.data.svmlight import read_svmlight_with_base
 from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased

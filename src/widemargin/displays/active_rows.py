@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, whole_numbers
-from widemargin.displays._base import Display
-from widemargin.displays._histories import bin_name, clock_of, parts_of
+from widemargin.displays._axes import BLUE, Display, bin_name, clock_of, parts_of, whole_numbers
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
 

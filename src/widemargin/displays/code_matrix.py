@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import draw_bar, draw_matrix, short_name, two_shades
-from widemargin.displays._base import Display
-from widemargin.metrics._checks import check_choice
+from widemargin.displays._axes import Display, draw_bar, draw_matrix, short_name, two_shades
+from widemargin.metrics.lists import check_choice
 
 __all__ = ["CodeMatrixDisplay"]
 

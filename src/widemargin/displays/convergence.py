@@ -16,9 +16,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, draw_curve, whole_numbers
-from widemargin.displays._histories import clock_of, least_of_bin, total_of
-from widemargin.metrics._checks import check_choice
+from widemargin.displays._axes import (
+    BLUE,
+    VERMILION,
+    axes_for,
+    clock_of,
+    draw_curve,
+    least_of_bin,
+    total_of,
+    whole_numbers,
+)
+from widemargin.metrics.lists import check_choice
 from widemargin.problems.certificate import Certificate
 
 __all__ = ["ConvergenceDisplay"]

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, GREY
-from widemargin.displays._base import Display
-from widemargin.estimators.orthogonality import Orthogonality
+from widemargin.displays._axes import BLUE, GREY, Display
+from widemargin.estimators.tree.model import Orthogonality
 
 __all__ = ["OrthogonalityDisplay"]
 

@@ -16,10 +16,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import SERIES, axes_for
-from widemargin.displays._histories import least_of_bin
-from widemargin.metrics._checks import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
-from widemargin.solvers._one_vs_all_history import frequency_bin
+from widemargin.displays._axes import SERIES, axes_for, least_of_bin
+from widemargin.metrics.lists import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
+from widemargin.solvers.one_vs_all.newton import frequency_bin
 
 __all__ = ["PrecisionByFrequencyDisplay"]
 

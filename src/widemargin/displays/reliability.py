@@ -20,9 +20,9 @@ import scipy.sparse as sp
 
 from widemargin.displays._axes import BLUE, GREY, axes_for
 from widemargin.estimators._path_scoring import class_numbers
-from widemargin.estimators._tree_truth import probable_predictions
-from widemargin.metrics._checks import check_choice, check_indicator
+from widemargin.estimators.tree.model import probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
+from widemargin.metrics.lists import check_choice, check_indicator
 
 __all__ = ["ReliabilityDisplay"]
 

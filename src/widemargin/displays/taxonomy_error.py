@@ -14,9 +14,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import GREY, RUST, colour_on, draw_bar, shades, short_name, without_frame
-from widemargin.displays._base import Display
-from widemargin.displays._tree_labels import numbers, predictions_of
+from widemargin.displays._axes import (
+    GREY,
+    RUST,
+    Display,
+    colour_on,
+    draw_bar,
+    numbers,
+    predictions_of,
+    shades,
+    short_name,
+    without_frame,
+)
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import subtree_sums
 

@@ -11,9 +11,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import STEEL, draw_matrix, shades, short_name, write_in_cells
-from widemargin.displays._base import Display
-from widemargin.displays._tree_labels import ELSEWHERE, STOPPED, child_towards, numbers, predictions_of
+from widemargin.displays._axes import (
+    ELSEWHERE,
+    STEEL,
+    STOPPED,
+    Display,
+    child_towards,
+    draw_matrix,
+    numbers,
+    predictions_of,
+    shades,
+    short_name,
+    write_in_cells,
+)
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["TreeConfusionDisplay"]

@@ -11,11 +11,11 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
-from widemargin.estimators.output_code import OutputCodeClassifier
+from widemargin.estimators.codes.classifier import OutputCodeClassifier
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.text import parts_of, pipeline_state, restored_pipeline
-from widemargin.estimators.top_k import TopKClassifier
+from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import read_model, write_model
 

@@ -22,12 +22,13 @@ import scipy.sparse as sp
 
 from widemargin.data.store import is_store, open_store, write_store
 from widemargin.data.stream import ROWS_PER_BLOCK, RowStream
-from widemargin.estimators._linear import LinearLabelModel, TopK
 from widemargin.estimators.persistence import load_classifier
-from widemargin.parallel import as_executor, copies, run_tasks
+from widemargin.estimators.scoring import LinearLabelModel, TopK
+from widemargin.parallel import as_executor, run_tasks
+from widemargin.parallel import cluster as copies
 from widemargin.parallel.cluster import shared_folders
-from widemargin.parallel.estimate import MEGABYTE, PROCESS_MB
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
+from widemargin.problems.scores import LinearScorer
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part"]
 

@@ -7,23 +7,286 @@ dense array, or a data frame, whose column names are the labels; at least two co
 lists or tuples; empty ones allowed). Lists of zeros and ones, two or more and equally many a row, are an indicator, as
 in scikit-learn; other lists of lists are label lists, and sets are always label sets. Memory is that of the non-zeros;
 an indicator in canonical CSR shares its index arrays with the result.
+
+Names of labels and nodes: plain values, missing ones, look-up, and how messages show them.
+
+The forms in which targets come, each brought to one: a one-dimensional array, a CSR indicator, or label sets.
+
+Errors say what scikit-learn's own say ("Unknown label type: …", "Input y contains NaN."), so that its estimator
+checks and its users recognise them. Nothing here densifies; a canonical CSR keeps its index arrays uncopied.
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from widemargin.labels._names import look_up
-from widemargin.labels._target_forms import LabelSets, as_indicator, as_label_sets, as_labels, is_indicator, unwrap
+from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import IntArray
 
-__all__ = ["EncodedTargets", "LabelEncoding", "TargetKind", "encode_targets", "label_sets"]
+__all__ = [
+    "EncodedTargets",
+    "LabelEncoding",
+    "LabelSets",
+    "TargetKind",
+    "as_indicator",
+    "as_label_sets",
+    "as_labels",
+    "encode_targets",
+    "is_indicator",
+    "is_label_sets",
+    "is_missing",
+    "is_several",
+    "label_sets",
+    "listed",
+    "look_up",
+    "many",
+    "plain_name",
+    "plain_names",
+    "unwrap",
+]
+
+MAX_NAMES_IN_MESSAGE = 10
+# difflib compares with every name: about 10 µs each, so at most 0.2 s for an error message.
+MAX_NAMES_TO_COMPARE = 20_000
+
+
+def is_missing(name: Any) -> bool:
+    """Whether a label is None, NaN, or one of pandas' missing values, which do not equal themselves."""
+    if name is None:
+        return True
+    same = name == name
+    return not (isinstance(same, bool | np.bool_) and bool(same))
+
+
+def plain_name(name: Any) -> Hashable:
+    """The name as a plain Python value; missing and unhashable names are refused."""
+    if isinstance(name, np.generic):
+        name = name.item()
+    try:
+        hash(name)
+    except TypeError as error:
+        raise DataFormatError(f"the name {name!r} is not hashable", remedy="use strings, numbers or tuples") from error
+    if is_missing(name):
+        raise DataFormatError(f"{name!r} cannot be a name", remedy="give every label and node a name")
+    plain: Hashable = name
+    return plain
+
+
+def plain_names(names: list[Any], *, or_none: bool = False) -> list[Any]:
+    """`plain_name` of each, without a call for each when all are of Python's own simple types."""
+    simple = {str, int, bytes, type(None)} if or_none else {str, int, bytes}
+    if set(map(type, names)) <= simple:
+        return names
+    return [None if or_none and name is None else plain_name(name) for name in names]
+
+
+def is_several(names: Any) -> bool:
+    """Lists, arrays and Series hold several names; anything else, a tuple included, is one."""
+    return isinstance(names, list) or (hasattr(names, "__array__") and np.ndim(names) > 0)
+
+
+def many(names: Any) -> list[Any]:
+    """Names as plain Python values; a lone string is one name, not its letters."""
+    if isinstance(names, str):
+        return [names]
+    values = names if isinstance(names, list | tuple) else np.asarray(names).tolist()
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def listed(names: Iterable[Any], separator: str = ", ") -> str:
+    """The first few names for a message, and how many more there are."""
+    names = list(names)
+    shown = separator.join(repr(name) for name in names[:MAX_NAMES_IN_MESSAGE])
+    more = len(names) - MAX_NAMES_IN_MESSAGE
+    return f"{shown}{separator}… ({more} more)" if more > 0 else shown
+
+
+def look_up(labels: Iterable[Any], numbers: Mapping[Any, int], place: str) -> IntArray:
+    """Number of each label; labels without one are named, with the nearest known ones for a single label."""
+    labels = list(labels)
+    try:
+        found = [numbers.get(label, -1) for label in labels]
+    except TypeError as error:
+        raise DataFormatError("a label is not hashable", remedy="give a one-dimensional list of names") from error
+    result = np.array(found, dtype=np.intp)
+    if result.size and result.min() < 0:
+        missing = list(dict.fromkeys(label for label, number in zip(labels, found, strict=True) if number < 0))
+        raise DataFormatError(f"{_subject(missing)} not in {place}", remedy=_suggestion(missing, numbers))
+    return result
+
+
+def _subject(missing: list[Any]) -> str:
+    """'x' is / 2 labels are, with their names."""
+    if len(missing) == 1:
+        return f"{missing[0]!r} is"
+    return f"{len(missing)} labels ({listed(missing)}) are"
+
+
+def _suggestion(missing: list[Any], known: Mapping[Any, int]) -> str:
+    """Known names near the first missing one, numbers and their spellings included."""
+    if len(known) <= MAX_NAMES_TO_COMPARE:
+        spelled = {str(name): name for name in known}
+        near = difflib.get_close_matches(str(missing[0]), spelled)
+        if near:
+            return f"did you mean {' or '.join(repr(spelled[name]) for name in near)} instead of {missing[0]!r}?"
+    return "add it, or leave out the rows that have it"
+
+
+SET_TYPES = (set, frozenset, list, tuple, np.ndarray)
+
+
+class LabelSets(NamedTuple):
+    """Label sets end to end: row i has ``labels[indptr[i]:indptr[i + 1]]``."""
+
+    labels: list[Any]
+    indptr: npt.NDArray[np.int64]
+
+
+def unwrap(y: Any) -> Any:
+    """Targets as a sparse matrix, a NumPy array, or a list whose rows are label sets."""
+    if sparse.issparse(y):
+        return y
+    if hasattr(y, "to_numpy"):  # pandas and polars
+        y = y.to_numpy()
+    if not isinstance(y, np.ndarray):
+        if is_label_sets(y) and not _is_listed_indicator(y):
+            return list(y)
+        y = np.asarray(y)
+    if y.ndim == 1 and is_label_sets(y):
+        return list(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.ravel()  # a column of labels, as scikit-learn's type_of_target sees it
+    if y.ndim not in (1, 2):
+        raise ValueError(
+            f"y should be a 1d array, an indicator or a list of label sets, got an array of shape {y.shape}"
+        )
+    return y
+
+
+def is_label_sets(y: Any) -> bool:
+    """Whether y is a sequence with a set, list, tuple or array for each row."""
+    if isinstance(y, np.ndarray) and (y.ndim != 1 or y.dtype != object):
+        return False
+    return isinstance(y, list | tuple | np.ndarray) and len(y) > 0 and isinstance(y[0], SET_TYPES)
+
+
+def _is_listed_indicator(y: Any) -> bool:
+    """Whether y is rows of zeros and ones, two or more and equally many: an indicator as scikit-learn reads it."""
+    width = len(y[0])
+    if width < 2 or any(not isinstance(row, list | tuple | np.ndarray) or len(row) != width for row in y):
+        return False
+    return all(isinstance(value, int | np.integer | np.bool_) and value in (0, 1) for row in y for value in row)
+
+
+def is_indicator(y: Any) -> bool:
+    """Whether unwrapped targets are a matrix with a column for each label."""
+    return sparse.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2)
+
+
+def as_labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """One label a row, checked: no missing value, no fraction; NumPy strings of variable width become objects."""
+    kind = y.dtype.kind
+    if kind == "T":
+        y, kind = y.astype(object), "O"
+    if kind not in "biufUSO":
+        raise ValueError(f"Unknown label type: unknown. y has dtype {y.dtype}; use strings, integers or booleans.")
+    if kind == "f":
+        _refuse_fractions(y)
+    if kind == "O" and any(is_missing(label) for label in y.tolist()):
+        raise ValueError("Input y contains NaN.")
+    if kind == "O" and all(type(label) is float for label in y.tolist()):
+        _refuse_fractions(y.astype(np.float64))
+    return y
+
+
+def as_label_sets(y: list[Any]) -> LabelSets:
+    """Label sets end to end, checked row by row."""
+    for row, labels in enumerate(y):
+        if not isinstance(labels, SET_TYPES):
+            raise ValueError(f"y[{row}] is {labels!r}, but other rows of y are label sets; write [{labels!r}]")
+    plain = [labels.tolist() if isinstance(labels, np.ndarray) else labels for labels in y]
+    labels = [label.item() if isinstance(label, np.generic) else label for label in chain.from_iterable(plain)]
+    if any(is_missing(label) for label in labels):
+        raise ValueError("Input y contains NaN.")
+    return LabelSets(labels, np.concatenate([[0], np.cumsum([len(row) for row in plain], dtype=np.int64)]))
+
+
+def as_indicator(y: Any) -> Any:
+    """CSR indicator of int8 ones, shape (n, n_columns), sorted, without zeros or duplicates; the input is untouched."""
+    rows = _stored_rows(y)
+    if rows.dtype.kind == "f" and not np.isfinite(rows.data).all():
+        raise ValueError(f"Input y contains {'NaN' if np.isnan(rows.data).any() else 'infinity'}.")
+    _refuse_other_values(rows)
+    if not rows.has_canonical_format or not rows.data.all():
+        # Into a wider type first: a label stored 128 times would overflow int8 to 0 or below.
+        rows = sparse.csr_array((rows.data.astype(np.int64), rows.indices, rows.indptr), shape=rows.shape, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+    ones = np.ones(rows.nnz, dtype=np.int8)
+    return sparse.csr_array((ones, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _stored_rows(y: Any) -> Any:
+    """The stored entries of a matrix as CSR of numbers, duplicates kept apart."""
+    if not sparse.issparse(y):
+        return sparse.csr_array(_numeric(y))
+    if y.ndim != 2 or y.dtype.kind not in "biuf":
+        raise ValueError(f"Unknown label type: unknown. y is sparse of dtype {y.dtype} and shape {y.shape}")
+    if isinstance(y, sparse.coo_array | sparse.coo_matrix):  # its own conversion would add duplicates up
+        order = np.argsort(y.row, kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(y.row, minlength=y.shape[0]))])
+        return sparse.csr_array((y.data[order], y.col[order], indptr), shape=y.shape)
+    rows = sparse.csr_array(y)
+    used = rows.indptr[-1]  # arrays may be longer than what is in use
+    return sparse.csr_array((rows.data[:used], rows.indices[:used], rows.indptr), shape=rows.shape)
+
+
+def _numeric(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A dense indicator of numbers; objects, such as a table of integer and boolean columns, become numbers."""
+    if y.dtype.kind in "biuf":
+        return y
+    try:
+        return y.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Unknown label type: unknown. y has shape {y.shape} and dtype {y.dtype}; an indicator holds 0 and 1 only, "
+            "and several labels a row are a list of sets."
+        ) from error
+
+
+def _refuse_fractions(y: npt.NDArray[np.floating[Any]]) -> None:
+    """Floats are labels only if they are whole numbers."""
+    if np.isnan(y).any():
+        raise ValueError("Input y contains NaN.")
+    if np.isinf(y).any():
+        raise ValueError(f"Input y contains infinity or a value too large for {y.dtype!r}.")
+    if np.any(y != np.floor(y)):
+        first = y[y != np.floor(y)][0]
+        raise ValueError(
+            f"Unknown label type: continuous. y contains {first}; a classifier needs discrete labels, "
+            "not the continuous values of a regression target."
+        )
+
+
+def _refuse_other_values(rows: Any) -> None:
+    """Name the first stored value of a CSR matrix that is neither 0 nor 1."""
+    other = np.flatnonzero((rows.data != 0) & (rows.data != 1))
+    if other.size:
+        row = int(np.searchsorted(rows.indptr, other[0], side="right")) - 1
+        raise ValueError(
+            f"Unknown label type: multiclass-multioutput. y[{row}, {rows.indices[other[0]]}] is "
+            f"{rows.data[other[0]]}; an indicator holds 0 and 1 only."
+        )
+
 
 TargetKind = Literal["binary", "multiclass", "multilabel"]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from widemargin.metrics._checks import Floats, check_choice, check_label_pair, check_weights
+from widemargin.metrics.lists import Floats, check_choice, check_label_pair, check_weights
 
 __all__ = ["PrecisionRecallF1", "macro_f1", "micro_f1", "precision_recall_f1"]
 

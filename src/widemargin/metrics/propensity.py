@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.metrics._checks import (
+from widemargin.metrics.lists import (
     Floats,
     Ints,
     Places,

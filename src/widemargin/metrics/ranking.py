@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.metrics._checks import (
+from widemargin.metrics.lists import (
     Bools,
     Empty,
     Floats,

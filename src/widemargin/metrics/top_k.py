@@ -21,25 +21,23 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.metrics._checks import (
+from widemargin.metrics.lists import (
     Bools,
     Floats,
     Ints,
+    Lists,
     Places,
     check_choice,
+    check_label_scores,
+    check_lists,
     check_places,
+    check_places_fit,
     check_same_kind,
+    check_scores,
+    check_truth,
     check_weights,
     mean_over_rows,
     number_or_array,
-)
-from widemargin.metrics._lists import (
-    Lists,
-    check_label_scores,
-    check_lists,
-    check_places_fit,
-    check_scores,
-    check_truth,
     ties_past_the_end,
 )
 

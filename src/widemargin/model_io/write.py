@@ -3,6 +3,12 @@
 Order: all parameters are turned into JSON before the disk is touched; each array goes to a temporary name, is synced
 to disk and renamed to a name with its hash; `model.json` is replaced (the switch); what nothing refers to is removed.
 Memory: chunks of the array that is being written.
+
+Arrays that are written part after part, so that a model larger than memory can be saved.
+
+The file is byte for byte that of the same array in one piece. Memory: one part.
+
+Questions about a model folder that need no model: may it be written to, and how large is it?
 """
 
 from __future__ import annotations
@@ -16,15 +22,16 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
-from widemargin.model_io.joined import JoinedArray, JoinedCsr
 from widemargin.model_io.state import (
     DTYPES,
     FORMAT_NAME,
@@ -37,7 +44,91 @@ from widemargin.model_io.state import (
     encode_value,
 )
 
-__all__ = ["FILE_NAME", "refuse_other_files", "write_model"]
+__all__ = [
+    "FILE_NAME",
+    "JoinedArray",
+    "JoinedCsr",
+    "check_writable",
+    "folder_size",
+    "refuse_other_files",
+    "write_model",
+]
+
+Parts = Callable[[], Iterator[npt.NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class JoinedArray:
+    """An array whose parts, along the first axis, are made when they are written.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Type of the whole; parts are converted.
+    shape : tuple of int
+        Shape of the whole.
+    parts : callable
+        Gives the parts, anew at every call.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from widemargin.model_io.write import JoinedArray
+    >>> joined, file = JoinedArray(np.dtype("<f4"), (3,), lambda: iter([np.ones(2), np.zeros(1)])), io.BytesIO()
+    >>> joined.write(file)
+    >>> _ = file.seek(0)
+    >>> np.load(file).tolist()
+    [1.0, 1.0, 0.0]
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Parts
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the `.npy` file; a ValueError when the parts do not make up the shape."""
+        dtype = self.dtype.newbyteorder("<")
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        n_rows = 0
+        for part in self.parts():
+            plain = np.ascontiguousarray(part, dtype=dtype)
+            if plain.shape[1:] != self.shape[1:]:
+                raise ValueError(f"a part of shape {plain.shape} is none of an array of shape {self.shape}")
+            if not all_finite(plain):
+                raise NotSavableError("an array has values that are not finite; train again with finite data")
+            file.write(plain.tobytes())
+            n_rows += len(plain)
+        if n_rows != self.shape[0]:
+            raise ValueError(f"the parts have {n_rows} rows, the array {self.shape[0]}")
+
+
+@dataclass(frozen=True)
+class JoinedCsr:
+    """A CSR array whose values and indices come in parts.
+
+    Parameters
+    ----------
+    data, indices : JoinedArray
+        Values and columns, row after row.
+    indptr : ndarray of shape (n_rows + 1,)
+        Where rows begin, of the type of the indices.
+    shape : tuple of int
+        Rows and columns.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.write import JoinedCsr
+    >>> list(JoinedCsr.__dataclass_fields__)
+    ['data', 'indices', 'indptr', 'shape']
+    """
+
+    data: JoinedArray
+    indices: JoinedArray
+    indptr: npt.NDArray[Any]
+    shape: tuple[int, int]
+
 
 HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table
 FILE_NAME = re.compile(rf"[A-Za-z0-9_]+-[0-9a-f]{{{HASH_DIGITS}}}\.(npy|json)")
@@ -324,3 +415,55 @@ def _carries_its_hash(path: Path) -> bool:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return path.stem.endswith(f"-{digest[:HASH_DIGITS]}")
+
+
+def check_writable(folder: str | os.PathLike[str]) -> None:
+    """Raise the error that `write_model` would raise for this folder, before any work is lost.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where a model is to be written; it need not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin.model_io import check_writable
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_writable(folder)
+    """
+    path = Path(folder)
+    if path.exists():
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "a model is a folder, and this is a file", str(path))
+        refuse_other_files(path)
+    in_a_file = next((parent for parent in path.absolute().parents if parent.exists() and not parent.is_dir()), None)
+    if in_a_file is not None:
+        raise NotADirectoryError(errno.ENOTDIR, "this is a file, so no folder can be made in it", str(in_a_file))
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(nearest, os.W_OK):
+        raise PermissionError(errno.EACCES, "no permission to write here", str(nearest))
+
+
+def folder_size(folder: str | os.PathLike[str]) -> int:
+    """Bytes of all files of a model.
+
+    Parameters
+    ----------
+    folder : str or path
+        A model folder.
+
+    Returns
+    -------
+    int
+        Their sum.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin.model_io import folder_size
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     folder_size(folder)
+    0
+    """
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())

@@ -11,8 +11,15 @@ through a `dask.distributed` client. Tasks are pure and idempotent, their argume
 
 from __future__ import annotations
 
-from widemargin.parallel.context import current_executor, use_executor
-from widemargin.parallel.executors import Executor, InProcess, Processes, as_executor, run_tasks
+from widemargin.parallel.executors import (
+    Executor,
+    InProcess,
+    Processes,
+    as_executor,
+    current_executor,
+    run_tasks,
+    use_executor,
+)
 from widemargin.parallel.shards import solve_shard
 from widemargin.parallel.work_folder import WorkFolder, plan_shards
 

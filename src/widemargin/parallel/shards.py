@@ -6,31 +6,167 @@ maps the rows and the positives of its labels from stores, solves them to the by
 the labels, and writes a temporary file that is renamed. Every process keeps the solver of one training, with its copy
 of the rows, from task to task; one task at a time uses it, on all the threads that the process has. Memory: the pages
 of the stores in use, the solver, and the weights of one shard, whatever the number of labels.
+
+A shard: the solved labels of a range in one `.npz` file, and the shards of a model put together as a stream.
+
+    data, indices, lengths        pruned weights, row after row (or coef, dense)
+    intercept, bounds, n_iter, ending        one row a label; `ending` numbers the reasons of `ENDINGS`
+    records                       what the history is made of, where the solver gives it
+
+Nothing is compressed, nothing is pickled, and every member has a checksum. Memory: one shard.
+
+Shards put together to one result, whose weights stay on disk until they are written to the model, part after part.
+
+The result is that of a fit in one piece, bit for bit: sums over labels are taken over all labels in their order.
+Memory: 80 bytes a label, and one shard.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin._memory import peak_bytes
+from widemargin.data.files import atomic_file
 from widemargin.data.store import open_store
-from widemargin.exceptions import WidemarginError
-from widemargin.parallel import copies
-from widemargin.parallel.shard_files import pack_shard, shard_arrays, write_shard
-from widemargin.solvers.label_parts import LabelPart, PartSolver, SharedChoices
-from widemargin.solvers.result import Callback, Progress
+from widemargin.exceptions import DataFormatError, WidemarginError
+from widemargin.model_io.write import JoinedArray, JoinedCsr
+from widemargin.parallel import cluster as copies
+from widemargin.parallel.executors import peak_bytes
+from widemargin.reference.one_vs_all import BOUND_COLUMNS, RECORD_COLUMNS
+from widemargin.solvers.one_vs_all.fast import frequency_history
+from widemargin.solvers.one_vs_all.label_parts import LabelPart, PartSolver, SharedChoices
+from widemargin.solvers.one_vs_all.newton import HistoryTable, OneVsAllResult, frequency_bin, outcome_of
+from widemargin.solvers.result import Callback, History, Progress, Status
 
-__all__ = ["find_choices", "peak_memory_mb", "release_solver", "sample_labels", "solve_shard"]
+__all__ = [
+    "ENDINGS",
+    "Arrays",
+    "find_choices",
+    "merge_shards",
+    "pack_shard",
+    "peak_memory_mb",
+    "read_member",
+    "read_shard",
+    "release_solver",
+    "sample_labels",
+    "shard_arrays",
+    "solve_shard",
+    "weights_of",
+    "write_shard",
+]
+
+ENDINGS = (Status.CONVERGED, Status.MAX_ITER, Status.NOT_ATTAINED)
+"""How a finished label may end."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+SECONDS = RECORD_COLUMNS.index("seconds")
+
+
+def shard_arrays(result: OneVsAllResult) -> Arrays | None:
+    """The arrays of a shard; None unless every label is finished."""
+    known = {status.value: number for number, status in enumerate(ENDINGS)}
+    if not set(np.unique(result.status_by_label)) <= set(known) or result.bounds_by_label is None:
+        return None
+    arrays: Arrays = {
+        "intercept": result.intercept,
+        "bounds": result.bounds_by_label,
+        "n_iter": result.n_iter,
+        "ending": np.array([known[value] for value in result.status_by_label], dtype=np.uint8),
+    }
+    if sp.issparse(result.coef):
+        arrays |= {"data": result.coef.data, "indices": result.coef.indices, "lengths": np.diff(result.coef.indptr)}
+    else:
+        arrays["coef"] = result.coef
+    if result.records is not None:
+        records = result.records.copy()
+        records[:, SECONDS] = 0.0  # a shard that is solved twice is the same twice
+        arrays["records"] = records
+    return arrays
+
+
+def pack_shard(arrays: Mapping[str, Any]) -> bytes:
+    """The file's bytes, for a worker that cannot write where the driver reads."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # numbers only: nothing is pickled
+    return buffer.getvalue()
+
+
+def write_shard(path: Path, arrays: Mapping[str, Any] | bytes) -> None:
+    """Write a shard that appears whole or not at all."""
+    with atomic_file(path) as file:
+        if isinstance(arrays, bytes):
+            file.write(arrays)
+        else:
+            np.savez(file, **arrays)
+
+
+def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
+    """The arrays of a shard, checked; a DataFormatError that says what to do when it is damaged."""
+    try:
+        with open(path, "rb") as file:
+            arrays = _load(file)
+        problem = _problem(arrays, n_labels, n_features)
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        problem = str(error)
+    if problem is not None:
+        raise DataFormatError(
+            f"the file of trained labels is damaged ({problem})",
+            path=str(path),
+            remedy="remove it and start the training again: only its labels are trained anew",
+        )
+    return arrays
+
+
+def read_member(path: Path, name: str) -> npt.NDArray[Any]:
+    """One array of a shard that was checked before."""
+    with np.load(path, allow_pickle=False) as archive:
+        member: npt.NDArray[Any] = archive[name]
+    return member
+
+
+def _load(file: BinaryIO) -> Arrays:
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _problem(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
+    shapes = {"intercept": (n_labels,), "bounds": (n_labels, len(BOUND_COLUMNS)), "n_iter": (n_labels,)}
+    shapes |= {"ending": (n_labels,)}
+    if "coef" in arrays:
+        shapes["coef"] = (n_labels, n_features)
+    else:
+        shapes["lengths"] = (n_labels,)
+        total = (int(arrays["lengths"].sum()),)
+        shapes |= {"data": total, "indices": total}
+        indices = arrays["indices"]
+        if len(indices) and not (indices.min() >= 0 and indices.max() < n_features):
+            return "an index is out of range"
+    wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    if wrong:
+        return f"{wrong[0]} has the shape {arrays[wrong[0]].shape}"
+    if len(arrays["ending"]) and int(arrays["ending"].max()) >= len(ENDINGS):
+        return "an ending is unknown"
+    records = arrays.get("records")
+    if records is not None and (records.ndim != 2 or records.shape[1] != len(RECORD_COLUMNS)):
+        return f"records have the shape {records.shape}"
+    return None
+
 
 _LOCK = threading.Lock()
 _SOLVERS: dict[str, tuple[PartSolver, Any]] = {}  # of one training: its solver and its labels
@@ -208,3 +344,102 @@ def _part_of(labels: Any, numbers: Any) -> LabelPart:
         np.concatenate([part.positive_factor for part in parts]),
         np.concatenate([part.negative_factor for part in parts]),
     )
+
+
+LABEL_ARRAYS = ("intercept", "bounds", "n_iter", "ending")
+
+
+@dataclass(frozen=True)
+class _Light:
+    """What is kept in memory of the shards."""
+
+    arrays: Arrays
+    lengths: npt.NDArray[np.int64] | None  # None where weights are dense
+    dtype: np.dtype[Any]
+    table: HistoryTable | None
+
+
+def merge_shards(
+    files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: npt.NDArray[np.int64]
+) -> OneVsAllResult:
+    """The result of all labels.
+
+    Parameters
+    ----------
+    files : sequence of (first, last, path)
+        The shards, in the order of their labels and without gaps.
+    n_features : int
+        Columns of X.
+    n_positives : ndarray of shape (n_labels,)
+        Positive rows of each label, for the history.
+
+    Returns
+    -------
+    OneVsAllResult
+        `coef` is a `JoinedArray` or a `JoinedCsr`, which can be written to a model and nothing else.
+    """
+    light = _read_light(files, n_features, n_positives)
+    status = np.array([ending.value for ending in ENDINGS])[light.arrays["ending"]]
+    return OneVsAllResult(
+        coef=_joined_weights(files, light, n_features),
+        intercept=light.arrays["intercept"],
+        dual=None,
+        history=_history(light, n_positives),
+        n_iter=light.arrays["n_iter"],
+        **outcome_of(light.arrays["bounds"], status, copy=False),
+    )
+
+
+def weights_of(result: OneVsAllResult) -> OneVsAllResult:
+    """The same result with its weights in memory, CSR or dense."""
+    joined = result.coef
+    if isinstance(joined, JoinedArray):
+        return replace(result, coef=np.concatenate(list(joined.parts())))
+    coef = sp.csr_array(joined.shape, dtype=joined.data.dtype)
+    coef.data = np.concatenate(list(joined.data.parts()))
+    coef.indices = np.concatenate(list(joined.indices.parts())).astype(joined.indices.dtype, copy=False)
+    coef.indptr = joined.indptr
+    return replace(result, coef=coef)
+
+
+def _read_light(files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: npt.NDArray[np.int64]) -> _Light:
+    """Read every shard once and check it; keep all but weights and records."""
+    kept: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*LABEL_ARRAYS, "lengths")}
+    bins, table = frequency_bin(n_positives), None
+    dtype = np.dtype(np.float32)
+    for first, last, path in files:
+        arrays = read_shard(path, last - first, n_features)
+        for name in kept:
+            if name in arrays:
+                kept[name].append(arrays[name])
+        dtype = arrays["coef" if "coef" in arrays else "data"].dtype
+        if "records" in arrays:
+            table = table or HistoryTable()
+            table.add(arrays["records"], bins[first:last])
+    lengths = np.concatenate(kept["lengths"]).astype(np.int64) if kept["lengths"] else None
+    return _Light({name: np.concatenate(kept[name]) for name in LABEL_ARRAYS}, lengths, dtype, table)
+
+
+def _history(light: _Light, n_positives: npt.NDArray[np.int64]) -> History:
+    if light.table is not None:
+        return light.table.history()
+    return frequency_history(n_positives, light.arrays["n_iter"], light.arrays["bounds"])
+
+
+def _joined_weights(files: Sequence[tuple[int, int, Path]], light: _Light, n_features: int) -> JoinedArray | JoinedCsr:
+    shape = len(light.arrays["n_iter"]), n_features
+    if light.lengths is None:
+        return JoinedArray(light.dtype, shape, lambda: _members(files, "coef"))
+    total = int(light.lengths.sum())
+    index_dtype = np.dtype(np.int32 if total <= np.iinfo(np.int32).max else np.int64)
+    return JoinedCsr(
+        data=JoinedArray(light.dtype, (total,), lambda: _members(files, "data")),
+        indices=JoinedArray(index_dtype, (total,), lambda: _members(files, "indices")),
+        indptr=np.append(0, np.cumsum(light.lengths)).astype(index_dtype),
+        shape=shape,
+    )
+
+
+def _members(files: Sequence[tuple[int, int, Path]], name: str) -> Iterator[npt.NDArray[Any]]:
+    for _, _, path in files:
+        yield read_member(path, name)

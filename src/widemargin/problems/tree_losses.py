@@ -30,8 +30,8 @@ import scipy.sparse as sp
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import Tree
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.problems.tree_factor import AncestorPaths
 from widemargin.problems.tree_penalties import METHODS, Method
-from widemargin.reference.tree_factor import AncestorPaths
 
 __all__ = ["Constraints", "LossPoint", "TreeLosses", "tree_losses"]
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin.problems.losses import Floats, Loss
 from widemargin.reference.binary_certificate import certified_gap, dual_bound, relative_gap
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.losses import Floats, Loss
 from widemargin.reference.newton import (
     CONVERGED,
     ENDED_EARLY,
@@ -176,7 +176,7 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.one_vs_all import BlockResult, BlockTask, solve_block
     >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
     ...                  "squared_hinge", 1.0, 1.0, 0.0, 1e-9, np.inf, 0.0, 100, 1)

@@ -4,29 +4,198 @@
     GET  /model     what is served       GET /health   for a load balancer       GET /metrics   for Prometheus
 
 Predictions of requests that come together are computed together. Memory: the model, and at most `waiting_rows` rows.
+
+What the service takes and gives: JSON with bounds, checked before any work.
+
+Counts and times of requests, in the text format of Prometheus.
 """
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import scipy.sparse as sp
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from widemargin import __version__
 from widemargin.estimators.text import TextPipeline
-from widemargin.serve._batches import Batches, Overloaded
-from widemargin.serve._gate import Gate, RateLimit
-from widemargin.serve._messages import Answer, Health, ModelFacts, Prediction, Problem, Question, rows_of
-from widemargin.serve._meters import Meters
+from widemargin.serve.batches import Batches, Overloaded
+from widemargin.serve.gate import Gate, RateLimit
 
-__all__ = ["Limits", "make_app"]
+__all__ = [
+    "Answer",
+    "Health",
+    "Limits",
+    "Meters",
+    "ModelFacts",
+    "Prediction",
+    "Problem",
+    "Question",
+    "SparseRow",
+    "make_app",
+    "rows_of",
+]
+
+MOST_ROWS = 1000
+MOST_LABELS = 1000
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
+Column = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors: a misspelt one must not be ignored."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class SparseRow(Strict):
+    """A row by its features that are not zero."""
+
+    indices: list[Column] = Field(description="Numbers of features, from 0.")
+    values: list[Number] = Field(description="Their values.")
+
+    @model_validator(mode="after")
+    def _same_length(self) -> SparseRow:
+        if len(self.indices) != len(self.values):
+            raise ValueError("indices and values must have the same length")
+        return self
+
+
+class Question(Strict):
+    """Rows, or texts for a model with a vectoriser; one of the two."""
+
+    rows: list[SparseRow | list[Number]] | None = Field(
+        default=None, max_length=MOST_ROWS, description="Rows: all values in a list, or the features that are not zero."
+    )
+    texts: list[Annotated[str, Field(max_length=1_000_000)]] | None = Field(
+        default=None, max_length=MOST_ROWS, description="Texts, for a model that was trained on text."
+    )
+    k: int = Field(default=5, ge=1, le=MOST_LABELS, description="How many labels for each row.")
+    explain: bool = Field(default=False, description="Whether to say what each feature adds to the scores.")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Question:
+        if (self.rows is None) == (self.texts is None):
+            raise ValueError("give rows or texts, one of the two")
+        if not (self.rows or self.texts):
+            raise ValueError("give at least one row or text")
+        return self
+
+
+class Prediction(BaseModel):
+    """The best labels of a row, best first."""
+
+    labels: list[str | int | float | bool]
+    scores: list[float]
+    probabilities: list[float] | None = None
+    explanations: list[dict[str, Any]] | None = None
+
+
+class Answer(BaseModel):
+    """One prediction a row, in their order."""
+
+    predictions: list[Prediction]
+
+
+class Problem(BaseModel):
+    """What is wrong with a request."""
+
+    detail: Any
+
+
+class Health(BaseModel):
+    """Whether the service answers."""
+
+    status: str
+
+
+class ModelFacts(BaseModel):
+    """What is served."""
+
+    kind: str
+    labels: int
+    features: int
+    takes_text: bool
+    certified_gap: float
+
+
+def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
+    """The rows as one CSR array (n_rows, n_features); a ValueError that names the row that does not fit."""
+    indptr: list[int] = [0]
+    indices: list[int] = []
+    values: list[float] = []
+    for number, row in enumerate(rows):
+        columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
+        if not isinstance(row, SparseRow) and len(row) != n_features:
+            raise ValueError(f"row {number} has {len(row)} values; the model has {n_features} features")
+        if len(columns) and max(columns) >= n_features:
+            raise ValueError(f"row {number} has feature {max(columns)}; the model has {n_features}, numbered from 0")
+        if len(set(columns)) != len(columns):
+            raise ValueError(f"row {number} has a feature twice")
+        indices.extend(columns)
+        values.extend(entries)
+        indptr.append(len(indices))
+    parts = (np.array(values, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(indptr, dtype=np.int64))
+    found = sp.csr_array(parts, shape=(len(rows), n_features))
+    found.sort_indices()
+    return found
+
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Meters:
+    """What happened since the start.
+
+    Examples
+    --------
+    >>> from widemargin.serve.app import Meters
+    >>> meters = Meters()
+    >>> meters.count(200, rows=3, seconds=0.004)
+    >>> print(meters.text(batches=1, waiting=0).splitlines()[2])
+    widemargin_requests_total{status="200"} 1
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[int, int] = {}
+        self.rows = 0
+        self.seconds = 0.0
+        self.buckets = [0] * (len(BOUNDS) + 1)
+
+    def count(self, status: int, rows: int, seconds: float) -> None:
+        """Add a request."""
+        self.requests[status] = self.requests.get(status, 0) + 1
+        self.rows += rows
+        self.seconds += seconds
+        self.buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
+
+    def text(self, batches: int, waiting: int) -> str:
+        """All of it."""
+        lines = ["# HELP widemargin_requests_total Answers by status.", "# TYPE widemargin_requests_total counter"]
+        lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
+        lines += _single("widemargin_rows_total", "counter", "Rows predicted.", self.rows)
+        lines += _single("widemargin_batches_total", "counter", "Batches predicted.", batches)
+        lines += _single("widemargin_waiting_rows", "gauge", "Rows that wait for a batch.", waiting)
+        name, total = "widemargin_request_seconds", 0
+        lines += [f"# HELP {name} Time of a request.", f"# TYPE {name} histogram"]
+        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
+            total += n
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return "\n".join([*lines, f"{name}_sum {self.seconds:.6f}", f"{name}_count {total}"]) + "\n"
+
+
+def _single(name: str, kind: str, help_text: str, value: int) -> list[str]:
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
+
 
 EXPLAINED_ROWS = 20
 """Rows of a request that may ask for explanations: each costs as much as many predictions."""

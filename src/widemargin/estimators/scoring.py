@@ -1,0 +1,497 @@
+"""What every linear model of this package can do once it is fitted: scores, the top few labels, prediction.
+
+    score of label j for row x  =  coef_[j] · x + intercept_[j]
+
+A model sets `coef_`, `intercept_`, `classes_` and `kind_` ("binary", "multiclass" or "multilabel"); the methods here
+need nothing else. Scores are float64 and the same to the last bit in every method, batch and number of threads. A model
+with a kernel has no `coef_` but a `_scorer` of its own, whose last bits may depend on the batch. Work is done in
+blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
+
+What estimators with a kernel share: the kernel in training, the support rows that are kept, and their scorer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, _safe_indexing
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators.calibration import BYTES_PER_MB, CalibratedModel
+from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
+from widemargin.estimators.training import kernel_description, positive_integer
+from widemargin.labels.encoding import LabelEncoding
+from widemargin.metrics.lists import Tied, find_tied
+from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
+from widemargin.problems.scores import KernelScorer, LinearScorer
+
+__all__ = ["LinearLabelModel", "TopK", "keep_support_vectors", "kernel_scorer", "tag_kernel", "training_kernel"]
+
+# Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
+# (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
+_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
+
+
+class _Lists(NamedTuple):
+    """The three arrays of a `TopK`, which it unpacks to."""
+
+    labels: npt.NDArray[Any]
+    scores: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+
+
+class TopK(_Lists):
+    """The top labels of each row, best first; ties go to the label that comes first in `classes_`.
+
+    A named tuple of three arrays. What `predict_topk` returns also knows the model's classes and which labels past the
+    end of a list are tied with its last one, so that the metrics need nothing else.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples, k)
+        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels.
+    scores : ndarray of shape (n_samples, k)
+        Their scores, float64; -inf in missing places.
+    indices : ndarray of shape (n_samples, k)
+        Their positions in `classes_`; -1 in missing places.
+    classes : ndarray of shape (n_classes,), optional
+        `classes_` of the model.
+    tied : Tied, optional
+        Labels that are not listed although they have the score of the last one that is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.estimators import TopK
+    >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
+    array([['b']], dtype='<U1')
+    """
+
+    classes: npt.NDArray[Any] | None = None
+    tied: Tied | None = None
+
+    def __new__(
+        cls,
+        labels: npt.NDArray[Any],
+        scores: npt.NDArray[np.float64],
+        indices: npt.NDArray[np.int64],
+        classes: npt.NDArray[Any] | None = None,
+        tied: Tied | None = None,
+    ) -> Self:
+        self = super().__new__(cls, labels, scores, indices)
+        self.classes, self.tied = classes, tied
+        return self
+
+
+class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
+    """Scores and predictions of a fitted linear model; a mix-in for the estimators."""
+
+    classes_: npt.NDArray[Any]
+    memory_limit_mb: float
+    n_jobs: int | None
+    normalize: bool
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Scores of all labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels), or (n_samples,) for a binary problem
+            Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
+        """
+        X = self._check_rows(X)
+        self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
+        scores: npt.NDArray[np.float64] = self._scorer().scores(X, n_threads=self._n_threads())
+        return scores[:, 0] if self.kind_ == "binary" else scores
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
+            The best class; for multi-label problems the labels with a score above 0, or with a probability above ½
+            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
+            is `classes_[l]`; `predict_sets` gives the labels themselves.
+        """
+        single = self.kind_of_fitted() != "multilabel"
+        X = self._check_rows(X)
+        if single:
+            return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
+        blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
+        if not blocks:
+            blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
+        indicator = sp.vstack(blocks, format="csr")
+        return indicator if self.sparse_output_ else indicator.toarray()
+
+    def predict_sets(self, X: Any) -> list[set[Any]]:
+        """Predict labels by name: what `predict` says, as a set of labels per row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        list of n_samples sets
+            Labels of `classes_`, in the form of label sets that `fit` and the metrics take; a multi-label model may
+            predict none, others predict exactly one.
+        """
+        predicted = self.predict(X)
+        if self.kind_ != "multilabel":
+            return [{label} for label in predicted.tolist()]
+        Y = sp.csr_array(predicted)
+        labels = self.classes_[Y.indices].tolist()
+        return [set(labels[start:end]) for start, end in pairwise(Y.indptr.tolist())]
+
+    def predict_topk(self, X: Any, k: int = 5) -> TopK:
+        """The k best labels of each row, exactly, in bounded memory.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+        k : int, default=5
+            How many labels; places beyond the number of labels are marked as missing.
+
+        Returns
+        -------
+        TopK
+            Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
+        """
+        if not positive_integer(k):
+            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+        X = self._check_rows(X)
+        # One place more shows which lists end within a tie.
+        indices, scores = self._ranked(X, k + 1 if k < len(self.classes_) else k)
+        tied = self._tied(X, indices, scores, k)
+        indices, scores = np.ascontiguousarray(indices[:, :k]), np.ascontiguousarray(scores[:, :k])
+        return TopK(self._encoding().decode(indices), scores, indices, self.classes_, tied)
+
+    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the top k labels of checked rows."""
+        if self.kind_ != "binary":
+            return self._best_labels(X, k)
+        return _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
+
+    def _tied(self, X: Any, indices: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], k: int) -> Tied:
+        """What is tied with place k of checked rows, of which one place more is known."""
+
+        def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+            found = self._scorer().scores(_safe_indexing(X, rows), n_threads=self._n_threads())
+            found = np.concatenate([-found, found], axis=1) if self.kind_ == "binary" else found
+            # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
+            return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
+
+        return find_tied(indices, scores, k, len(self.classes_), labels_tied)
+
+    def label_scores(self, X: Any, y: Any) -> Any:
+        """Scores of known labels, for metrics in which ties matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            Their labels, in the form that `fit` takes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or csr_array of shape (n_samples, n_labels)
+            The score of each row's label; for multi-label problems a matrix with the pattern of `y`.
+        """
+        X = self._check_rows(X)
+        if self.kind_ == "multilabel":
+            truth = self._encoding().indicator(y)
+            check_consistent_length(X, truth)
+            return self._scorer().label_scores(X, truth, n_threads=self._n_threads())
+        classes = self._encoding().indices(y)
+        check_consistent_length(X, classes)
+        if self.kind_ == "binary":
+            scores = self._scorer().scores(X, n_threads=self._n_threads())[:, 0]
+            return np.where(classes == 1, scores, -scores)
+        return self._scorer().label_scores(X, classes, n_threads=self._n_threads())
+
+    def explain(
+        self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
+    ) -> Explanation:
+        """What each feature of one row adds to the scores of its labels, and to their leads over the runner-up.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
+            The row.
+        labels : label or list of labels, default=None
+            What to explain; the k best labels of the row by default.
+        k : int, default=1
+            How many of the best labels.
+        feature_names : sequence of str of length n_features, default=None
+            Names of the features; by default those that the model has, else their column numbers.
+
+        Returns
+        -------
+        Explanation
+            Contributions that add up to the score and to the lead; on a tree for every step of the path as well. Models
+            with a kernel have no weights of features and are refused.
+        """
+        return explain_labels(self, X, labels, k, feature_names)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose label (or whole label set) is predicted exactly.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            True labels; a row with a label that the model does not know is predicted wrongly.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
+        """
+        if self.kind_of_fitted() == "multilabel":
+            return self._share_of_equal_sets(X, y, sample_weight)
+        return float(super().score(X, y, sample_weight))
+
+    def _share_of_equal_sets(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """The score of a multi-label model; nothing is made dense."""
+        truth = self._encoding().indicator_with_unknown(y)
+        predicted = sp.csr_array(self.predict(X))
+        check_consistent_length(predicted, truth, sample_weight)
+        predicted = sp.csr_array((predicted.data, predicted.indices, predicted.indptr), shape=truth.shape)
+        differences = np.diff(sp.csr_array(truth != predicted).indptr)
+        return float(np.average(differences == 0, weights=sample_weight))
+
+    def set_label_names(self, names: Sequence[str]) -> Self:
+        """Name the labels of a model that was fitted on an indicator matrix.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_labels
+            The names, all different, in the order of the columns; they replace the column numbers in `classes_`.
+
+        Returns
+        -------
+        self
+            The model.
+        """
+        if self.kind_of_fitted() != "multilabel":
+            raise ValueError("only the labels of a multi-label model are numbered columns; classes keep their names")
+        self.classes_ = _checked_names("label", names, len(self.classes_), distinct=True)
+        return self
+
+    def set_feature_names(self, names: Sequence[str]) -> Self:
+        """Name the features, for people: they appear where weights are shown.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_features
+            The names, in the order of the columns of X; two features may have the same.
+
+        Returns
+        -------
+        self
+            The model. Unlike `feature_names_in_`, which scikit-learn sets for data frames, these names are not
+            compared with those of new data.
+        """
+        check_is_fitted(self)
+        self.feature_names_ = _checked_names("feature", names, self.n_features_in_, distinct=False)
+        return self
+
+    def feature_name(self, index: int) -> str:
+        """The name of a feature where it has one, its column number as text otherwise."""
+        names = getattr(self, "feature_names_in_", getattr(self, "feature_names_", None))
+        return str(index if names is None else names[index])
+
+    def kind_of_fitted(self) -> str:
+        """The kind of target the model was fitted on; an error if it was not fitted."""
+        check_is_fitted(self)
+        return str(self.kind_)
+
+    def _check_rows(self, X: Any) -> Any:
+        """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        return l2_normalize_rows(X) if self.normalize else X
+
+    def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which labels of a multi-label model are predicted, for a block of scores."""
+        if hasattr(self, "calibration_"):
+            return self.calibration_.of_labels(scores) > 0.5
+        return scores > 0
+
+    def _refuse_dense(self, n_rows: int, n_labels: int, method: str) -> None:
+        """A MemoryError if an array of that shape is above the limit."""
+        needed_mb = n_rows * n_labels * 8 / BYTES_PER_MB
+        if needed_mb > self.memory_limit_mb:
+            size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
+            raise MemoryError(
+                f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
+                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the best labels or label_scores for "
+                "those of known labels, or raise memory_limit_mb"
+            )
+
+    def _n_scores(self) -> int:
+        """Numbers that `decision_function` gives for a row."""
+        return len(self.intercept_)
+
+    def _n_weights(self) -> int:
+        """Numbers that the model stores to score rows, the intercepts left out."""
+        coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
+        return int(coef.nnz if sp.issparse(coef) else coef.size)
+
+    def _problem_name(self, index: int) -> str:
+        """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
+        return str(self.classes_[index])
+
+    def _explained_row(self, X: Any) -> Any:
+        """A row as its weights meet it."""
+        return self._check_rows(X)
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Weights of shape (n_outputs, n_features of them) and intercepts of some outputs, in float64."""
+        if not hasattr(self, "coef_"):
+            kernel = self.kernel if isinstance(self.kernel, str) else "a function"
+            raise ValueError(
+                f"this model has a kernel ({kernel}), whose scores are no sums over features, so that there is nothing "
+                "for explain to show; train with kernel='linear'"
+            )
+        return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
+
+    def _encoding(self) -> LabelEncoding:
+        return LabelEncoding(self.kind_, self.classes_)
+
+    def _scorer(self) -> Any:
+        """The prediction index over the weights, made anew when they have changed.
+
+        Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
+        """
+        if any(part.flags.writeable for part in self._weight_arrays()):
+            return LinearScorer(self.coef_, self.intercept_)
+        cached = _SCORERS.get(self)
+        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
+            cached = (self.coef_, self.intercept_, LinearScorer(self.coef_, self.intercept_))
+            _SCORERS[self] = cached
+        return cached[2]
+
+    def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the k best labels of checked rows."""
+        scorer: LinearScorer = self._scorer()
+        return scorer.top_k(X, k, n_threads=self._n_threads(), memory_limit_mb=self.memory_limit_mb)
+
+    def _weight_arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays that hold `coef_` and `intercept_`."""
+        coef = self.coef_
+        return [*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), self.intercept_]
+
+    def _freeze_weights(self) -> None:
+        """Make the weights read-only: a change in place would go unseen; assign a new array instead."""
+        for part in self._weight_arrays():
+            part.setflags(write=False)
+
+    def _forget_old_data(self) -> None:
+        """Drop what was said about the data of an earlier fit and need not hold for these."""
+        for name in ("index_base_", "text_source_", "calibration_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        if hasattr(self, "feature_names_") and len(self.feature_names_) != self.n_features_in_:
+            del self.feature_names_
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self._freeze_weights()  # copies and unpickled arrays are writeable
+
+    def _score_blocks(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Dense scores of successive row blocks, each within the memory limit."""
+        rows = max(1, int(self.memory_limit_mb * BYTES_PER_MB / (16 * max(1, len(self.intercept_)))))
+        for start in range(0, X.shape[0], rows):
+            yield self._scorer().scores(X[start : start + rows], n_threads=self._n_threads())
+
+    def _n_threads(self) -> int:
+        return int(joblib.effective_n_jobs(self.n_jobs))
+
+
+def _rank_two_classes(scores: npt.NDArray[np.float64], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Top-k places of a binary problem, whose two classes have the scores −s and s."""
+    n_samples = len(scores)
+    indices = np.full((n_samples, k), -1, dtype=np.int64)
+    ranked = np.full((n_samples, k), -np.inf)
+    best = (scores > 0).astype(np.int64)
+    for place, classes in enumerate((best, 1 - best)[:k]):
+        indices[:, place] = classes
+        ranked[:, place] = np.where(classes == 1, scores, -scores)
+    return indices, ranked
+
+
+def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) -> npt.NDArray[Any]:
+    """Names as an array of str objects; an error unless there is a string for each column."""
+    plain = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in plain):
+        raise ValueError(f"{what} names must be a sequence of strings, one for each {what}; got {names!r:.100}")
+    if len(plain) != n_expected:
+        raise ValueError(f"got {len(plain):,} {what} names for {n_expected:,} {what}s; give one for each")
+    if distinct and len(set(plain)) != len(plain):
+        name = next(name for name, count in Counter(plain).items() if count > 1)
+        raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
+    return np.array([str(name) for name in plain], dtype=object)
+
+
+def training_kernel(estimator: Any, X: Any) -> TrainingKernel | PrecomputedKernel:
+    """The kernel of the training rows; nothing of it is computed yet."""
+    if estimator.kernel == "precomputed":
+        return PrecomputedKernel(X)
+    return TrainingKernel(X, make_kernel(*kernel_description(estimator, resolve_gamma(estimator.gamma, X))))
+
+
+def keep_support_vectors(model: Any, X: Any, kernel: TrainingKernel | PrecomputedKernel) -> None:
+    """Set what kernel values of new rows are made from, after `support_`: `support_vectors_` and `gamma_`."""
+    if isinstance(kernel, PrecomputedKernel):
+        model.support_vectors_, model.gamma_ = np.empty((0, 0)), 1.0
+    else:
+        model.support_vectors_, model.gamma_ = X[model.support_], kernel.kernel.gamma
+
+
+def kernel_scorer(model: Any) -> KernelScorer:
+    """The scorer of a fitted model with a kernel."""
+    precomputed = model.kernel == "precomputed"
+    return KernelScorer(
+        None if precomputed else make_kernel(*kernel_description(model, model.gamma_)),
+        model.support_ if precomputed else model.support_vectors_,
+        model.dual_coef_,
+        model.intercept_,
+        memory_limit_mb=model.memory_limit_mb,
+    )
+
+
+def tag_kernel(tags: Tags, kernel: Any) -> Tags:
+    """Tags of an estimator with this kernel: rows of features may be sparse, kernel values are pairwise."""
+    precomputed = isinstance(kernel, str) and kernel == "precomputed"
+    tags.input_tags.sparse = not precomputed
+    tags.input_tags.pairwise = precomputed
+    return tags
