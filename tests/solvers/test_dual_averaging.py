@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 
@@ -141,7 +142,7 @@ def test_callback_and_time_limit_stop():
     assert stopped.n_iter.tolist() == [3]
     assert [p.done for p in seen] == [1, 2, 3]
     assert seen[-1].dual <= seen[-1].primal
-    assert solve_dual_averaging(X, losses, penalty, tol=0.0, time_limit=0.0).status is Status.TIME_LIMIT
+    assert solve_dual_averaging(X, losses, penalty, tol=0.0, callback=TimeLimit(0.0)).status is Status.TIME_LIMIT
     with pytest.raises(ValueError, match="lower_bound must be"):
         solve_dual_averaging(X, losses, penalty, lower_bound="best")
 

@@ -10,6 +10,7 @@ from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.joint_dual import JointStart, TreeWeights, solve_joint_dual
 
@@ -248,7 +249,7 @@ def test_limits_and_callback_end_with_their_status_and_a_valid_certificate():
     seen = []
     cases = {
         Status.MAX_ITER: {"max_iter": 2},
-        Status.TIME_LIMIT: {"time_limit": 0.0},
+        Status.TIME_LIMIT: {"callback": TimeLimit(0.0)},
         Status.STOPPED: {"callback": lambda progress: seen.append(progress) or len(seen) == 2},
     }
     best = solve_joint_dual(X, losses, penalty, tol=1e-6).certificate

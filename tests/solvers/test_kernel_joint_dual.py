@@ -11,6 +11,7 @@ from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
 from widemargin.reference.joint_dual import Block, JointProblem, JointState, run_round
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree import kernel_joint_dual as _kernel_tree
 from widemargin.solvers.tree.joint_dual import solve_joint_dual
@@ -182,7 +183,7 @@ def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same(tree_opt
     best = tree_optimum(gram_features(kernel.columns(slice(None))), losses, penalty)
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
-        ({"time_limit": 0.0}, Status.TIME_LIMIT),
+        ({"callback": TimeLimit(0.0)}, Status.TIME_LIMIT),
         ({"callback": lambda progress: progress.done >= 1}, Status.STOPPED),
     ]:
         result = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-12, **limits)

@@ -19,6 +19,7 @@ from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.kernel_top_k import bounds
 from widemargin.reference.top_k_ascent import bounds as linear_bounds
 from widemargin.reference.top_k_ascent import signed_duals, weights_of
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 
@@ -237,7 +238,7 @@ def test_max_iter_limits_the_passes(digits, max_iter):
 
 def test_the_time_limit_ends_the_ascent(digits):
     kernel, y = digits
-    result = solve_kernel_top_k(kernel, y, 10, TopKHinge(1), np.ones(300), tol=1e-9, time_limit=0.0)
+    result = solve_kernel_top_k(kernel, y, 10, TopKHinge(1), np.ones(300), tol=1e-9, callback=TimeLimit(0.0))
     assert result.status is Status.TIME_LIMIT
     assert result.certificate.dual <= 22.52717086 <= result.certificate.primal
 

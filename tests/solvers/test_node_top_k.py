@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.joint_dual import solve_joint_dual
 from widemargin.solvers.tree.node_top_k import solve_node_top_k
@@ -149,7 +150,7 @@ def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
 
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
-        ({"time_limit": 0.0}, Status.TIME_LIMIT),
+        ({"callback": TimeLimit(0.0)}, Status.TIME_LIMIT),
         ({"callback": stop}, Status.STOPPED),
     ]:
         result = solve_node_top_k(X, TREE, labels, 2, sample_weight=weight, tol=1e-10, **limits)

@@ -11,6 +11,7 @@ from widemargin.problems.kernels import PrecomputedKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
 from widemargin.solvers.codes.spoc import solve_spoc
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 from widemargin.solvers.top_k.linear import solve_top_k
@@ -280,7 +281,7 @@ def test_every_way_to_end_has_its_status_and_a_certificate():
     results = {
         Status.CONVERGED: solve_spoc(h, y, 4, costs, tol=1e-3),
         Status.MAX_ITER: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=3),
-        Status.TIME_LIMIT: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, time_limit=0.0),
+        Status.TIME_LIMIT: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, callback=TimeLimit(0.0)),
         Status.STOPPED: solve_spoc(h, y, 4, costs, tol=1e-12, callback=lambda p: seen.append(p) or len(seen) == 2),
     }
     for status, result in results.items():
@@ -347,7 +348,7 @@ def test_worst_first_has_a_start_limits_and_a_callback(kernel):
     stopped = solve_spoc(h, y, 4, costs, tol=1e-9, callback=lambda p: seen.append(p) or len(seen) == 2, **options)
     assert (stopped.status, len(seen)) == (Status.STOPPED, 2)
     assert solve_spoc(h, y, 4, costs, tol=1e-9, max_iter=2, **options).status is Status.MAX_ITER
-    late = solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, time_limit=0.0, **options)
+    late = solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, callback=TimeLimit(0.0), **options)
     assert late.status is Status.TIME_LIMIT
     assert late.certificate.dual <= late.certificate.primal
 

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.reference.top_k_ascent import bounds, signed_duals
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.linear import solve_top_k
 
@@ -153,7 +154,7 @@ def test_limits_stop_the_solver_with_bounds_that_hold():
     few = solve_top_k(*arguments, tol=1e-9, max_iter=3)
     assert few.status is Status.MAX_ITER
     assert few.n_iter.tolist() == [3]
-    none = solve_top_k(*arguments, time_limit=0.0)
+    none = solve_top_k(*arguments, callback=TimeLimit(0.0))
     assert none.status is Status.TIME_LIMIT
     assert none.certificate.primal == pytest.approx(3000.0)
     seen = []

@@ -13,6 +13,7 @@ from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 from widemargin.solvers.tree.joint_dual import JointAscent, rows_with_constant, solve_joint_dual
@@ -233,6 +234,6 @@ def test_where_the_optimum_is_next_to_nothing_the_primal_is_right_to_rounding_of
 def test_a_solver_that_is_stuck_in_rounding_says_so_and_stops():
     tree, labels, X = draw("three levels", scale=1e18)
     losses, penalty = problem("flat", tree, labels, 1.0)
-    result = solve_joint_dual(X, losses, penalty, tol=1e-12, max_iter=10**6, time_limit=60.0)
+    result = solve_joint_dual(X, losses, penalty, tol=1e-12, max_iter=10**6, callback=TimeLimit(60.0))
     assert result.status is Status.NOT_ATTAINED
     assert result.certificate.primal <= result.certificate.primal_at_zero

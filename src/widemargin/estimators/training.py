@@ -31,6 +31,7 @@ from sklearn.utils.validation import (
 from widemargin.data.normalize import with_unit_rows
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.problems.certificate import Certificate, relative_gap
+from widemargin.solvers.limits import with_deadline_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
 __all__ = [
@@ -399,4 +400,4 @@ def printing_callback(verbose: int, callback: Callback | None, *, unit: str) -> 
         )
         return callback(progress) if callback is not None else False
 
-    return report
+    return with_deadline_of(callback, report)
