@@ -480,9 +480,21 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         self.coef_ = result.coef
         self.intercept_ = result.intercept
         self._freeze_weights()
+        self._finish(result, data)
+
+    def _finish(self, result: OneVsAllResult, data: TrainingData) -> None:
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a word.
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
-        finish_fit(self, data, result, ADVICE, scope=" over all labels", tol=self.gap_tol or 0.0, negligible=harmless)
+        finish_fit(
+            self,
+            data,
+            result,
+            ADVICE,
+            scope=" over all labels",
+            tol=self.gap_tol or 0.0,
+            negligible=harmless,
+            stacklevel=6,
+        )
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:
         n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))

@@ -128,7 +128,9 @@ class LabelJob:
     def model(self, result: OneVsAllResult) -> OneVsAllClassifier:
         """The fitted model around a result; its weights may be on disk still, to be saved and nothing else."""
         model: OneVsAllClassifier = clone(self.estimator).set_params(callback=None)
-        model._keep(result, self.data)
+        model.classes_ = self.data.targets.classes
+        model.coef_, model.intercept_ = result.coef, result.intercept
+        model._finish(result, self.data)
         model._warn_of_pruning(result)
         return model
 
