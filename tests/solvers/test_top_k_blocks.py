@@ -7,7 +7,7 @@ import pytest
 
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.top_k_ascent import bounds
-from widemargin.solvers.top_k.linear import linear as _top_k_blocks
+from widemargin.solvers.top_k import linear as _top_k_blocks
 from widemargin.solvers.top_k.linear import solve_top_k
 
 
