@@ -30,8 +30,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from widemargin import _core
 from widemargin.data.store import write_store
-from widemargin.estimators.scoring import LinearLabelModel
-from widemargin.estimators.storage import StoredLinearModel
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     HARMLESS_GAP,
@@ -202,7 +201,7 @@ ADVICE = {
 }
 
 
-class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
+class OneVsAllClassifier(LabelModel):
     """Large-margin linear classifier with one independent problem a label, and a certificate for each.
 
     Parameters

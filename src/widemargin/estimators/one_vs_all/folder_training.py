@@ -37,7 +37,7 @@ from widemargin.data.load import Dataset, load_data, refuse_input_as_output
 from widemargin.data.normalize import has_unit_rows, l2_normalize_rows
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier, part_options, plain_value, write_label_store
-from widemargin.estimators.persistence import check_savable, load, save
+from widemargin.estimators.persistence import check_savable, load, save, stored_parameters
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import TrainingData, class_factors
 from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
@@ -87,7 +87,7 @@ class LabelJob:
         identity = {
             "data": _fingerprint(dataset),
             "kind": type(estimator).__name__,
-            "parameters": estimator._stored_parameters(),
+            "parameters": stored_parameters(estimator),
             "solver": solver,
             "width": options["width"],
             "package_version": __version__,
