@@ -1,4 +1,4 @@
-"""Newton steps of one-vs-all by start and label frequency, and whether all starts reach the same objective.
+"""Newton iterations of one-vs-all by start and label frequency, and whether all starts reach the same objective.
 
 Goal: the order of the paper (mean-separating before bias(2) and OvAP, these before zero), our subspace start before
 all; at tol 1e-4 the objectives of all starts within 1e-4 of the best. Conjugate gradients are as published
@@ -69,7 +69,7 @@ def run(X: Any, Y: Any, start: tuple[str, str, dict[str, Any]], loss: str, tol: 
 
 
 def steps_table(X: Any, Y: Any, loss: str) -> str:
-    """Mean Newton steps by start and bin, means of CG steps and of CPU time."""
+    """Mean Newton iterations by start and bin, means of CG steps and of CPU time."""
     n_positives = np.asarray(Y.sum(axis=0)).ravel()
     members = [(n_positives >= low) & (n_positives <= high) for low, high in BINS]
     names = [f"{low}–{high}" if high < 10**9 else f"{low}+" for low, high in BINS]
@@ -113,7 +113,7 @@ def main() -> None:
     sections = [f"{rows}. Conjugate gradients as published (`tighten_cg=False`).", describe_machine()]
     for loss in ("squared_hinge", "logistic"):
         sections += [
-            f"## {loss}: mean Newton steps by number of positives (labels in brackets), tol 0.01, gradient rule alone",
+            f"## {loss}: mean Newton iterations by positives (labels in brackets), tol 0.01, gradient rule only",
             steps_table(X, sample_labels(Y, options.labels), loss),
             f"## {loss}: relative excess over the best start's objective, {2 * options.labels} labels",
             agreement_table(X, sample_labels(Y, 2 * options.labels), loss, [1e-2, 1e-4]),

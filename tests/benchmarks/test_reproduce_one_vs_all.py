@@ -49,7 +49,7 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
         numbers = [float(word) for word in re.findall(r"\d+(?:\.\d+)?", " ".join(rows[0][1:]))]
         assert len(numbers) >= 2
         assert min(numbers) > 0.0
-    steps = table_after(page, "### Mean Newton steps")
+    steps = table_after(page, "### Mean Newton iterations")
     zero = Outcome.load(next(runs.glob("*-squared_hinge-0.01-core-as-published-zero-0.npz")))
     assert steps[0][1:4] == ["squared hinge", str(N_LABELS), f"{zero.n_iter.mean():.2f}"]
     assert steps[1][4] == "–"  # the logistic loss was not run from bias −0.9
@@ -74,7 +74,7 @@ def check_claims(page):
     """The summary counts the answers below the figures and tables, and lists those that are no; returns their kinds."""
     short, rest = page.split("## Figures", 1)
     n_yes, n_no = rest.count(": yes ("), rest.count(": **no** (")
-    assert f"Of {n_yes + n_no} checks of what the paper says, {n_yes} hold and {n_no} are refuted here." in short
+    assert f"Of {n_yes + n_no} checks of the paper's statements, {n_yes} hold and {n_no} are refuted here." in short
     refuted = [line for line in short.splitlines() if re.match(r"- (Figure|Table) \d+: ", line)]
     assert sum(len(line.rsplit("(", 1)[1].split(",")) for line in refuted) == n_no
     return {line.split()[1] for line in refuted}
