@@ -228,7 +228,7 @@ def test_a_search_that_time_limits_cut_is_marked_and_not_ranked(others, cut):
     assert ("Recall@1 †" in accuracy_table(results)) == cut
     assert bool(cut_text(results)) == cut
     best = "SVM one-vs-all with 57.50" if cut else "Recall@1 with 70.00"
-    assert f"best of the rivals {best}" in rival_line(results, 5)
+    assert f"the best rival is {best}" in rival_line(results, 5)
     assert ("Recall@1" in disagreement(results)) != cut
 
 
@@ -237,5 +237,5 @@ def test_the_level_is_stated_next_to_the_papers():
 
     results = results_of([(1.0, 70.0)])
     (text,) = level(results)
-    assert "57.50 here and 62.81 in the\npaper, 5.3 points lower" in text
+    assert "57.50 here and 62.81 in\nthe paper, 5.3 points lower" in text
     assert "−5.31 points" in level_line(results)[0]
