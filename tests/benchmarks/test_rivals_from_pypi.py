@@ -190,5 +190,5 @@ def test_labels_for_hiclass_are_paths_with_empty_ends(monkeypatch):
 def test_unknown_task_is_named():
     from rivals_from_pypi.__main__ import main
 
-    with pytest.raises(SystemExit, match="no such task: letters; there are debian-tags"):
+    with pytest.raises(SystemExit, match="no such task: letters; the tasks are debian-tags"):
         main(["--task", "letters"])
