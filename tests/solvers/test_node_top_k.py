@@ -27,7 +27,7 @@ def draw(seed, n_samples=16, n_features=4):
 
 
 def optimum(X, labels, weight, k, variant, C, node_scaling="sum"):
-    """The optimal value by Clarabel, written down from the definition: parents, their rows, the k largest margins."""
+    """The optimal value by Clarabel, from the definition: parents, their rows, the k largest margins."""
     value = 0.0
     for parent in range(TREE.n_nodes):
         children = np.flatnonzero(TREE.parent == parent)
@@ -139,7 +139,7 @@ def test_rows_without_features_are_certified_with_zero_weights():
     np.testing.assert_array_equal(result.coef, 0.0)
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
+def test_a_limit_is_reported_and_the_result_is_still_certified():
     X, labels, weight = draw(seed=3)
     best = optimum(X, labels, weight, 2, "beta", 1.0)
     told = []
