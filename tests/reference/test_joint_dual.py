@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
@@ -50,7 +51,7 @@ def twin_of(X, losses, penalty):
     """The same problem for the specification."""
     blocks = []
     for g in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(g)
+        i, j, rho, kappa = constraints_of(losses, g)
         order = np.argsort(j, kind="stable")
         blocks.append(Block(losses.row[g], losses.cost[g], i[order], j[order], rho[order], kappa[order]))
     learns = hasattr(penalty, "K")

@@ -149,7 +149,7 @@ def test_alpha_at_its_limit_is_trained_by_the_compiled_ascent():
     value = objective(tree.parent, X, labels, 2.0 * weight, K, 1, with_kernel.dual_coef @ X[with_kernel.support])
     assert with_kernel.certificate.primal == pytest.approx(value, rel=1e-9)
     assert with_kernel.certificate.decrease_gap <= 1e-5
-    with pytest.raises(NotPositiveDefiniteError, match="not convex above"):
+    with pytest.raises(NotPositiveDefiniteError, match="convex only up to"):
         OrthogonalPenalty.of_tree(tree, 1.0001 * limit)
     with pytest.raises(ValueError, match="needs a strongly convex penalty"):
         solve_dual_averaging(X, losses, penalty)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from reference.tree_constraints import constraints_of
 from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
@@ -92,7 +93,7 @@ def test_dual_variables_and_signs_make_the_weights():
     result = solve_joint_dual(X, losses, penalty, tol=1e-7)
     B = np.zeros((losses.paths.m, X.shape[1]))
     for g in range(losses.n_blocks):
-        i, j, _, _ = losses.constraints(g)
+        i, j, _, _ = constraints_of(losses, g)
         for winner, loser in zip(i, j, strict=True):
             change = losses.cost[g] * result.dual[g, loser] * X[losses.row[g]]
             B[winner] += change
