@@ -192,7 +192,7 @@ def test_a_fit_that_is_cut_short_is_no_worse_than_zero_weights(k):
 
 
 def test_a_K_that_is_not_convex_is_refused_and_a_node_without_penalty_named():
-    with pytest.raises(NotPositiveDefiniteError, match="not positive semidefinite: with as many features as nodes"):
+    with pytest.raises(NotPositiveDefiniteError, match="not positive semidefinite, so the problem is not convex"):
         OrthogonalPenalty.of_matrix(TREE, any_matrix(0, share=1.001))
     K = any_matrix(0)
     K[3] = K[:, 3] = 0.0

@@ -144,8 +144,6 @@ def test_callback_and_time_limit_stop():
     assert [p.done for p in seen] == [1, 2, 3]
     assert seen[-1].dual <= seen[-1].primal
     assert solve_dual_averaging(X, losses, penalty, tol=0.0, callback=TimeLimit(0.0)).status is Status.TIME_LIMIT
-    with pytest.raises(ValueError, match="lower_bound must be"):
-        solve_dual_averaging(X, losses, penalty, lower_bound="best")
 
 
 def test_an_overflow_ends_with_a_warning_and_bounds_that_hold():

@@ -200,7 +200,7 @@ def test_wrong_input_is_refused():
         solve_kernel_joint_dual(TrainingKernel(X[1:], make_kernel("linear")), losses, penalty)
     with pytest.raises(ValueError, match="memory_limit_mb"):
         solve_kernel_joint_dual(kernel, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="use one tree"):
+    with pytest.raises(ValueError, match="use the same tree"):
         solve_kernel_joint_dual(kernel, losses, OrthogonalPenalty.of_tree(LARGE))
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_kernel_joint_dual(kernel, tree_losses("orthogonal", SMALL, losses.node + 1, C=1e307), penalty)
