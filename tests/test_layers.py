@@ -13,7 +13,7 @@ PACKAGE = Path(widemargin.__file__).parent
 
 # From the bottom up; modules of one layer may import their own package and the layers below, not their neighbours.
 LAYERS = [
-    {"exceptions", "_core", "_strict_json"},
+    {"exceptions", "_core", "files", "_docstrings"},
     {"labels", "projections"},
     {"problems", "metrics"},
     {"reference"},

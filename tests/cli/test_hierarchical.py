@@ -115,7 +115,7 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
         ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
         ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
-        ("orthogonal", ["--prune", "-1"], "prune must be a finite number, 0 or above"),
+        ("orthogonal", ["--prune", "-1"], "'prune' parameter of"),
         ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "a model with a kernel has none"),
         ("orthogonal", ["--loss", "beta"], "--loss is not an option of --method orthogonal"),
         ("top-k", [], "--taxonomy is not an option of --method top-k; leave it out, or use --method orthogonal"),

@@ -129,7 +129,7 @@ FAILURES = [
     (["train", "train.svm", "--method", "output-code", "--loss", "beta"], "it has squared_hinge or logistic"),
     (["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"], "--cv takes a number of folds"),
     (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to tell 4 classes apart"),
-    (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "C must be a finite number above 0"),
+    (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
     (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),
     (["train", "lists.txt", "--method", "output-code"], "--method output-code takes one label a row"),

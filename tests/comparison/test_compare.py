@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -310,7 +311,7 @@ def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
     rng = np.random.default_rng(3)
     y, X = rng.integers(0, 5, 2000), rng.normal(size=(2000, 10))
     slow = SimpleNamespace(monotonic=itertools.count(0.0, 10.0).__next__)  # every trial takes ten seconds
-    monkeypatch.setattr("widemargin.comparison.compare.time", slow)
+    monkeypatch.setattr(sys.modules["widemargin.comparison.compare"], "time", slow)
     seen = []
     result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0, report=lambda *what: seen.append(what))
     assert result.about["share_of_rows"] < 0.5

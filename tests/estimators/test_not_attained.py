@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier, TopKClassifier
 from widemargin.datasets import load_debian_tags
-from widemargin.estimators.top_k.classifier import classifier as top_k
+from widemargin.estimators.top_k import classifier as top_k
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import Status
 

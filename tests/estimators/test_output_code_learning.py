@@ -385,13 +385,13 @@ def test_verbose_prints_progress(data, capsys):
         ({"code": None}, "code must be a name or a matrix"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),
         ({"code": [[1, 1], [1, -1], [-1, 1]]}, "3 row"),
-        ({"learn": "l3"}, "learn must be one of"),
+        ({"learn": "l3"}, "'learn' parameter of"),
         ({"learn": "l1", "cv": 1}, "cv must be at least 2 folds.*training"),
         ({"learn": "l1", "cv": "prefit"}, "cv must be None"),
-        ({"decoding": "loss"}, "decoding must be one of"),
-        ({"code_size": -1}, "code_size must be"),
+        ({"decoding": "loss"}, "'decoding' parameter of"),
+        ({"code_size": -1}, "'code_size' parameter of"),
         ({"code_size": 0.3}, "too few to tell 4 classes apart; use at least code_size=0.5"),
-        ({"estimator": OneVsAllClassifier(C=-1)}, "C must be"),
+        ({"estimator": OneVsAllClassifier(C=-1)}, "'C' parameter of"),
         ({"estimator": LogisticRegression}, "estimator must be None or a classifier"),
         ({"estimator": LogisticRegression(), "warm_start": True}, "warm_start"),
         ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter belongs to"),
@@ -403,7 +403,7 @@ def test_what_has_no_meaning_is_refused(data, options, message):
 
 
 def test_several_labels_a_row_are_refused(data):
-    with pytest.raises(ValueError, match="several labels a row"):
+    with pytest.raises(ValueError, match="several labels per row"):
         OutputCodeClassifier().fit(data[0], [{"ash"}] * 80)
 
 
