@@ -157,7 +157,8 @@ class Calibrator:
 
     def probabilities(self, scores: Floats) -> Floats:
         """Probabilities of all labels from all scores of some rows."""
-        calibration, kind = self.model.calibration_, self.model.kind_
+        calibration: Calibration = self.model.calibration_
+        kind = self.model.kind_
         if kind == "multilabel":
             return calibration.of_labels(scores)
         if kind == "binary":

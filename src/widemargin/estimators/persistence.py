@@ -383,16 +383,17 @@ def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any]
 
 def _certificate(stored: Mapping[str, Any]) -> Certificate:
     """Inverse of `Certificate.to_dict`: bounds that are numbers, and a worst problem that is one of those counted."""
-    bounds = [stored[name] for name in ("primal", "dual", "primal_at_zero", "primal_before_pruning")]
+    names = ("primal", "dual", "primal_at_zero", "primal_before_pruning")
+    bounds = {name: stored[name] for name in names}
     n_problems, worst = _checked_count(stored["n_problems"], "the number of problems", 1), None
     if stored["worst"] is not None:
         worst = WorstProblem(**stored["worst"])
         if _checked_count(worst.index, "the worst problem") >= n_problems:
             raise ValueError(f"problem {worst.index} of {n_problems} does not exist")
-    for bound in bounds if worst is None else [*bounds, worst.primal, worst.dual, worst.relative_gap]:
+    for bound in [*bounds.values(), *([] if worst is None else [worst.primal, worst.dual, worst.relative_gap])]:
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             raise ValueError("a bound of the certificate is not a number")
-    return Certificate(*bounds, n_problems, worst)
+    return Certificate(**bounds, n_problems=n_problems, worst=worst)
 
 
 def _checked_tuning(stored: Any) -> dict[str, Any]:

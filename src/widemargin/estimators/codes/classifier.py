@@ -530,14 +530,14 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     @property
     def scorer(self) -> CodeScorer:
         """The scores of this model."""
-        n_values = sum(self.code_book_.shape)
+        n_values, code = sum(self.code_book_.shape), vars(self).get("code_matrix_")
         decoder: Any
         if "dual_coef_" in self.__dict__:
             kernel = make_kernel(*kernel_description(self, self.gamma_))
             decoder = functools.partial(kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
         elif self._decoding() == "inner":
-            decoder = InnerDecoder(self.code_matrix_)
+            decoder = InnerDecoder(np.asarray(code))
         else:
-            decoder = functools.partial(decode, code=self.code_matrix_, decoding=self._decoding())
+            decoder = functools.partial(decode, code=np.asarray(code), decoding=self._decoding())
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)

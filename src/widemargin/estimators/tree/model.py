@@ -274,8 +274,8 @@ class TreeCalibrator(Calibrator):
     def path_probabilities(self, scores: Floats) -> Floats:
         """P of the nodes of the decision tree, (n_rows, n_live), from the scores of all nodes."""
         tree = self.model._decisions
-        starts, found = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
-        found = self.model.calibration_.of_groups(found, starts, _node_of(tree, tree.parent[starts]))
+        starts, live = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
+        found: Floats = self.model.calibration_.of_groups(live, starts, _node_of(tree, tree.parent[starts]))
         for level in tree.levels[1:]:
             found[:, level] *= found[:, tree.parent[level]]
         return found
