@@ -1,4 +1,4 @@
-"""A model folder whose files are in order but mean nothing is refused when it is loaded, not when it predicts."""
+"""A model folder with valid files but inconsistent content is refused when it is loaded, not when it predicts."""
 
 from __future__ import annotations
 

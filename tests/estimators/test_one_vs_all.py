@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from widemargin import OneVsAllClassifier
 from widemargin.solvers.one_vs_all.plan import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
 
-# Regularised intercept: the problem that LinearSVC solves, and so an independent answer.
+# Regularised intercept: the problem that LinearSVC solves, so there is an independent answer.
 REGULARIZED = {"regularize_intercept": True}
 
 
@@ -365,7 +365,7 @@ def test_verbose_prints_progress(multilabel, capsys):
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_only_very_small_problems_are_solved_to_rounding_error(dense):
-    """Labels count: they are what makes a problem of few values take long."""
+    """The number of labels counts: it makes even a problem with few values slow."""
     limit = SMALL_DENSE_WORK if dense else SMALL_SPARSE_WORK
     rng = np.random.default_rng(0)
     n_labels, n_features = 25, 20

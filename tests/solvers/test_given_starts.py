@@ -1,4 +1,4 @@
-"""The fast solver from given weights reaches what it reaches from its own start; pruned solutions are certified."""
+"""The fast solver reaches the same optimum from given weights as from its own start; pruned solutions are certified."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def objectives(X, Y, coef, intercept, C):
 
 
 def rule_ratios(X, Y, coef, intercept, C, tol):
-    """‖∇L‖ over what the rule (12)–(13) allows, label by label, by the formulas."""
+    """‖∇L‖ over the bound of the rule (12)–(13), label by label, by the formulas."""
     signs, X = np.where(Y.toarray(), 1.0, -1.0), X.astype(np.float64)
 
     def gradients(coef, intercept):

@@ -17,11 +17,11 @@ from widemargin.cli._console import short_warnings, stdout_is_utf8
 from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._truth import open_for_model
-from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.text import ZeroBased
 from widemargin.estimators.predict_parts import predict_in_parts
 from widemargin.estimators.scoring import TopK
+from widemargin.files import atomic_file, check_file_target
 
 __all__ = ["run"]
 

@@ -10,11 +10,11 @@ from widemargin.cli._text import open_model
 from widemargin.cli._text_options import TableColumns
 from widemargin.cli._tree import named_targets
 from widemargin.cli._truth import labels_of_rows, load_for_model, truth_in_model_columns
-from widemargin.data.files import check_file_target
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.data.tables import TextRows
 from widemargin.data.text import ZeroBased
 from widemargin.exceptions import DataFormatError
+from widemargin.files import check_file_target
 from widemargin.report.page import check_report_extra, write_report
 
 __all__ = ["run"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.data.names import NamesLike, check_names, find_label_names, read_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import NPY_MAGIC, ZIP_MAGIC, is_store, open_store, read_matrix, read_npz
@@ -27,6 +27,7 @@ from widemargin.data.tables import is_table
 from widemargin.data.text import ZeroBased
 from widemargin.data.xmc import read_xmc_with_base
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike
 
 __all__ = ["Dataset", "Format", "Found", "load_data", "names_of", "recognize_format", "refuse_input_as_output"]
 

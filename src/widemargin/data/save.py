@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.data.files import PathLike
 from widemargin.data.load import Dataset, Format
 from widemargin.data.names import names_stem, read_names, write_names
 from widemargin.data.store import write_npz, write_store
 from widemargin.data.svmlight import write_svmlight
 from widemargin.data.xmc import write_xmc
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike
 from widemargin.labels.encoding import encode_targets
 
 __all__ = ["format_of_name", "save_data"]

@@ -15,10 +15,10 @@ from typing import Any
 import scipy.sparse as sp
 
 from widemargin.data import svmlight, xmc
-from widemargin.data.files import PathLike
 from widemargin.data.load import load_data, recognize_format
 from widemargin.data.text import ZeroBased, make_options, parse_parts, warn_about_disorder
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike
 from widemargin.reference.text_reader import ParsedText, TextFormat, TextOptions
 
 __all__ = ["RowStream", "open_rows", "rows_of_array", "scan_text"]

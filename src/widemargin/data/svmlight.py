@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.files import PathLike, atomic_file
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.text import Engine, ZeroBased, make_options, parse_file, warn_about_disorder
 from widemargin.data.xmc import check_features, check_indicator, make_csr, write_rows
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike, atomic_file
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
 __all__ = ["SvmlightData", "are_integers", "detect_base", "read_svmlight", "read_svmlight_with_base", "write_svmlight"]

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from widemargin import _core
-from widemargin.data.files import BrokenGzip, PathLike, is_gzip, read_blocks
+from widemargin.data.files import BrokenGzip, is_gzip, read_blocks
 from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.files import PathLike
 from widemargin.reference.text_reader import (
     MAX_COUNT,
     MAX_INDEX,

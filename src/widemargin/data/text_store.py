@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.files import PathLike, atomic_folder, hashed_file
 from widemargin.data.load import Dataset, Found, names_of, recognize_format
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import check_replaceable, write_description
@@ -24,6 +23,7 @@ from widemargin.data.stream import RowStream, scan_text
 from widemargin.data.svmlight import are_integers
 from widemargin.data.text import ZeroBased, parse_parts
 from widemargin.data.xmc import make_csr
+from widemargin.files import PathLike, atomic_folder, hashed_file
 from widemargin.reference.text_reader import ParsedText, TextFormat
 
 __all__ = ["write_text_store"]

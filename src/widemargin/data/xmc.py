@@ -19,10 +19,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.data.files import PathLike, Writable, atomic_file
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.text import Engine, ZeroBased, make_options, parse_file, warn_about_disorder
 from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.files import PathLike, Writable, atomic_file
 from widemargin.reference.text_reader import MAX_COUNT, ParsedText, TextFormat, TextOptions
 
 __all__ = [

@@ -36,9 +36,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.data.files import atomic_file
 from widemargin.data.store import open_store, write_store
 from widemargin.exceptions import DataFormatError, WidemarginError
+from widemargin.files import atomic_file
 from widemargin.model_io.write import JoinedArray, JoinedCsr
 from widemargin.parallel import Executor, folders, plan_shards, run_tasks, shared_folders
 from widemargin.parallel.executors import check_memory
