@@ -25,9 +25,9 @@ from widemargin.data.stream import ROWS_PER_BLOCK, RowStream
 from widemargin.estimators.persistence import load_classifier
 from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.parallel import as_executor, run_tasks
-from widemargin.parallel import cluster as copies
-from widemargin.parallel.cluster import shared_folders
+from widemargin.parallel import folders as copies
 from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
+from widemargin.parallel.folders import shared_folders
 from widemargin.problems.scores import LinearScorer
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part"]
