@@ -20,18 +20,18 @@ using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-void bind_batch(nb::module_ &module);
-void bind_cpu(nb::module_ &module);
-void bind_top_k(nb::module_ &module);
+void bind_one_vs_all_batch(nb::module_ &module);
+void bind_process(nb::module_ &module);
+void bind_scores(nb::module_ &module);
 void bind_text(nb::module_ &module);
-void bind_dense_one_vs_all(nb::module_ &module);
-void bind_fast_one_vs_all(nb::module_ &module);
-void bind_joint_dual(nb::module_ &module);
-void bind_kernel_top_k(nb::module_ &module);
-void bind_growing_arrays(nb::module_ &module);
+void bind_one_vs_all_dense(nb::module_ &module);
+void bind_one_vs_all_fast(nb::module_ &module);
+void bind_tree(nb::module_ &module);
+void bind_top_k_kernel(nb::module_ &module);
+void bind_arrays(nb::module_ &module);
 void bind_one_vs_all(nb::module_ &module);
 void bind_projections(nb::module_ &module);
-void bind_spoc(nb::module_ &module);
-void bind_top_k_svm(nb::module_ &module);
+void bind_codes(nb::module_ &module);
+void bind_top_k(nb::module_ &module);
 
 }  // namespace widemargin

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "background.hpp"
 #include "bind.hpp"
-#include "fast_one_vs_all.hpp"
-#include "matrix_view.hpp"
+#include "one_vs_all/fast.hpp"
+#include "one_vs_all/matrix.hpp"
 #include "owned_arrays.hpp"
+#include "simd/threads.hpp"
 
 namespace widemargin {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bind.hpp"
-#include "tree_blocks.hpp"
+#include "tree/blocks.hpp"
 
 namespace widemargin {
 
@@ -40,7 +40,7 @@ class ProblemArrays {
     ConstVector<uint8_t> is_output_;
 };
 
-// Called by bind_joint_dual, which binds ProblemArrays.
-void bind_kernel_joint_dual(nb::module_ &module);
+// Called by bind_tree, which binds ProblemArrays.
+void bind_tree_kernel(nb::module_ &module);
 
 }  // namespace widemargin

@@ -4,12 +4,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-# --- bind_cpu.cpp ---
+# --- process.cpp ---
 def available_instruction_sets() -> list[str]: ...
 def choose_instruction_set() -> str: ...
 def explain_bus_errors() -> None: ...
 
-# --- bind_top_k.cpp ---
+# --- scores.cpp ---
 _Array = npt.NDArray[Any]
 _Float64 = npt.NDArray[np.float64]
 _Int64 = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class Weights:
         self, rows: Rows, labels: _Array, indptr: _Array, n_threads: int, work_bytes: int, out: _Float64
     ) -> None: ...
 
-# --- bind_text.cpp ---
+# --- text.cpp ---
 class _TextReader:
     def __init__(
         self,
@@ -79,7 +79,7 @@ def format_rows(
     base: int,
 ) -> bytes: ...
 
-# --- bind_batch.cpp ---
+# --- one_vs_all_batch.cpp ---
 class _BatchLogistic:
     def __init__(
         self,
@@ -164,7 +164,7 @@ def solve_batch(
     isa: str,
 ) -> int: ...
 
-# --- bind_fast_one_vs_all.cpp ---
+# --- one_vs_all_fast.cpp ---
 class _FastOneVsAll:
     def __init__(
         self,
@@ -303,7 +303,7 @@ def certify_weights(
     threshold: float,
 ) -> tuple[float, float, float, float, float, float, bool, bool]: ...
 
-# --- bind_growing.cpp ---
+# --- arrays.cpp ---
 def release_free_memory() -> None: ...
 
 class GrowingFloat32:
@@ -318,7 +318,7 @@ class GrowingInt32:
     def append(self, values: npt.NDArray[np.int32]) -> None: ...
     def take(self) -> npt.NDArray[np.int32]: ...
 
-# --- bind_one_vs_all.cpp ---
+# --- one_vs_all.cpp ---
 class OneVsAllTask:
     def __init__(
         self,
@@ -426,7 +426,7 @@ def fill_starts_dense(
     intercept: npt.NDArray[Any],
 ) -> None: ...
 
-# --- bind_dense_one_vs_all.cpp ---
+# --- one_vs_all_dense.cpp ---
 def dense_steps(
     loss: str,
     use_bias: bool,
@@ -452,13 +452,13 @@ def certify_dense(
     out: _Float64,
 ) -> None: ...
 
-# --- bind_projections.cpp ---
+# --- projections.cpp ---
 def project_capped_simplex(
     a: _Float64, k: int, r: _Float64, rho: _Float64, exactly: bool, by_fixing: bool, out: _Float64
 ) -> None: ...
 def project_top_k_simplex(a: _Float64, k: int, r: _Float64, rho: _Float64, out: _Float64) -> None: ...
 
-# --- bind_top_k_svm.cpp: dual ascent of the top-k multiclass SVM
+# --- top_k.cpp: dual ascent of the top-k multiclass SVM
 
 class _TopKAscent:
     def __init__(
@@ -510,7 +510,7 @@ class _TopKAscent:
 class TopKAscent32(_TopKAscent): ...
 class TopKAscent64(_TopKAscent): ...
 
-# --- bind_kernel_top_k.cpp ---
+# --- top_k_kernel.cpp ---
 def exp_in_place(values: _Array) -> None: ...
 
 class _KernelAscent:
@@ -544,7 +544,7 @@ class _KernelAscent:
 class KernelAscentSingle(_KernelAscent): ...
 class KernelAscentDouble(_KernelAscent): ...
 
-# --- bind_spoc.cpp ---
+# --- codes.cpp ---
 def reduced_threshold(D: _Float64, total: float) -> float: ...
 
 class _SpocAscent:
@@ -579,7 +579,7 @@ class SpocWorstFirst(_SpocAscent):
     ) -> None: ...
     def step(self) -> bool: ...
 
-# --- bind_joint_dual.cpp ---
+# --- tree.cpp ---
 class TreeProblem:
     def __init__(
         self,
@@ -636,7 +636,7 @@ class _JointDual:
 class JointDual32(_JointDual): ...
 class JointDual64(_JointDual): ...
 
-# --- bind_kernel_joint_dual.cpp ---
+# --- tree_kernel.cpp ---
 class KernelTreeAscent:
     def __init__(self, problem: TreeProblem, diagonal: _Float64, Z: _Float64, n_slots: int, seed: int) -> None: ...
     def set_factor(self, R: _Float64, pivots: _Float64) -> None: ...
