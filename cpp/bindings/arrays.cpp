@@ -4,7 +4,7 @@
 #include <malloc.h>
 #endif
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "simd/arrays.hpp"
 
 namespace widemargin {

@@ -1,72 +1,12 @@
+#include "bindings/codes.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <optional>
-#include <tuple>
-#include <utility>
-#include <vector>
-
-#include "bind.hpp"
-#include "codes/ascent.hpp"
-#include "codes/worst_first.hpp"
-#include "owned_arrays.hpp"
 
 namespace widemargin {
 namespace {
-
-const double *data_of(const std::optional<ConstMatrix<double>> &matrix) { return matrix ? matrix->data() : nullptr; }
-
-// Holds the arrays that an ascent reads.
-template <typename Ascent>
-class SpocObject {
-  public:
-    template <typename Last>
-    SpocObject(ConstMatrix<double> h, ConstVector<int64_t> y, int64_t n_classes, ConstVector<double> costs,
-               std::optional<ConstMatrix<double>> margins, Last last, std::optional<ConstMatrix<double>> kernel = {})
-        : h_(h),
-          y_(y),
-          costs_(costs),
-          margins_(margins),
-          kernel_(kernel),
-          spoc_({static_cast<int64_t>(h.shape(0)), n_classes, static_cast<int64_t>(h.shape(1)), h.data(), y.data(),
-                 data_of(margins), costs.data()},
-                last) {}
-
-    void set_duals(ConstMatrix<double> x) { spoc_.set_duals(x.data()); }
-    int run(double tol, int64_t max_iter, double seconds, bool pause) {
-        const nb::gil_scoped_release release;
-        return static_cast<int>(spoc_.run(tol, max_iter, seconds, pause));
-    }
-    std::tuple<double, double> certify() {
-        const nb::gil_scoped_release release;
-        const SpocBounds bounds = spoc_.certify();
-        return {bounds.primal, bounds.dual};
-    }
-    void visit_rows(ConstVector<int64_t> rows) { spoc_.visit_rows(rows.data(), static_cast<int64_t>(rows.shape(0))); }
-    double face_step() { return spoc_.face_step(); }
-    bool step() { return spoc_.step(); }
-
-    NumpyVector<double> eta() const { return own(std::vector<double>(spoc_.eta())); }
-    NumpyVector<double> code() const { return own(std::vector<double>(spoc_.code())); }
-    NumpyVector<double> best_code() const { return own(std::vector<double>(spoc_.best_code())); }
-    NumpyVector<double> records() const {
-        std::vector<double> table;
-        for (const SpocRecord &r : spoc_.records())
-            for (const double value :
-                 {double(r.n_passes), r.seconds, r.bounds.primal, r.bounds.dual, double(r.n_active)})
-                table.push_back(value);
-        return own(std::move(table));
-    }
-    int64_t n_passes() const { return spoc_.n_passes(); }
-    double elapsed() const { return spoc_.elapsed(); }
-
-  private:
-    ConstMatrix<double> h_;
-    ConstVector<int64_t> y_;
-    ConstVector<double> costs_;
-    std::optional<ConstMatrix<double>> margins_, kernel_;
-    Ascent spoc_;
-};
 
 // What both ascents have.
 template <typename Ascent>
@@ -87,26 +27,14 @@ nb::class_<SpocObject<Ascent>> bind_ascent(nb::module_ &module, const char *name
         .def_prop_ro("elapsed", &Object::elapsed, "Seconds since the start.");
 }
 
-// θ of D (k,)
-double threshold(ConstVector<double> D, double total) {
-    std::vector<double> work(D.shape(0));
-    const ReducedThreshold at = reduced_threshold(D.data(), static_cast<int64_t>(D.shape(0)), total, work.data());
-    return at.top + at.below;
-}
-
 }  // namespace
 
 void bind_codes(nb::module_ &module) {
-    module.def("reduced_threshold", &threshold, nb::arg("D").noconvert(), nb::arg("total"),
-               "The number θ with Σ_r (D_r − θ)₊ = total, for D (k,) and a total above 0.");
     bind_ascent<Spoc>(module, "SpocAscent", "SPOC with an explicit code; starts from a code of 0.")
         .def(nb::init<ConstMatrix<double>, ConstVector<int64_t>, int64_t, ConstVector<double>,
                       std::optional<ConstMatrix<double>>, uint64_t>(),
              nb::arg("h").noconvert(), nb::arg("y").noconvert(), nb::arg("n_classes"), nb::arg("costs").noconvert(),
-             nb::arg("margins").noconvert().none(), nb::arg("seed"))
-        .def("visit_rows", &SpocObject<Spoc>::visit_rows, nb::arg("rows").noconvert(),
-             "Visits rows (r,) in their order.")
-        .def("face_step", &SpocObject<Spoc>::face_step, "A step on the face; returns what the dual gained.");
+             nb::arg("margins").noconvert().none(), nb::arg("seed"));
     using WorstFirst = SpocObject<SpocWorstFirst>;
     bind_ascent<SpocWorstFirst>(module, "SpocWorstFirst", "SPOC, always the example with the largest violation.")
         .def(
@@ -117,8 +45,7 @@ void bind_codes(nb::module_ &module) {
                 new (self) WorstFirst(h, y, n_classes, costs, margins, data_of(kernel), kernel);
             },
             nb::arg("h").noconvert(), nb::arg("y").noconvert(), nb::arg("n_classes"), nb::arg("costs").noconvert(),
-            nb::arg("margins").noconvert().none(), nb::arg("kernel").noconvert().none())
-        .def("step", &WorstFirst::step, "One step; False if it changes nothing.");
+            nb::arg("margins").noconvert().none(), nb::arg("kernel").noconvert().none());
 }
 
 }  // namespace widemargin

@@ -1,44 +1,15 @@
+// The truncated Newton solver and its starts.
+#include "bindings/one_vs_all.hpp"
+
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 
-#include <stdexcept>
 #include <string>
-#include <tuple>
 
-#include "bind.hpp"
-#include "one_vs_all/losses.hpp"
-#include "one_vs_all/matrix.hpp"
-#include "one_vs_all/newton_solver.hpp"
 #include "one_vs_all/starts.hpp"
 
 namespace widemargin {
 
 namespace {
-
-// The labels of a block and how to solve them; keeps the arrays alive. Fields as in reference/one_vs_all.py.
-struct OneVsAllTask {
-    ConstVector<int64_t> positive_rows, positive_indptr;
-    ConstVector<double> row_weight, positive_factor, negative_factor;
-    std::string loss;
-    OneVsAllOptions options;
-
-    LabelBlock block() const {
-        return {static_cast<int64_t>(positive_factor.shape(0)),
-                positive_rows.data(),
-                positive_indptr.data(),
-                row_weight.data(),
-                positive_factor.data(),
-                negative_factor.data()};
-    }
-};
-
-// Calls function(Loss{}) for the named loss; a new loss is one more line here.
-template <class F>
-auto with_loss(const std::string &name, F function) {
-    if (name == "squared_hinge") return function(SquaredHinge{});
-    if (name == "logistic") return function(Logistic{});
-    throw std::invalid_argument("unknown loss '" + name + "'");
-}
 
 using RecordTable = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
 constexpr size_t N_RECORD_COLUMNS = 8;
@@ -87,43 +58,6 @@ void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, doubl
     });
 }
 
-// The pieces of the first label's objective at v, for tests against NumPy and for certifying weights from elsewhere.
-// Returns value, dual bound, optimal shift of the scores, step of the line search.
-template <class Matrix>
-std::tuple<double, double, double, double> inspect_label(const Matrix &X, const OneVsAllTask &task,
-                                                         ConstVector<double> v, ConstVector<double> direction,
-                                                         OutVector<double> gradient, OutVector<double> hess_vec,
-                                                         OutVector<double> diagonal, OutVector<double> end_point) {
-    const LabelBlock block = task.block();
-    std::vector<int8_t> y(X.n_rows, -1);
-    for (int64_t k = block.positive_indptr[0]; k < block.positive_indptr[1]; ++k) y[block.positive_rows[k]] = 1;
-    const OneVsAllOptions &options = task.options;
-    const BinaryProblem<Matrix> problem{&X,
-                                        y.data(),
-                                        block.row_weight,
-                                        options.C * block.positive_factor[0],
-                                        options.C * block.negative_factor[0],
-                                        options.bias_value,
-                                        options.bias_penalty};
-    return with_loss(task.loss, [&](auto loss) -> std::tuple<double, double, double, double> {
-        using Loss = decltype(loss);
-        ObjectiveWork work(X.n_rows);
-        BinaryObjective<Matrix, Loss> objective(problem, work);
-        objective.move_to(v.data());
-        const double value = objective.value(v.data());
-        objective.gradient(v.data(), gradient.data());
-        objective.hess_vec(direction.data(), hess_vec.data());
-        objective.diagonal(diagonal.data());
-        std::vector<double> u(X.n_cols);
-        const double dual = dual_bound<Loss>(problem, objective.scores(), u.data());
-        const double shift = optimal_shift<Loss>(problem, objective.scores());
-        std::copy(v.data(), v.data() + v.shape(0), end_point.data());
-        const double slope = dot(gradient.data(), direction.data(), problem.n_variables());
-        const double step = slope < 0 ? objective.line_search(direction.data(), slope, end_point.data()) : 0.0;
-        return {value, dual, shift, step};
-    });
-}
-
 constexpr const char *SOLVE_DOC =
     "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and get the\n"
     "stored weights; `bounds` (n_labels, 5) gets primal, dual, primal_at_zero, primal_before_pruning, pruned_share.\n"
@@ -135,16 +69,6 @@ constexpr const char *START_DOC =
     "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
     "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
     "`subspace`, else mean-separating with `s` and `t`.";
-constexpr const char *INSPECT_DOC =
-    "Pieces of the first label's objective at `v` (n_features + 1,): fills gradient, hess_vec and diagonal, and\n"
-    "end_point with the line search's result; returns value, dual bound, optimal shift of the scores, step.";
-
-template <typename T, typename I>
-CsrView<T, I> csr_view(const ConstVector<T> &data, const ConstVector<I> &indices, const ConstVector<I> &indptr,
-                       int64_t n_features) {
-    return {data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features};
-}
-
 template <typename T, typename I>
 void bind_csr(nb::module_ &module) {
     module.def(
@@ -180,18 +104,6 @@ void bind_csr(nb::module_ &module) {
         nb::arg("n_features"), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
         nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
         nb::arg("intercept").noconvert(), START_DOC);
-    module.def(
-        "inspect_label_csr",
-        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-           const OneVsAllTask &task, ConstVector<double> v, ConstVector<double> direction, OutVector<double> gradient,
-           OutVector<double> hess_vec, OutVector<double> diagonal, OutVector<double> end_point) {
-            return inspect_label(csr_view<T, I>(data, indices, indptr, n_features), task, v, direction, gradient,
-                                 hess_vec, diagonal, end_point);
-        },
-        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
-        nb::arg("n_features"), nb::arg("task"), nb::arg("v").noconvert(), nb::arg("direction").noconvert(),
-        nb::arg("gradient").noconvert(), nb::arg("hess_vec").noconvert(), nb::arg("diagonal").noconvert(),
-        nb::arg("end_point").noconvert(), INSPECT_DOC);
 }
 
 template <typename T>
@@ -200,40 +112,25 @@ void bind_dense(nb::module_ &module) {
         "solve_one_vs_all_dense",
         [](ConstMatrix<T> X, const OneVsAllTask &task, OutMatrix<T> coef, OutVector<T> intercept,
            OutMatrix<double> bounds, OutVector<int64_t> n_iter, OutVector<uint8_t> converged) {
-            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
-            return solve_block(view, task, coef, intercept, bounds, n_iter, converged);
+            return solve_block(dense_view(X), task, coef, intercept, bounds, n_iter, converged);
         },
         nb::arg("X").noconvert(), nb::arg("task"), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
         nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(), SOLVE_DOC);
     module.def(
         "mean_row_dense",
         [](ConstMatrix<T> X, ConstVector<double> row_weight, OutVector<double> x, OutVector<double> scores) {
-            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
-            mean_row(view, row_weight.data(), x.data(), scores.data());
+            mean_row(dense_view(X), row_weight.data(), x.data(), scores.data());
         },
         nb::arg("X").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(),
         nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
     module.def(
         "fill_starts_dense",
         [](ConstMatrix<T> X, const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
-           ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
-            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
-            fill_starts(view, task, subspace, s, t, x, scores, coef, intercept);
-        },
+           ConstVector<double> scores, OutMatrix<T> coef,
+           OutVector<T> intercept) { fill_starts(dense_view(X), task, subspace, s, t, x, scores, coef, intercept); },
         nb::arg("X").noconvert(), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
         nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
         nb::arg("intercept").noconvert(), START_DOC);
-    module.def(
-        "inspect_label_dense",
-        [](ConstMatrix<T> X, const OneVsAllTask &task, ConstVector<double> v, ConstVector<double> direction,
-           OutVector<double> gradient, OutVector<double> hess_vec, OutVector<double> diagonal,
-           OutVector<double> end_point) {
-            const DenseView<T> view{X.data(), static_cast<int64_t>(X.shape(0)), static_cast<int64_t>(X.shape(1))};
-            return inspect_label(view, task, v, direction, gradient, hess_vec, diagonal, end_point);
-        },
-        nb::arg("X").noconvert(), nb::arg("task"), nb::arg("v").noconvert(), nb::arg("direction").noconvert(),
-        nb::arg("gradient").noconvert(), nb::arg("hess_vec").noconvert(), nb::arg("diagonal").noconvert(),
-        nb::arg("end_point").noconvert(), INSPECT_DOC);
 }
 
 void bind_task(nb::module_ &module) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "one_vs_all/dense.hpp"
 
 namespace widemargin {

@@ -1,38 +1,169 @@
-#include <nanobind/stl/string.h>
+// The fast one-vs-all solver as Python sees it (arrays in, work in the background, arrays out), and objectives of
+// stored weights.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
-#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "bind.hpp"
-#include "fast_solver.hpp"
+#include "bindings/one_vs_all.hpp"
 #include "one_vs_all/fast.hpp"
-#include "one_vs_all/matrix.hpp"
 #include "one_vs_all/stored_objective.hpp"
+#include "simd/threads.hpp"
 
 namespace widemargin {
 
 namespace {
 
+using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
+                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
+
+// Joins the pieces of the labels, giving each back as soon as it is copied.
+FastResult join(std::vector<StoredLabel> &&labels) {
+    const size_t n = labels.size();
+    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
+    std::vector<float> intercept(n);
+    std::vector<double> bounds(n * N_BOUNDS);
+    std::vector<uint8_t> converged(n), plain(n);
+    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
+    std::vector<float> data(indptr[n]);
+    std::vector<int32_t> indices(indptr[n]);
+    for (size_t j = 0; j < n; ++j) {
+        StoredLabel label = std::move(labels[j]);
+        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
+        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
+        std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
+        intercept[j] = label.intercept;
+        n_iter[j] = label.n_iter;
+        converged[j] = label.converged;
+        plain[j] = label.plain;
+    }
+    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
+            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
+}
+
+// Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
+constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
+
+// Holds the data matrix's arrays and the row store made of them. Labels are solved in the background: the caller waits
+// with the GIL released, a little at a time, so that Python sees to signals in between.
+template <typename T, typename I>
+class FastSolver {
+  public:
+    FastSolver(const HeldRows<T, I> &rows, const OneVsAllOptions &options)
+        : rows_(rows), solver_(rows_.X, rows_.row_weight.data(), options) {}
+
+    ~FastSolver() { stop(); }
+
+    void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
+        background_.start([this, labels] { solver_.begin(labels, start_); });
+    }
+
+    void begin_part(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                    const std::vector<int64_t> &pilot, bool whole, const std::vector<double> &prior) {
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
+        if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
+        for (int64_t j : pilot) {
+            if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot has a label that is not here");
+        }
+        const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
+        background_.start([this, labels, choices] { solver_.begin_part(labels, choices); });
+    }
+
+    std::tuple<std::vector<int64_t>, bool, std::vector<double>> choices() const {
+        const SharedChoices &found = solver_.shared_choices();
+        std::vector<double> prior(found.prior.sums(), found.prior.sums() + BiasPrior::BINS);
+        prior.insert(prior.end(), found.prior.counts(), found.prior.counts() + BiasPrior::BINS);
+        return {found.pilot, found.whole, prior};
+    }
+
+    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
+                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
+        start_data_ = data;
+        start_indices_ = indices;
+        start_indptr_ = indptr;
+        start_intercept_ = intercept;
+        start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
+        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
+    }
+
+    void start(int64_t first, int64_t last) {
+        background_.start([this, first, last] { solver_.solve(first, last); });
+    }
+    bool wait(double seconds) {
+        nb::gil_scoped_release release;
+        return background_.wait(seconds);
+    }
+    void stop() {
+        solver_.stop();
+        background_.join();
+    }
+
+    FastResult take(int64_t first, int64_t last, bool all) {
+        std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
+        for (const StoredLabel &label : labels) add_bounds(label, taken_);
+        return join(std::move(labels));
+    }
+
+    // Number of finished labels before `last`, and the sums of their bounds.
+    std::tuple<int64_t, double, double> progress(int64_t last) const {
+        int64_t n_finished = 0;
+        BoundSums sums = taken_;
+        for (int64_t j = 0; j < last; ++j) {
+            if (!solver_.is_finished(j)) continue;
+            ++n_finished;
+            if (solver_.finished_label(j) != nullptr) add_bounds(*solver_.finished_label(j), sums);
+        }
+        return {n_finished, sums.primal, sums.dual};
+    }
+    NumpyVector<uint8_t> is_finished(int64_t first, int64_t last) const {
+        std::vector<uint8_t> flags;
+        for (int64_t j = first; j < last; ++j) flags.push_back(solver_.is_finished(j));
+        return own(std::move(flags));
+    }
+
+  private:
+    HeldRows<T, I> rows_;
+    ConstVector<double> positive_factor_, negative_factor_;
+    ConstVector<int64_t> positive_rows_, positive_indptr_, start_indptr_;
+    ConstVector<float> start_data_, start_intercept_;
+    ConstVector<int32_t> start_indices_;
+    WeightsView start_;
+    FastOneVsAll<CsrView<T, I>> solver_;
+    Background background_;
+
+    struct BoundSums {
+        double primal = 0, dual = 0;
+    };
+    BoundSums taken_;  // of the labels given away
+
+    // Keeps the arrays of the labels.
+    LabelBlock hold(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        positive_rows_ = positive_rows;
+        positive_indptr_ = positive_indptr;
+        positive_factor_ = positive_factor;
+        negative_factor_ = negative_factor;
+        taken_ = {};
+        return label_block(positive_rows_, positive_indptr_, rows_.row_weight, positive_factor_, negative_factor_);
+    }
+
+    static void add_bounds(const StoredLabel &label, BoundSums &sums) {
+        sums.primal += label.bounds[PRIMAL];
+        sums.dual += label.bounds[DUAL];
+    }
+};
+
 template <typename T, typename I>
 void bind_solver(nb::module_ &module, const char *name) {
     using Solver = FastSolver<T, I>;
-    nb::class_<Solver>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
-        .def(
-            "__init__",
-            [](Solver *self, ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-               ConstVector<double> row_weight, double C, double bias_value, double bias_penalty, double tol,
-               double gap_tol, double prune, int max_iter, int n_threads) {
-                new (self) Solver(data, indices, indptr, n_features, row_weight,
-                                  {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads});
-            },
-            nb::kw_only(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
-            nb::arg("n_features"), nb::arg("row_weight").noconvert(), nb::arg("C"), nb::arg("bias_value"),
-            nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("prune"), nb::arg("max_iter"),
-            nb::arg("n_threads"))
+    bind_csr_solver<Solver, T, I>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
@@ -66,11 +197,7 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("progress", &Solver::progress, nb::arg("last"),
              "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
-             "Flags of labels first ... last - 1, uint8 of shape (last - first,).")
-        .def("counts", &Solver::counts,
-             "Work so far: passes, lanes used in them, local iterations, local solves, rows in working sets, rows "
-             "emitted, certificates.")
-        .def("instruction_set", &Solver::instruction_set, "Name of the instruction set in use.");
+             "Flags of labels first ... last - 1, uint8 of shape (last - first,).");
 }
 
 template <typename T, typename I>
@@ -82,15 +209,9 @@ NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> 
                                             ConstVector<float> coef_data, ConstVector<int32_t> coef_indices,
                                             ConstVector<int64_t> coef_indptr, ConstVector<float> intercept,
                                             const std::vector<double> &thresholds) {
-    const CsrView<T, I> X{data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1,
-                          n_features};
+    const CsrView<T, I> X = csr_view(data, indices, indptr, n_features);
     const OneVsAllOptions options{C, bias_value, bias_penalty, 1.0, 1.0, 0.0, 0, n_threads, false};
-    const LabelBlock labels{static_cast<int64_t>(positive_factor.shape(0)),
-                            positive_rows.data(),
-                            positive_indptr.data(),
-                            row_weight.data(),
-                            positive_factor.data(),
-                            negative_factor.data()};
+    const LabelBlock labels = label_block(positive_rows, positive_indptr, row_weight, positive_factor, negative_factor);
     const WeightsView weights{coef_data.data(), coef_indices.data(), coef_indptr.data(), intercept.data()};
     std::vector<double> out(labels.n_labels * thresholds.size());
     {
@@ -113,194 +234,6 @@ void bind_objectives(nb::module_ &module) {
                "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
 }
 
-// The kernels one by one, for tests against their NumPy twins; float32 data with 32-bit indices.
-using TestMatrix = CsrView<float, int32_t>;
-
-TestMatrix test_matrix(const ConstVector<float> &data, const ConstVector<int32_t> &indices,
-                       const ConstVector<int32_t> &indptr, int64_t n_features) {
-    return {data.data(), indices.data(), indptr.data(), static_cast<int64_t>(indptr.shape(0)) - 1, n_features};
-}
-
-// Weights of a dense vector in the columns of the store.
-SparseWeights sparse_weights(const RowStore &store, const float *coef, double intercept) {
-    SparseWeights weights;
-    for (int64_t k = 0; k < store.n_cols; ++k) {
-        if (coef[store.col_id[k]] == 0) continue;
-        weights.cols.push_back(static_cast<uint32_t>(k));
-        weights.vals.push_back(coef[store.col_id[k]]);
-    }
-    weights.bias = intercept;
-    return weights;
-}
-
-const VectorKernels &named_kernels(const std::string &name) {
-    const VectorKernels *kernels = find_kernels(name);
-    if (kernels == nullptr) throw std::invalid_argument("this machine has no instruction set '" + name + "'");
-    return *kernels;
-}
-
-std::tuple<NumpyVector<uint32_t>, NumpyVector<uint32_t>> store_order(ConstVector<float> data,
-                                                                     ConstVector<int32_t> indices,
-                                                                     ConstVector<int32_t> indptr, int64_t n_features) {
-    const TestMatrix X = test_matrix(data, indices, indptr, n_features);
-    const std::vector<double> ones(X.n_rows, 1.0);
-    RowStore store = build_row_store(X, ones.data());
-    return {own(std::move(store.row_id)), own(std::move(store.col_id))};
-}
-
-using PreparedLabel = std::tuple<NumpyVector<int64_t>, double, double, double, bool, double, double>;
-
-PreparedLabel prepare_label(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
-                            int64_t n_features, ConstVector<int64_t> positives, ConstVector<double> row_weight,
-                            double positive_factor, double negative_factor, double bias_value, double tol) {
-    const TestMatrix X = test_matrix(data, indices, indptr, n_features);
-    const RowStore store = build_row_store(X, row_weight.data());
-    OneVsAllOptions options{};
-    options.C = 1.0;
-    options.bias_value = bias_value;
-    options.tol = tol;
-    const int64_t ends[2] = {0, static_cast<int64_t>(positives.shape(0))};
-    const LabelBlock block{1, positives.data(), ends, row_weight.data(), &positive_factor, &negative_factor};
-    std::vector<double> scratch(n_features, 0.0);
-    LabelProblem label;
-    const LabelSides sides = LabelSetup(store, options).prepare(block, 0, scratch, label);
-    std::vector<int64_t> rows;
-    for (uint32_t i : label.positives) rows.push_back(store.row_id[i]);
-    std::sort(rows.begin(), rows.end());
-    return {own(std::move(rows)), label.positive_factor, label.negative_factor, label.rule,
-            label.swapped,        sides.positive,        sides.negative};
-}
-
-using EmittedLists = std::tuple<NumpyVector<int64_t>, NumpyVector<int64_t>, NumpyVector<float>>;
-
-EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
-                       ConstMatrix<float> coef, ConstVector<float> intercept, ConstVector<float> threshold,
-                       ConstVector<float> slack, const std::string &isa) {
-    const TestMatrix X = test_matrix(data, indices, indptr, static_cast<int64_t>(coef.shape(1)));
-    const std::vector<double> ones(X.n_rows, 1.0);
-    const RowStore store = build_row_store(X, ones.data());
-    std::vector<float> sorted_slack(X.n_rows);
-    for (int64_t i = 0; i < X.n_rows; ++i) sorted_slack[i] = slack.data()[store.row_id[i]];
-    const PackedRows packed = pack_rows(store);
-    BatchPass pass(store, packed, named_kernels(isa), sorted_slack.data());
-    const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), SCAN_LANES));
-    for (int lane = 0; lane < n_lanes; ++lane) {
-        const SparseWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, intercept.data()[lane]);
-        pass.set(lane, weights, threshold.data()[lane]);
-    }
-    pass.run();
-    std::vector<int64_t> ends{0}, rows;
-    std::vector<float> scores;
-    for (int lane = 0; lane < n_lanes; ++lane) {
-        const Emission found = pass.emitted(lane);
-        for (int64_t k = 0; k < found.n; ++k) {
-            rows.push_back(store.row_id[found.rows[k].row]);
-            scores.push_back(found.rows[k].score);
-        }
-        ends.push_back(static_cast<int64_t>(rows.size()));
-    }
-    return {own(std::move(ends)), own(std::move(rows)), own(std::move(scores))};
-}
-
-// One label on a row store, for the tests of the local problem and of the certificate.
-struct TestLabel {
-    TestMatrix X;
-    OneVsAllOptions options;
-    RowStore store;
-    LabelProblem label;
-
-    TestLabel(const TestMatrix &matrix, ConstVector<int64_t> positives, ConstVector<double> row_weight,
-              const OneVsAllOptions &given)
-        : X(matrix), options(given), store(build_row_store(matrix, row_weight.data())) {
-        const int64_t indptr[] = {0, static_cast<int64_t>(positives.shape(0))};
-        const double one = 1;
-        std::vector<double> scratch(X.n_cols, 0.0);
-        LabelSetup(store, options).prepare({1, positives.data(), indptr, nullptr, &one, &one}, 0, scratch, label);
-    }
-};
-
-std::tuple<NumpyVector<float>, double, int, bool> solve_local(ConstVector<float> data, ConstVector<int32_t> indices,
-                                                              ConstVector<int32_t> indptr, int64_t n_features,
-                                                              ConstVector<int64_t> positives,
-                                                              ConstVector<double> row_weight, ConstVector<int64_t> rows,
-                                                              double intercept, double bias_penalty, bool fixed_bias,
-                                                              double gradient_norm, const std::string &isa) {
-    const OneVsAllOptions options{1.0, 1.0, bias_penalty, 0.01, 1e-3, 0.0, 100, 1};
-    const TestLabel test(test_matrix(data, indices, indptr, n_features), positives, row_weight, options);
-    std::vector<RowView> chosen;
-    for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.view(test.store.position[rows.data()[k]]));
-    std::sort(chosen.begin(), chosen.end(), [](const RowView &a, const RowView &b) { return a.row < b.row; });
-    SparseWeights weights;
-    weights.bias = intercept;
-    LocalProblem local(test.store, named_kernels(isa));
-    local.build(test.label, chosen, weights);
-    bool converged = false;
-    const int n_iter = local.solve({gradient_norm, 1e30, fixed_bias, LOCAL_MAX_ITER}, converged);
-    local.read(weights);
-    std::vector<float> coef(n_features, 0.0f);
-    for (size_t k = 0; k < weights.cols.size(); ++k) coef[test.store.col_id[weights.cols[k]]] = weights.vals[k];
-    return {own(std::move(coef)), weights.bias, n_iter, converged};
-}
-
-// intercept, primal, dual, primal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid
-using Certified = std::tuple<double, double, double, double, double, double, bool, bool>;
-
-Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
-                          ConstVector<int64_t> positives, ConstVector<double> row_weight, ConstVector<float> coef,
-                          double intercept, double bias_value, double bias_penalty, double prune, double threshold) {
-    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 1e-3, prune, 100, 1};
-    const TestMatrix X = test_matrix(data, indices, indptr, static_cast<int64_t>(coef.shape(0)));
-    const TestLabel test(X, positives, row_weight, options);
-    const FastShared shared = make_shared(test.store, choose_kernels(), prune);
-    SparseWeights weights = sparse_weights(test.store, coef.data(), intercept);
-    BatchPass pass(test.store, shared.packed, shared.kernels, shared.slack.data());
-    pass.set(0, weights, threshold);
-    pass.run();
-    const EmittedRows emitted{pass.emitted(0), threshold, shared.covers_pruning};
-    SparseCertificate certificate(test.store, shared.kernels);
-    LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
-    if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
-        const SparseWeights kept = weights.pruned(prune);
-        pass.set(0, kept, threshold);
-        pass.run();
-        certificate.objective(test.label, {pass.emitted(0), threshold, false}, kept, b.primal);
-    }
-    return {weights.bias,   b.primal,        b.dual,  b.primal_before_pruning,
-            b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
-}
-
-void bind_kernels(nb::module_ &module) {
-    module.def("store_order", &store_order, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-               nb::arg("indptr").noconvert(), nb::arg("n_features"),
-               "Rows and columns in the order of the row store, each an array of their numbers.");
-    module.def(
-        "prepare_label", &prepare_label, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-        nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
-        nb::arg("row_weight").noconvert(), nb::arg("positive_factor"), nb::arg("negative_factor"),
-        nb::arg("bias_value"), nb::arg("tol"),
-        "A label's problem with C = 1: rows of the rarer side, its factor and that of the other side, the "
-        "gradient norm\nat which to stop, whether the sides are turned round, weight of positives and negatives.");
-    module.def(
-        "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-        nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
-        nb::arg("threshold").noconvert(), nb::arg("slack").noconvert(), nb::arg("isa"),
-        "Batch pass for up to 32 labels: coef (n_labels, n_features), intercept and threshold (n_labels,), slack "
-        "(n_samples,).\nReturns indptr (n_labels + 1,), rows and scores of the rows with score + slack > "
-        "threshold.");
-    module.def(
-        "solve_local", &solve_local, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-        nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
-        nb::arg("row_weight").noconvert(), nb::arg("rows").noconvert(), nb::arg("intercept"), nb::arg("bias_penalty"),
-        nb::arg("fixed_bias"), nb::arg("gradient_norm"), nb::arg("isa"),
-        "One label on a working set, from zero weights. Returns coef (n_features,), intercept, n_iter, converged.");
-    module.def("certify_weights", &certify_weights, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-               nb::arg("indptr").noconvert(), nb::arg("positives").noconvert(), nb::arg("row_weight").noconvert(),
-               nb::arg("coef").noconvert(), nb::arg("intercept"), nb::arg("bias_value"), nb::arg("bias_penalty"),
-               nb::arg("prune"), nb::arg("threshold"),
-               "Sparse certificate of one label's weights. Returns intercept (moved to its optimum when free), primal, "
-               "dual,\nprimal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid.");
-}
-
 }  // namespace
 
 void bind_one_vs_all_fast(nb::module_ &module) {
@@ -312,7 +245,6 @@ void bind_one_vs_all_fast(nb::module_ &module) {
     bind_objectives<float, int64_t>(module);
     bind_objectives<double, int32_t>(module);
     bind_objectives<double, int64_t>(module);
-    bind_kernels(module);
 }
 
 }  // namespace widemargin

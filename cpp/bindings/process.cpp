@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "simd/cpu.hpp"
 
 namespace widemargin {

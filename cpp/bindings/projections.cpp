@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 
 namespace widemargin {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "scores/dense.hpp"
 
 namespace widemargin {

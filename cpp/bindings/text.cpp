@@ -1,6 +1,6 @@
 #include <nanobind/stl/string.h>
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "text/reader.hpp"
 #include "text/writer.hpp"
 

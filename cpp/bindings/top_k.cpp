@@ -3,8 +3,7 @@
 
 #include <tuple>
 
-#include "bind.hpp"
-#include "owned_arrays.hpp"
+#include "bindings/bind.hpp"
 #include "top_k/ascent.hpp"
 
 namespace widemargin {

@@ -2,10 +2,9 @@
 
 #include <tuple>
 
-#include "bind.hpp"
-#include "owned_arrays.hpp"
+#include "bindings/bind.hpp"
+#include "bindings/tree_problem.hpp"
 #include "tree/joint_dual.hpp"
-#include "tree_problem.hpp"
 
 namespace widemargin {
 namespace {
@@ -70,7 +69,6 @@ class Solver {
     }
     double pass_gap() const { return solver_.summary().gap; }
     int64_t n_visits() const { return solver_.summary().n_visits; }
-    int64_t table_size() const { return solver_.state().groups.table_size(); }
 
   private:
     ConstVector<T> values_;
@@ -117,8 +115,7 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("signs", &Solver<T>::signs, "S on the ancestor layout; empty where the coupling is fixed.")
         .def("products", &Solver<T>::products, "w_iᵀw_j on the ancestor layout, as last measured; or empty.")
         .def_prop_ro("pass_gap", &Solver<T>::pass_gap, "Sum of the gaps of blocks, each before its visit.")
-        .def_prop_ro("n_visits", &Solver<T>::n_visits, "Blocks visited in the last pass.")
-        .def_prop_ro("table_size", &Solver<T>::table_size, "Numbers in the tables of Z.");
+        .def_prop_ro("n_visits", &Solver<T>::n_visits, "Blocks visited in the last pass.");
 }
 
 }  // namespace
@@ -135,7 +132,6 @@ void bind_tree(nb::module_ &module) {
              "The tree (m nodes), its sibling groups, the layout of its coupling, and the blocks of constraints.");
     bind_solver<float>(module, "JointDual32");
     bind_solver<double>(module, "JointDual64");
-    bind_tree_kernel(module);
 }
 
 }  // namespace widemargin

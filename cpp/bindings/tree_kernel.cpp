@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "bind.hpp"
-#include "owned_arrays.hpp"
+#include "bindings/bind.hpp"
+#include "bindings/tree_problem.hpp"
 #include "tree/kernel_ascent.hpp"
-#include "tree_problem.hpp"
 
 namespace widemargin {
 namespace {

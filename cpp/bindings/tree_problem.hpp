@@ -1,7 +1,7 @@
 // The problem of a tree as Python hands it over, for the solvers that train on one.
 #pragma once
 
-#include "bind.hpp"
+#include "bindings/bind.hpp"
 #include "tree/blocks.hpp"
 
 namespace widemargin {
@@ -39,8 +39,5 @@ class ProblemArrays {
     ConstVector<double> block_cost_;
     ConstVector<uint8_t> is_output_;
 };
-
-// Called by bind_tree, which binds ProblemArrays.
-void bind_tree_kernel(nb::module_ &module);
 
 }  // namespace widemargin

@@ -211,7 +211,7 @@ class BatchLogistic {
         : X_(X),
           row_weight_(row_weight),
           options_(options),
-          kernels_(choose_kernels()),
+          kernels_(choose_kernels(choose_instruction_set())),
           store_(make_store()),
           setup_(store_, options_) {}
 

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -115,7 +114,7 @@ class FastOneVsAll {
           options_(options),
           store_(make_store()),
           setup_(store_, options_),
-          shared_(make_shared(store_, choose_kernels(), options.prune)) {}
+          shared_(make_shared(store_, choose_kernels(choose_instruction_set()), options.prune)) {}
 
     FastOneVsAll(const FastOneVsAll &) = delete;
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;
@@ -179,9 +178,6 @@ class FastOneVsAll {
     // A finished label, or null once it was given away.
     const StoredLabel *finished_label(int64_t j) const { return stored_[j].get(); }
 
-    SchedulerCounts counts;
-    const char *instruction_set() const { return shared_.kernels.name; }
-
   private:
     const Matrix &X_;
     const double *row_weight_;
@@ -195,7 +191,6 @@ class FastOneVsAll {
     std::vector<std::atomic<uint8_t>> finished_;
     std::atomic<bool> stop_{false};
     SharedChoices shared_choices_;
-    std::mutex lock_;
 
     // What one thread works with.
     struct Worker {
@@ -267,8 +262,6 @@ class FastOneVsAll {
             if (!frequent.whole && batches) run_batches(frequent, worker);
             if (frequent.whole) run_singles(frequent, worker);
             run_singles(rest, worker);
-            const std::lock_guard<std::mutex> guard(lock_);
-            counts.add(worker.scheduler.counts);
         });
     }
 

@@ -166,10 +166,7 @@ static void pair_dots(const RowView &row, const double *exact, const float *pair
 }
 
 inline const VectorKernels &kernels() {
-#define WIDEMARGIN_TEXT_OF(name) #name
-#define WIDEMARGIN_TEXT(name) WIDEMARGIN_TEXT_OF(name)
-    static const VectorKernels table{WIDEMARGIN_TEXT(WIDEMARGIN_ISA_NAME),
-                                     scan,
+    static const VectorKernels table{scan,
                                      search_sums,
                                      step_rows,
                                      step_features,
@@ -180,10 +177,7 @@ inline const VectorKernels &kernels() {
                                      batch_gradient<SquaredHingeRows>,
                                      batch_features,
                                      batch_search<LogisticRows>,
-                                     batch_gradient<LogisticRows>,
-                                     exp_log1p};
-#undef WIDEMARGIN_TEXT
-#undef WIDEMARGIN_TEXT_OF
+                                     batch_gradient<LogisticRows>};
     return table;
 }
 

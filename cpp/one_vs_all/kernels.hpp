@@ -126,7 +126,6 @@ struct FeatureArgs {
 };
 
 struct VectorKernels {
-    const char *name;
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // sums at s + θ·(sz, sp, s − b, 1)
     void (*search_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
@@ -150,8 +149,6 @@ struct VectorKernels {
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
-    // e = e^x, log1p = log(1 + e) for x ≤ 0, n a multiple of LANES
-    void (*exp_log1p)(int64_t n, const float *x, float *e, float *log1p);
 };
 
 }  // namespace widemargin
@@ -161,13 +158,8 @@ struct VectorKernels {
 
 namespace widemargin {
 
-// The kernels for a named set, or null when this machine or build has none.
-inline const VectorKernels *find_kernels(const std::string &name) {
-    const std::vector<std::string> names = available_instruction_sets();
-    if (std::find(names.begin(), names.end(), name) == names.end()) return nullptr;
-    return &for_instruction_set(name, &avx512::kernels, &avx2::kernels, &baseline::kernels)();
+inline const VectorKernels &choose_kernels(const std::string &instruction_set) {
+    return for_instruction_set(instruction_set, &avx512::kernels, &avx2::kernels, &baseline::kernels)();
 }
-
-inline const VectorKernels &choose_kernels() { return *find_kernels(choose_instruction_set()); }
 
 }  // namespace widemargin

@@ -53,20 +53,6 @@ struct FinishedLabel {
     bool accepted = false;
 };
 
-struct SchedulerCounts {
-    int64_t passes = 0, lanes = 0, iterations = 0, solves = 0, set_rows = 0, emitted = 0, certified = 0;
-
-    void add(const SchedulerCounts &other) {
-        passes += other.passes;
-        lanes += other.lanes;
-        iterations += other.iterations;
-        solves += other.solves;
-        set_rows += other.set_rows;
-        emitted += other.emitted;
-        certified += other.certified;
-    }
-};
-
 class LabelScheduler {
   public:
     explicit LabelScheduler(const FastShared &shared)
@@ -89,12 +75,9 @@ class LabelScheduler {
             }
             if (busy == 0) return;
             pass_.run();
-            ++counts.passes;
-            counts.lanes += busy;
             for (int lane = 0; lane < SCAN_LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
-                counts.emitted += pass_.emitted(lane).n;
                 if (!advance(lane, slot)) continue;
                 pass_.clear(lane);
                 slot.stage = Stage::FREE;
@@ -102,7 +85,6 @@ class LabelScheduler {
             }
         }
     }
-    SchedulerCounts counts;
 
   private:
     enum class Stage { FREE, SEED, CHECK, PRUNED };
@@ -243,9 +225,6 @@ class LabelScheduler {
         local_.trim();
         slot.stuck = !converged;
         slot.result.n_iter += iterations;
-        counts.iterations += iterations;
-        ++counts.solves;
-        counts.set_rows += static_cast<int64_t>(chosen_.size());
         slot.rows.clear();
         if (slot.complete) return;
         for (const RowView &view : chosen_) slot.rows.push_back(view.row);
@@ -312,7 +291,6 @@ class LabelScheduler {
         int64_t n_missing = 0;
         const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
         if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
-        ++counts.certified;
         const EmittedRows emitted{pass_.emitted(lane), slot.threshold, shared_.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);

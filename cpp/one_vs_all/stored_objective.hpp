@@ -78,7 +78,7 @@ void pruned_objectives(const Matrix &X, const double *row_weight, const OneVsAll
     for (double &c : cost) c *= options.C;
     const RowStore store = build_row_store(X, cost.data());
     const LabelSetup setup(store, options);
-    const FastShared shared = make_shared(store, choose_kernels(), 0.0);
+    const FastShared shared = make_shared(store, choose_kernels(choose_instruction_set()), 0.0);
     const GivenStart given(store, weights);
     const int64_t n_tasks = labels.n_labels * static_cast<int64_t>(thresholds.size());
     std::atomic<int64_t> taken{0};

@@ -89,14 +89,5 @@ WIDEMARGIN_INLINE V log1p_unit(V e) {
     return t * (p * q + 2.0f);
 }
 
-// For tests: n a multiple of LANES.
-static void exp_log1p(int64_t n, const float *x, float *e, float *log1p) {
-    for (int64_t i = 0; i < n; i += WIDTH) {
-        const V power = exp_negative(load(x + i));
-        store(e + i, power);
-        store(log1p + i, log1p_unit(power));
-    }
-}
-
 }  // namespace WIDEMARGIN_ISA_NAME
 }  // namespace widemargin
