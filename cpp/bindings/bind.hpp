@@ -36,6 +36,17 @@ NumpyVector<T> own(std::vector<T> &&values) {
     return NumpyVector<T>(kept->data(), {kept->size()}, owner);
 }
 
+// Calls bind(CsrTypes<T, I>(), suffix) for all types of values and indices that users bring.
+template <typename T, typename I>
+struct CsrTypes {};
+template <class Bind>
+void for_csr_types(Bind bind) {
+    bind(CsrTypes<float, int32_t>(), "F32I32");
+    bind(CsrTypes<float, int64_t>(), "F32I64");
+    bind(CsrTypes<double, int32_t>(), "F64I32");
+    bind(CsrTypes<double, int64_t>(), "F64I64");
+}
+
 // One for each file of this folder.
 void bind_arrays(nb::module_ &module);
 void bind_codes(nb::module_ &module);

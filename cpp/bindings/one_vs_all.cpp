@@ -69,20 +69,10 @@ constexpr const char *START_DOC =
     "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
     "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
     "`subspace`, else mean-separating with `s` and `t`.";
+
 template <typename T, typename I>
-void bind_csr(nb::module_ &module) {
-    module.def(
-        "solve_one_vs_all_csr",
-        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-           const OneVsAllTask &task, OutMatrix<T> coef, OutVector<T> intercept, OutMatrix<double> bounds,
-           OutVector<int64_t> n_iter, OutVector<uint8_t> converged) {
-            return solve_block(csr_view<T, I>(data, indices, indptr, n_features), task, coef, intercept, bounds, n_iter,
-                               converged);
-        },
-        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
-        nb::arg("n_features"), nb::arg("task"), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
-        nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(), SOLVE_DOC);
-    module.def(
+void bind_mean_row(MatrixModule<CsrView<T, I>> matrix) {
+    matrix.module.def(
         "mean_row_csr",
         [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, ConstVector<double> row_weight,
            OutVector<double> x, OutVector<double> scores) {
@@ -92,45 +82,27 @@ void bind_csr(nb::module_ &module) {
         nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
         nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(), nb::arg("scores").noconvert(),
         nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
-    module.def(
-        "fill_starts_csr",
-        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-           const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
-           ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
-            fill_starts(csr_view<T, I>(data, indices, indptr, n_features), task, subspace, s, t, x, scores, coef,
-                        intercept);
-        },
-        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
-        nb::arg("n_features"), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
-        nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
-        nb::arg("intercept").noconvert(), START_DOC);
 }
-
 template <typename T>
-void bind_dense(nb::module_ &module) {
-    module.def(
-        "solve_one_vs_all_dense",
-        [](ConstMatrix<T> X, const OneVsAllTask &task, OutMatrix<T> coef, OutVector<T> intercept,
-           OutMatrix<double> bounds, OutVector<int64_t> n_iter, OutVector<uint8_t> converged) {
-            return solve_block(dense_view(X), task, coef, intercept, bounds, n_iter, converged);
-        },
-        nb::arg("X").noconvert(), nb::arg("task"), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
-        nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(), SOLVE_DOC);
-    module.def(
+void bind_mean_row(MatrixModule<DenseView<T>> matrix) {
+    matrix.module.def(
         "mean_row_dense",
         [](ConstMatrix<T> X, ConstVector<double> row_weight, OutVector<double> x, OutVector<double> scores) {
             mean_row(dense_view(X), row_weight.data(), x.data(), scores.data());
         },
         nb::arg("X").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(),
         nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
-    module.def(
-        "fill_starts_dense",
-        [](ConstMatrix<T> X, const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
-           ConstVector<double> scores, OutMatrix<T> coef,
-           OutVector<T> intercept) { fill_starts(dense_view(X), task, subspace, s, t, x, scores, coef, intercept); },
-        nb::arg("X").noconvert(), nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
-        nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
-        nb::arg("intercept").noconvert(), START_DOC);
+}
+
+template <class Matrix>
+void bind_matrix(MatrixModule<Matrix> matrix) {
+    matrix.def("solve_one_vs_all", &solve_block<Matrix>, nb::arg("task"), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(),
+               nb::arg("converged").noconvert(), SOLVE_DOC);
+    bind_mean_row(matrix);
+    matrix.def("fill_starts", &fill_starts<Matrix>, nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
+               nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), START_DOC);
 }
 
 void bind_task(nb::module_ &module) {
@@ -162,12 +134,7 @@ void bind_task(nb::module_ &module) {
 
 void bind_one_vs_all(nb::module_ &module) {
     bind_task(module);
-    bind_csr<float, int32_t>(module);
-    bind_csr<float, int64_t>(module);
-    bind_csr<double, int32_t>(module);
-    bind_csr<double, int64_t>(module);
-    bind_dense<float>(module);
-    bind_dense<double>(module);
+    for_matrix_types(module, [](auto matrix) { bind_matrix(matrix); });
 }
 
 }  // namespace widemargin

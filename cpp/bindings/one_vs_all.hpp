@@ -70,10 +70,52 @@ struct HeldRows {
     CsrView<T, I> X;
 };
 
+// The module for functions of a matrix X and more: their names end in _csr or _dense, and their first arguments are the
+// arrays of X.
+template <class Matrix>
+struct MatrixModule;
+template <typename T, typename I>
+struct MatrixModule<CsrView<T, I>> {
+    nb::module_ &module;
+
+    template <typename R, typename... Rest, typename... Extra>
+    void def(const std::string &name, R (*function)(const CsrView<T, I> &, Rest...), const Extra &...extra) {
+        module.def((name + "_csr").c_str(),
+                   [function](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
+                              Rest... rest) { return function(csr_view(data, indices, indptr, n_features), rest...); },
+                   nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+                   nb::arg("n_features"), extra...);
+    }
+};
+template <typename T>
+struct MatrixModule<DenseView<T>> {
+    nb::module_ &module;
+
+    template <typename R, typename... Rest, typename... Extra>
+    void def(const std::string &name, R (*function)(const DenseView<T> &, Rest...), const Extra &...extra) {
+        module.def((name + "_dense").c_str(),
+                   [function](ConstMatrix<T> X, Rest... rest) { return function(dense_view(X), rest...); },
+                   nb::arg("X").noconvert(), extra...);
+    }
+};
+
+template <typename T, typename I>
+MatrixModule<CsrView<T, I>> csr_module(nb::module_ &module, CsrTypes<T, I>) {
+    return {module};
+}
+
+// Calls bind(MatrixModule) for all types of matrices.
+template <class Bind>
+void for_matrix_types(nb::module_ &module, Bind bind) {
+    for_csr_types([&](auto types, const char *) { bind(csr_module(module, types)); });
+    bind(MatrixModule<DenseView<float>>{module});
+    bind(MatrixModule<DenseView<double>>{module});
+}
+
 // Binds a Solver(HeldRows<T, I>, OneVsAllOptions) with its constructor.
 template <class Solver, typename T, typename I>
-nb::class_<Solver> bind_csr_solver(nb::module_ &module, const char *name, const char *about) {
-    return nb::class_<Solver>(module, name, about)
+nb::class_<Solver> bind_csr_solver(nb::module_ &module, const std::string &name, const char *about) {
+    return nb::class_<Solver>(module, name.c_str(), about)
         .def(
             "__init__",
             [](Solver *self, ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,

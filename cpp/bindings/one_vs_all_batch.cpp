@@ -1,4 +1,6 @@
 // The logistic one-vs-all solver in batches.
+#include <string>
+
 #include "bindings/one_vs_all.hpp"
 #include "one_vs_all/batch_logistic.hpp"
 
@@ -27,7 +29,7 @@ class LogisticSolver {
 };
 
 template <typename T, typename I>
-void bind_solver(nb::module_ &module, const char *name) {
+void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
     using Solver = LogisticSolver<T, I>;
     bind_csr_solver<Solver, T, I>(module, name, "The batched logistic one-vs-all solver on one CSR matrix.")
         .def("solve", &Solver::solve, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
@@ -41,10 +43,8 @@ void bind_solver(nb::module_ &module, const char *name) {
 }  // namespace
 
 void bind_one_vs_all_batch(nb::module_ &module) {
-    bind_solver<float, int32_t>(module, "BatchLogisticF32I32");
-    bind_solver<float, int64_t>(module, "BatchLogisticF32I64");
-    bind_solver<double, int32_t>(module, "BatchLogisticF64I32");
-    bind_solver<double, int64_t>(module, "BatchLogisticF64I64");
+    for_csr_types(
+        [&](auto types, const char *suffix) { bind_solver(module, std::string("BatchLogistic") + suffix, types); });
 }
 
 }  // namespace widemargin

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -161,7 +162,7 @@ class FastSolver {
 };
 
 template <typename T, typename I>
-void bind_solver(nb::module_ &module, const char *name) {
+void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
     using Solver = FastSolver<T, I>;
     bind_csr_solver<Solver, T, I>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
@@ -222,7 +223,7 @@ NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> 
 }
 
 template <typename T, typename I>
-void bind_objectives(nb::module_ &module) {
+void bind_objectives(nb::module_ &module, CsrTypes<T, I>) {
     module.def("pruned_objectives", &bound_pruned_objectives<T, I>, nb::kw_only(), nb::arg("data").noconvert(),
                nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_features"),
                nb::arg("row_weight").noconvert(), nb::arg("positive_rows").noconvert(),
@@ -237,14 +238,10 @@ void bind_objectives(nb::module_ &module) {
 }  // namespace
 
 void bind_one_vs_all_fast(nb::module_ &module) {
-    bind_solver<float, int32_t>(module, "FastOneVsAllF32I32");
-    bind_solver<float, int64_t>(module, "FastOneVsAllF32I64");
-    bind_solver<double, int32_t>(module, "FastOneVsAllF64I32");
-    bind_solver<double, int64_t>(module, "FastOneVsAllF64I64");
-    bind_objectives<float, int32_t>(module);
-    bind_objectives<float, int64_t>(module);
-    bind_objectives<double, int32_t>(module);
-    bind_objectives<double, int64_t>(module);
+    for_csr_types([&](auto types, const char *suffix) {
+        bind_solver(module, std::string("FastOneVsAll") + suffix, types);
+        bind_objectives(module, types);
+    });
 }
 
 }  // namespace widemargin

@@ -27,7 +27,7 @@ void bind_dense_rows(nb::class_<Rows> &rows) {
 }
 
 template <typename T, typename I>
-void bind_sparse_rows(nb::class_<Rows> &rows) {
+void bind_sparse_rows(nb::class_<Rows> &rows, CsrTypes<T, I>) {
     rows.def(
         "__init__",
         [](Rows *self, ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features) {
@@ -51,7 +51,7 @@ void bind_dense_weights(nb::class_<Weights> &weights) {
 }
 
 template <typename T, typename I>
-void bind_sparse_weights(nb::class_<Weights> &weights) {
+void bind_sparse_weights(nb::class_<Weights> &weights, CsrTypes<T, I>) {
     weights.def(
         "__init__",
         [](Weights *self, ConstVector<T> data, ConstVector<I> labels, ConstVector<I> indptr,
@@ -86,20 +86,16 @@ void bind_scores(nb::module_ &module) {
     nb::class_<Rows> rows(module, "Rows", "Rows of X: a dense matrix (n, n_features), or a CSR triple.");
     bind_dense_rows<float>(rows);
     bind_dense_rows<double>(rows);
-    bind_sparse_rows<float, int32_t>(rows);
-    bind_sparse_rows<float, int64_t>(rows);
-    bind_sparse_rows<double, int32_t>(rows);
-    bind_sparse_rows<double, int64_t>(rows);
 
     nb::class_<Weights> weights(module, "Weights",
                                 "Linear weights: dense (n_labels, n_features), or the CSC triple of that matrix with "
                                 "increasing labels and, for every block of labels, their order by intercept.");
     bind_dense_weights<float>(weights);
     bind_dense_weights<double>(weights);
-    bind_sparse_weights<float, int32_t>(weights);
-    bind_sparse_weights<float, int64_t>(weights);
-    bind_sparse_weights<double, int32_t>(weights);
-    bind_sparse_weights<double, int64_t>(weights);
+    for_csr_types([&](auto types, const char *) {
+        bind_sparse_rows(rows, types);
+        bind_sparse_weights(weights, types);
+    });
     weights.def(
         "top_k",
         [](const Weights &self, const Rows &rows, int64_t n_threads, int64_t work_bytes, OutMatrix<int64_t> labels,

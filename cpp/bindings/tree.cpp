@@ -44,20 +44,8 @@ class Solver {
     double losses_at(ConstVector<V> values, double scale) const {
         return solver_.losses_at(values.data(), scale);
     }
-    std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<double>> duals() const {
-        std::vector<int64_t> start;
-        std::vector<int32_t> losers;
-        std::vector<double> values;
-        solver_.read_duals(start, losers, values);
-        return {own(std::move(start)), own(std::move(losers)), own(std::move(values))};
-    }
-    std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<T>> parts() const {
-        std::vector<int64_t> start;
-        std::vector<int32_t> cols;
-        std::vector<T> values;
-        solver_.read_parts(start, cols, values);
-        return {own(std::move(start)), own(std::move(cols)), own(std::move(values))};
-    }
+    auto duals() const { return own(solver_.duals()); }
+    auto parts() const { return own(solver_.parts()); }
     void read_weights(OutMatrix<double> out) const { solver_.read_weights(out.data()); }
     NumpyVector<double> inverse_factor() const { return own(std::vector<double>(solver_.state().factor.R)); }
     NumpyVector<double> pivots() const { return own(std::vector<double>(solver_.state().factor.pivots)); }

@@ -56,13 +56,7 @@ class KernelTreeObject {
             ascent_.set_duals(int64_t(b), losers.data() + first, values.data() + first, start.data()[b + 1] - first);
         }
     }
-    std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<double>> duals() {
-        std::vector<int64_t> start;
-        std::vector<int32_t> losers;
-        std::vector<double> values;
-        ascent_.read_duals(start, losers, values);
-        return {own(std::move(start)), own(std::move(losers)), own(std::move(values))};
-    }
+    auto duals() const { return own(ascent_.duals()); }
     double pass_gap() const { return ascent_.summary().gap; }
     int64_t n_visits() const { return ascent_.summary().n_visits; }
 

@@ -1,10 +1,19 @@
 // The problem of a tree as Python hands it over, for the solvers that train on one.
 #pragma once
 
+#include <tuple>
+#include <utility>
+
 #include "bindings/bind.hpp"
-#include "tree/blocks.hpp"
+#include "tree/state.hpp"
 
 namespace widemargin {
+
+// start, cols and values of lists, which are given away.
+template <typename T>
+std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<T>> own(TreeLists<T> &&lists) {
+    return {own(std::move(lists.start)), own(std::move(lists.cols)), own(std::move(lists.values))};
+}
 
 // The tree, its coupling and the blocks of constraints. Keeps the arrays it looks at alive.
 class ProblemArrays {

@@ -199,7 +199,6 @@ class LogisticCertificate {
 };
 
 constexpr double LOGISTIC_ACCEPT_SHARE = 0.999;     // of rule and gap, for the rounding of the check itself
-constexpr double LOGISTIC_FALLBACK_SHARE = 0.9;     // of the rule: rounding to float32 must not undo it
 constexpr double LOGISTIC_RULE_FACTOR = 0.5 / 2.0;  // |φ'(0)| over that of the squared hinge, which LabelSetup knows
 
 template <class Matrix>
@@ -209,10 +208,9 @@ class BatchLogistic {
   public:
     BatchLogistic(const Matrix &X, const double *row_weight, const OneVsAllOptions &options)
         : X_(X),
-          row_weight_(row_weight),
           options_(options),
           kernels_(choose_kernels(choose_instruction_set())),
-          store_(make_store()),
+          store_(build_row_store(X, row_weight, options.C)),
           setup_(store_, options_) {}
 
     BatchLogistic(const BatchLogistic &) = delete;
@@ -246,21 +244,13 @@ class BatchLogistic {
             : batch(store, kernels), certificate(store), scratch(store.n_cols, 0.0) {}
     };
     const Matrix &X_;
-    const double *row_weight_;
     const OneVsAllOptions options_;
     const VectorKernels &kernels_;
     RowStore store_;
     LabelSetup setup_;
 
-    RowStore make_store() const {
-        std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
-        for (double &c : cost) c *= options_.C;
-        return build_row_store(X_, cost.data());
-    }
-
     int64_t n_rare(const LabelBlock &labels, int64_t j) const {
-        const int64_t n = labels.positive_indptr[j + 1] - labels.positive_indptr[j];
-        return std::min(n, X_.n_rows - n);
+        return std::min(labels.n_positive(j), X_.n_rows - labels.n_positive(j));
     }
 
     // The next label for a lane; those of one side only are finished on the way.
@@ -315,11 +305,8 @@ class BatchLogistic {
     void solve_plain(const LabelBlock &labels, const Candidate &candidate, const BlockResult<T> &out) const {
         const int64_t j = candidate.index, n_iter = candidate.n_iter;
         if (std::isfinite(candidate.weights.squared_norm() + candidate.weights.bias)) write(candidate, 0.0, out);
-        const LabelBlock one{1,           labels.positive_rows,       labels.positive_indptr + j,
-                             row_weight_, labels.positive_factor + j, labels.negative_factor + j};
-        OneVsAllOptions options = options_;
-        options.tol *= LOGISTIC_FALLBACK_SHARE;
-        options.n_threads = 1;
+        const LabelBlock one = labels.one(j);
+        const OneVsAllOptions options = fallback_options(options_);
         const OneVsAllSolver<Matrix, Logistic> solver(X_, one, options);
         solver.solve({out.coef + j * X_.n_cols, out.intercept + j, out.bounds + j * N_BOUNDS, out.n_iter + j,
                       out.converged + j});

@@ -76,8 +76,9 @@ class BatchSubspace {
           mean_scores_(store.n_rows, 0.0f),
           signs_(store.n_rows, 0),
           args_{} {
-        for (AlignedFloats *table : {&W_, &P_, &Z_, &G_}) *table = aligned_floats(store.n_used * LANES);
-        for (AlignedFloats *table : {&S_, &SZ_, &SP_}) *table = aligned_floats(store.n_rows * LANES);
+        LaneTables &t = tables_;
+        for (AlignedFloats *table : {&t.W, &t.P, &t.Z, &t.G}) *table = aligned_floats(store.n_used * LANES);
+        for (AlignedFloats *table : {&t.S, &t.SZ, &t.SP}) *table = aligned_floats(store.n_rows * LANES);
         args_.sample_stride = std::max<int64_t>(1, store.n_rows / SAMPLE_OF_ROWS);
         measure_rows();
     }
@@ -122,7 +123,7 @@ class BatchSubspace {
     std::vector<float> mean_row_, spread_, mean_scores_;
     double total_cost_ = 0, mean_norm_ = 0;  // mean_norm_ = ‖mean row‖²
     std::vector<uint16_t> signs_;
-    AlignedFloats W_, P_, Z_, G_, S_, SZ_, SP_;
+    LaneTables tables_;
     Lane lanes_[LANES];
     NearBuffer near_[LANES];
     BatchArgs args_;
@@ -164,20 +165,20 @@ class BatchSubspace {
         for (int lane : fresh) start(lane);
         for (int64_t k = 0; k < store_.n_used; ++k) {
             for (int lane : fresh) {
-                W_[k * LANES + lane] = Z_[k * LANES + lane] = 0;
-                P_[k * LANES + lane] = mean_row_[k];
+                tables_.W[k * LANES + lane] = tables_.Z[k * LANES + lane] = 0;
+                tables_.P[k * LANES + lane] = mean_row_[k];
             }
         }
         for (int64_t i = 0; i < store_.n_rows; ++i) {
             for (int lane : fresh) {
-                S_[i * LANES + lane] = lanes_[lane].bias;
-                SP_[i * LANES + lane] = mean_scores_[i];
+                tables_.S[i * LANES + lane] = lanes_[lane].bias;
+                tables_.SP[i * LANES + lane] = mean_scores_[i];
             }
         }
         for (int lane : fresh) set_first_direction(lane);
         for (int64_t k = 0; k < store_.n_used; ++k) {
             for (int lane : fresh) {
-                const double z = Z_[k * LANES + lane];
+                const double z = tables_.Z[k * LANES + lane];
                 lanes_[lane].products.zz += z * z;
                 lanes_[lane].products.zp += z * mean_row_[k];
             }
@@ -208,10 +209,10 @@ class BatchSubspace {
         const SparseWeights &given = state.candidate.weights;
         const float share = positives.empty() ? 0.0f : 1.0f / static_cast<float>(positives.size());
         for (size_t k = 0; k < given.cols.size(); ++k)
-            Z_[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
+            tables_.Z[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
         for (uint32_t i : positives) {
             for (int64_t k = store_.start[i]; k < store_.start[i + 1] && !state.candidate.carried; ++k) {
-                Z_[static_cast<size_t>(store_.entries[k].col) * LANES + lane] += share * store_.entries[k].val;
+                tables_.Z[static_cast<size_t>(store_.entries[k].col) * LANES + lane] += share * store_.entries[k].val;
             }
         }
         state.products = SubspaceProducts{};
@@ -224,11 +225,7 @@ class BatchSubspace {
         args_.start = store_.start.data();
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
-        args_.Z = Z_.get();
-        args_.G = G_.get();
-        args_.S = S_.get();
-        args_.SZ = SZ_.get();
-        args_.SP = SP_.get();
+        tables_.connect(args_);
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
             const bool sampled = lanes_[lane].iteration < SAMPLED_SEARCHES && !lanes_[lane].candidate.carried;
@@ -353,10 +350,7 @@ class BatchSubspace {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
         args.spread = spread_.data();
-        args.W = W_.get();
-        args.P = P_.get();
-        args.Z = Z_.get();
-        args.G = G_.get();
+        tables_.connect(args);
         std::copy(&args_.theta[0][0], &args_.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
             const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
@@ -397,7 +391,7 @@ class BatchSubspace {
         const double least = NEGLIGIBLE_SHARE * std::sqrt(state.gg / std::max<double>(1, store_.n_used));
         size_t count = 0;
         for (int64_t k = 0; k < store_.n_used; ++k) {
-            const float w = W_[k * LANES + lane] - back * P_[k * LANES + lane];
+            const float w = tables_.W[k * LANES + lane] - back * tables_.P[k * LANES + lane];
             out.weights.cols[count] = static_cast<uint32_t>(k);
             out.weights.vals[count] = w;
             count += std::abs(w) > least;

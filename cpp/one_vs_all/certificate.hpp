@@ -65,23 +65,34 @@ double optimal_shift(const BinaryProblem<Matrix> &problem, const double *z) {
     return t;
 }
 
+// Factors for the α of each side: 1, or with a free intercept what makes the sums of both sides equal.
+struct SideShares {
+    double positive = 1, negative = 1;
+    double of(double y) const { return y > 0 ? positive : negative; }
+};
+
+template <class Loss, class Matrix>
+SideShares balanced_shares(const BinaryProblem<Matrix> &problem, const double *z, double shift) {
+    SideShares shares;
+    if (!problem.free_intercept()) return shares;
+    const SideSums sums = side_sums<Loss>(problem, z, shift);
+    if (sums.positive > sums.negative) shares.positive = sums.negative / sums.positive;
+    if (sums.negative > sums.positive) shares.negative = sums.positive / sums.negative;
+    return shares;
+}
+
 // D at the α of scores z, or zero if that is larger. `u` is a work array of n_cols entries.
 template <class Loss, class Matrix>
 double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double *u) {
     const bool free = problem.free_intercept();
     const double shift = free ? optimal_shift<Loss>(problem, z) : 0.0;
-    double shrink_positive = 1, shrink_negative = 1;
-    if (free) {
-        const SideSums sums = side_sums<Loss>(problem, z, shift);
-        if (sums.positive > sums.negative) shrink_positive = sums.negative / sums.positive;
-        if (sums.negative > sums.positive) shrink_negative = sums.positive / sums.negative;
-    }
+    const SideShares shares = balanced_shares<Loss>(problem, z, shift);
     std::fill(u, u + problem.X->n_cols, 0.0);
     double conjugates = 0, u_bias = 0;
     for (int64_t i = 0; i < problem.X->n_rows; ++i) {
         const double y = problem.y[i], slope = Loss::derivative(y * (z[i] + shift));
         if (slope == 0) continue;
-        const double c = problem.weight(i), alpha = -c * slope * (y > 0 ? shrink_positive : shrink_negative);
+        const double c = problem.weight(i), alpha = -c * slope * shares.of(y);
         conjugates += Loss::dual_value(alpha, c);
         problem.X->add_row(i, y * alpha, u);
         u_bias += y * alpha;

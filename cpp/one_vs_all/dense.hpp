@@ -333,15 +333,10 @@ CertifiedRows certify_rows(const BinaryProblem<DenseView<double>> &problem, doub
         out.slope_sum += slopes[i];
     }
     const double shift = free ? optimal_shift<Loss>(problem, z) : 0.0;
-    double shrink_positive = 1, shrink_negative = 1;
-    if (free) {
-        const SideSums sums = side_sums<Loss>(problem, z, shift);
-        if (sums.positive > sums.negative) shrink_positive = sums.negative / sums.positive;
-        if (sums.negative > sums.positive) shrink_negative = sums.positive / sums.negative;
-    }
+    const SideShares shares = balanced_shares<Loss>(problem, z, shift);
     for (int64_t i = 0; i < n; ++i) {
         const double y = problem.y[i], c = problem.weight(i);
-        const double alpha = -c * Loss::derivative(y * (z[i] + shift)) * (y > 0 ? shrink_positive : shrink_negative);
+        const double alpha = -c * Loss::derivative(y * (z[i] + shift)) * shares.of(y);
         out.conjugates += Loss::dual_value(alpha, c);
         dual_slopes[i] = y * alpha;
         out.dual_sum += dual_slopes[i];

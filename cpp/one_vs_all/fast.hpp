@@ -84,7 +84,6 @@ constexpr double CARRIED_FREQUENT_SHARE = 0.08;
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
 constexpr int64_t FULL_BATCHES = 4;     // what a worker must be able to fill its lanes with
 constexpr int64_t SORTED_LABELS = 512;  // frequent labels are sorted within so many, so that the first end first
-constexpr double FALLBACK_SHARE = 0.9;  // of the rule: rounding to float32 must not undo it
 
 // Labels still to be solved, shared by the threads.
 struct LabelQueue {
@@ -110,9 +109,8 @@ class FastOneVsAll {
   public:
     FastOneVsAll(const Matrix &X, const double *row_weight, const OneVsAllOptions &options)
         : X_(X),
-          row_weight_(row_weight),
           options_(options),
-          store_(make_store()),
+          store_(build_row_store(X, row_weight, options.C, options.n_threads)),
           setup_(store_, options_),
           shared_(make_shared(store_, choose_kernels(choose_instruction_set()), options.prune)) {}
 
@@ -180,7 +178,6 @@ class FastOneVsAll {
 
   private:
     const Matrix &X_;
-    const double *row_weight_;
     const OneVsAllOptions options_;
     RowStore store_;
     LabelSetup setup_;
@@ -210,15 +207,8 @@ class FastOneVsAll {
         shared_.prior = {};
     }
 
-    RowStore make_store() const {
-        std::vector<double> cost(row_weight_, row_weight_ + X_.n_rows);
-        for (double &c : cost) c *= options_.C;
-        return build_row_store(X_, cost.data(), options_.n_threads);
-    }
-
-    int64_t n_positive(int64_t j) const { return labels_.positive_indptr[j + 1] - labels_.positive_indptr[j]; }
-    bool is_swapped(int64_t j) const { return 2 * n_positive(j) > X_.n_rows; }
-    int64_t n_rare(int64_t j) const { return std::min(n_positive(j), X_.n_rows - n_positive(j)); }
+    bool is_swapped(int64_t j) const { return 2 * labels_.n_positive(j) > X_.n_rows; }
+    int64_t n_rare(int64_t j) const { return std::min(labels_.n_positive(j), X_.n_rows - labels_.n_positive(j)); }
     bool is_frequent(int64_t j) const {
         const double wanted = static_cast<double>(wanted_seed_rows(n_rare(j)));
         const double share = start_.given() ? CARRIED_FREQUENT_SHARE : FREQUENT_SHARE;
@@ -366,11 +356,8 @@ class FastOneVsAll {
             coef[store_.col_id[start.cols[k]]] = static_cast<T>(sign * start.vals[k]);
         }
         T intercept = static_cast<T>(usable ? sign * start.bias : 0.0);
-        const LabelBlock one{1,           labels_.positive_rows,       labels_.positive_indptr + j,
-                             row_weight_, labels_.positive_factor + j, labels_.negative_factor + j};
-        OneVsAllOptions options = options_;
-        options.tol *= FALLBACK_SHARE;
-        options.n_threads = 1;
+        const LabelBlock one = labels_.one(j);
+        const OneVsAllOptions options = fallback_options(options_);
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
         solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged});
         if (sizeof(T) > sizeof(float)) certify_rounded(one, options, coef, intercept, out);

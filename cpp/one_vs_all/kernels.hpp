@@ -125,6 +125,25 @@ struct FeatureArgs {
     double gg[LANES];  // ‖G − W‖²
 };
 
+// The tables of a batch: by column the weights W, their last step P, the direction Z and G; by row the scores of those.
+struct LaneTables {
+    AlignedFloats W, P, Z, G, S, SZ, SP;
+
+    void connect(BatchArgs &args) const {
+        args.Z = Z.get();
+        args.G = G.get();
+        args.S = S.get();
+        args.SZ = SZ.get();
+        args.SP = SP.get();
+    }
+    void connect(FeatureArgs &args) const {
+        args.W = W.get();
+        args.P = P.get();
+        args.Z = Z.get();
+        args.G = G.get();
+    }
+};
+
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // sums at s + θ·(sz, sp, s − b, 1)

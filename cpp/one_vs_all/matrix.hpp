@@ -7,36 +7,28 @@
 
 namespace widemargin {
 
-// Dense vector helpers. Sums run in four lanes of fixed order: faster than one chain of additions, and the same on
-// every machine and for every number of threads.
+// Σ_k term(k) for begin ≤ k < end, in four lanes of fixed order: faster than one chain of additions, in which each
+// would wait for the one before, and the same on every machine and for every number of threads.
+template <class Term>
+inline __attribute__((always_inline)) double sum_in_lanes(int64_t begin, int64_t end, Term term) {
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    int64_t k = begin;
+    for (; k + 4 <= end; k += 4) {
+        s0 += term(k);
+        s1 += term(k + 1);
+        s2 += term(k + 2);
+        s3 += term(k + 3);
+    }
+    for (; k < end; ++k) s0 += term(k);
+    return (s0 + s1) + (s2 + s3);
+}
 
 // a · b
-inline double dot(const double *__restrict a, const double *__restrict b, int64_t n) {
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        s0 += a[k] * b[k];
-        s1 += a[k + 1] * b[k + 1];
-        s2 += a[k + 2] * b[k + 2];
-        s3 += a[k + 3] * b[k + 3];
-    }
-    for (; k < n; ++k) s0 += a[k] * b[k];
-    return (s0 + s1) + (s2 + s3);
+template <typename T>
+double dot(const T *a, const double *b, int64_t n) {
+    return sum_in_lanes(0, n, [=](int64_t k) { return a[k] * b[k]; });
 }
-
-// a · a; apart from `dot`, whose arguments may not overlap
-inline double squared_norm(const double *a, int64_t n) {
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        s0 += a[k] * a[k];
-        s1 += a[k + 1] * a[k + 1];
-        s2 += a[k + 2] * a[k + 2];
-        s3 += a[k + 3] * a[k + 3];
-    }
-    for (; k < n; ++k) s0 += a[k] * a[k];
-    return (s0 + s1) + (s2 + s3);
-}
+inline double squared_norm(const double *a, int64_t n) { return dot(a, a, n); }
 
 // out += scale * a
 inline void add_scaled(double scale, const double *__restrict a, int64_t n, double *__restrict out) {
@@ -53,19 +45,9 @@ struct CsrView {
     int64_t n_rows;
     int64_t n_cols;
 
-    // x_row · v, in four lanes: one chain of additions would wait for each gather in turn
-    double row_dot(int64_t row, const double *__restrict v) const {
-        double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-        int64_t k = indptr[row];
-        const int64_t end = indptr[row + 1];
-        for (; k + 4 <= end; k += 4) {
-            s0 += data[k] * v[indices[k]];
-            s1 += data[k + 1] * v[indices[k + 1]];
-            s2 += data[k + 2] * v[indices[k + 2]];
-            s3 += data[k + 3] * v[indices[k + 3]];
-        }
-        for (; k < end; ++k) s0 += data[k] * v[indices[k]];
-        return (s0 + s1) + (s2 + s3);
+    // x_row · v
+    double row_dot(int64_t row, const double *v) const {
+        return sum_in_lanes(indptr[row], indptr[row + 1], [this, v](int64_t k) { return data[k] * v[indices[k]]; });
     }
 
     // out += scale * x_row
@@ -90,19 +72,7 @@ struct DenseView {
     int64_t n_rows;
     int64_t n_cols;
 
-    double row_dot(int64_t row, const double *__restrict v) const {
-        const T *x = data + row * n_cols;
-        double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-        int64_t k = 0;
-        for (; k + 4 <= n_cols; k += 4) {
-            s0 += x[k] * v[k];
-            s1 += x[k + 1] * v[k + 1];
-            s2 += x[k + 2] * v[k + 2];
-            s3 += x[k + 3] * v[k + 3];
-        }
-        for (; k < n_cols; ++k) s0 += x[k] * v[k];
-        return (s0 + s1) + (s2 + s3);
-    }
+    double row_dot(int64_t row, const double *v) const { return dot(data + row * n_cols, v, n_cols); }
 
     void add_row(int64_t row, double scale, double *__restrict out) const {
         const T *x = data + row * n_cols;

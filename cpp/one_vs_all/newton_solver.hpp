@@ -38,7 +38,36 @@ struct LabelBlock {
     const double *row_weight;       // (n_rows,)
     const double *positive_factor;  // (n_labels,)
     const double *negative_factor;  // (n_labels,)
+
+    int64_t n_positive(int64_t j) const { return positive_indptr[j + 1] - positive_indptr[j]; }
+    // Label j alone.
+    LabelBlock one(int64_t j) const {
+        return {1, positive_rows, positive_indptr + j, row_weight, positive_factor + j, negative_factor + j};
+    }
 };
+
+// Options for a label that a float32 solver does not finish: a stricter rule, which rounding to float32 must not undo.
+constexpr double FALLBACK_SHARE = 0.9;
+inline OneVsAllOptions fallback_options(OneVsAllOptions options) {
+    options.tol *= FALLBACK_SHARE;
+    options.n_threads = 1;
+    return options;
+}
+
+// The problem of label j.  Sets: y (n_rows,), its signs.
+template <class Matrix>
+BinaryProblem<Matrix> binary_problem(const Matrix &X, const LabelBlock &block, const OneVsAllOptions &options,
+                                     int64_t j, std::vector<int8_t> &y) {
+    std::fill(y.begin(), y.end(), int8_t{-1});
+    for (int64_t k = block.positive_indptr[j]; k < block.positive_indptr[j + 1]; ++k) y[block.positive_rows[k]] = 1;
+    return {&X,
+            y.data(),
+            block.row_weight,
+            options.C * block.positive_factor[j],
+            options.C * block.negative_factor[j],
+            options.bias_value,
+            options.bias_penalty};
+}
 
 // Columns of the bounds of a label.
 enum BoundColumn { PRIMAL, DUAL, PRIMAL_AT_ZERO, PRIMAL_BEFORE_PRUNING, PRUNED_SHARE, N_BOUNDS };
@@ -109,20 +138,7 @@ class OneVsAllSolver {
     std::vector<double> row_sum_;  // Σ_i row_weight_i x_i
     double total_weight_;
 
-    int64_t n_positive_rows(int64_t j) const { return block_.positive_indptr[j + 1] - block_.positive_indptr[j]; }
     const int64_t *positive_rows(int64_t j) const { return block_.positive_rows + block_.positive_indptr[j]; }
-
-    BinaryProblem<Matrix> problem_of(int64_t j, Work &work) const {
-        std::fill(work.y.begin(), work.y.end(), int8_t{-1});
-        for (int64_t k = 0; k < n_positive_rows(j); ++k) work.y[positive_rows(j)[k]] = 1;
-        return {&X_,
-                work.y.data(),
-                block_.row_weight,
-                options_.C * block_.positive_factor[j],
-                options_.C * block_.negative_factor[j],
-                options_.bias_value,
-                options_.bias_penalty};
-    }
 
     // Summed side by side, and not as a difference, so that a side without weight has weight zero exactly.
     Sides sides_of(int64_t j, const int8_t *y) const {
@@ -136,7 +152,7 @@ class OneVsAllSolver {
         const double both = problem.positive_factor + problem.negative_factor;
         for (int64_t k = 0; k < X_.n_cols; ++k) sum[k] = -problem.negative_factor * row_sum_[k];
         double bias = -problem.negative_factor * total_weight_;
-        for (int64_t k = 0; k < n_positive_rows(j); ++k) {
+        for (int64_t k = 0; k < block_.n_positive(j); ++k) {
             const int64_t i = positive_rows(j)[k];
             X_.add_row(i, both * block_.row_weight[i], sum);
             bias += both * block_.row_weight[i];
@@ -146,7 +162,7 @@ class OneVsAllSolver {
     }
 
     void solve_label(int64_t j, Work &work, std::vector<LabelRecord> &records, const BlockResult<T> &out) const {
-        const BinaryProblem<Matrix> problem = problem_of(j, work);
+        const BinaryProblem<Matrix> problem = binary_problem(X_, block_, options_, j, work.y);
         const Sides sides = sides_of(j, work.y.data());
         std::copy(out.coef + j * X_.n_cols, out.coef + (j + 1) * X_.n_cols, work.v.data());
         work.v[X_.n_cols] = options_.bias_value != 0 ? out.intercept[j] : T{0};

@@ -218,7 +218,7 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_
 }
 
 // Sets: weight, cost, uniform, l1_norm, max_norm, max_value.
-inline void measure_rows(const double *row_weight, int n_threads, RowStore &store) {
+inline void measure_rows(const double *row_weight, double C, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
     store.l1_norm.resize(store.n_rows);
@@ -226,7 +226,7 @@ inline void measure_rows(const double *row_weight, int n_threads, RowStore &stor
     for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
         double max_norm = 0, max_value = 0;
         for (int64_t i = first; i < last; ++i) {
-            store.weight[i] = row_weight[store.row_id[i]];
+            store.weight[i] = C * row_weight[store.row_id[i]];
             store.cost[i] = static_cast<float>(store.weight[i]);
             measure_row(i, store, max_norm, max_value);
         }
@@ -235,15 +235,15 @@ inline void measure_rows(const double *row_weight, int n_threads, RowStore &stor
         store.max_value = std::max(store.max_value, max_value);
     });
     for (int64_t i = 0; i < store.n_rows; ++i) {
-        store.uniform = store.uniform && row_weight[i] == row_weight[0];
+        store.uniform = store.uniform && store.weight[i] == store.weight[0];
     }
 }
 
 }  // namespace row_store_detail
 
-// row_weight: (n_rows,) in the order of X, already multiplied by C. The result does not depend on the threads.
+// row_weight: (n_rows,) in the order of X. The result does not depend on the threads.
 template <typename T, typename I>
-RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, int n_threads = 1) {
+RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, double C = 1, int n_threads = 1) {
     RowStore store;
     store.n_rows = X.n_rows;
     store.n_cols = X.n_cols;
@@ -254,7 +254,7 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, int n
     const bool rounded = row_store_detail::fill_entries(X, rank, n_threads, store, lengths);
     row_store_detail::close_gaps(lengths, store);
     if (rounded) row_store_detail::fill_exact(X, rank, n_threads, store);
-    row_store_detail::measure_rows(row_weight, n_threads, store);
+    row_store_detail::measure_rows(row_weight, C, n_threads, store);
     return store;
 }
 

@@ -214,7 +214,7 @@ class MeanStarts {
 
     void fill_label(int64_t j, Work &work, T *coef, T &intercept) const {
         const int64_t *rows = block_.positive_rows + block_.positive_indptr[j];
-        const int64_t n_rows = block_.positive_indptr[j + 1] - block_.positive_indptr[j];
+        const int64_t n_rows = block_.n_positive(j);
         double weight = 0;
         std::fill(work.p.begin(), work.p.end(), 0.0);
         for (int64_t k = 0; k < n_rows; ++k) {
@@ -242,17 +242,7 @@ class MeanStarts {
     }
 
     SpanPoint in_subspace(int64_t j, const MeanProducts &dot, Work &work) const {
-        std::fill(work.y.begin(), work.y.end(), int8_t{-1});
-        for (int64_t k = block_.positive_indptr[j]; k < block_.positive_indptr[j + 1]; ++k) {
-            work.y[block_.positive_rows[k]] = 1;
-        }
-        const BinaryProblem<Matrix> problem{&X_,
-                                            work.y.data(),
-                                            block_.row_weight,
-                                            options_.C * block_.positive_factor[j],
-                                            options_.C * block_.negative_factor[j],
-                                            options_.bias_value,
-                                            options_.bias_penalty};
+        const BinaryProblem<Matrix> problem = binary_problem(X_, block_, options_, j, work.y);
         for (int64_t i = 0; i < X_.n_rows; ++i) work.a[i] = X_.row_dot(i, work.p.data());
         return SubspaceProblem<Matrix, Loss>(problem, work.a.data(), mean_.scores, dot, work.z.data()).minimize();
     }

@@ -74,9 +74,7 @@ template <class Matrix>
 void pruned_objectives(const Matrix &X, const double *row_weight, const OneVsAllOptions &options,
                        const LabelBlock &labels, const WeightsView &weights, const std::vector<double> &thresholds,
                        double *out) {
-    std::vector<double> cost(row_weight, row_weight + X.n_rows);
-    for (double &c : cost) c *= options.C;
-    const RowStore store = build_row_store(X, cost.data());
+    const RowStore store = build_row_store(X, row_weight, options.C);
     const LabelSetup setup(store, options);
     const FastShared shared = make_shared(store, choose_kernels(choose_instruction_set()), 0.0);
     const GivenStart given(store, weights);

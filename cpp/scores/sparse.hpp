@@ -138,20 +138,28 @@ class LinearWeights {
     const double *const intercept;
 };
 
-// out[p] = score of row i for label labels[p], for indptr[i] <= p < indptr[i + 1]: the structure of a CSR matrix Y.
-template <typename I>
-void label_scores(const LinearWeights &weights, const RowSource &rows, const I *labels, const I *indptr, WorkPlan plan,
-                  double *out) {
-    constexpr int64_t ROWS = 64;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, 1);
+// Calls score(i, buffer) for every row i, loaded into a buffer of its own.
+template <class Score>
+void for_each_loaded_row(const RowSource &rows, WorkPlan plan, int64_t most_per_block, Score score) {
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, most_per_block, plan.n_threads, plan.work_bytes, 1);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
         return [&, buffer = RowBuffer()](int64_t first, int64_t last) mutable {
             for (int64_t i = first; i < last; ++i) {
                 buffer.clear();
                 rows.append(i, buffer);
-                for (I p = indptr[i]; p < indptr[i + 1]; ++p) out[p] = weights.score(buffer, 0, labels[p]);
+                score(i, buffer);
             }
         };
+    });
+}
+
+// out[p] = score of row i for label labels[p], for indptr[i] <= p < indptr[i + 1]: the structure of a CSR matrix Y.
+template <typename I>
+void label_scores(const LinearWeights &weights, const RowSource &rows, const I *labels, const I *indptr, WorkPlan plan,
+                  double *out) {
+    constexpr int64_t ROWS = 64;
+    for_each_loaded_row(rows, plan, ROWS, [&](int64_t i, const RowBuffer &buffer) {
+        for (I p = indptr[i]; p < indptr[i + 1]; ++p) out[p] = weights.score(buffer, 0, labels[p]);
     });
 }
 
@@ -196,19 +204,12 @@ double SparseWeights<T, I>::score(const RowBuffer &buffer, int64_t row, int64_t 
 template <typename T, typename I>
 void SparseWeights<T, I>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
     constexpr int64_t ROWS = 16;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, 1);
-    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
-        return [&, buffer = RowBuffer()](int64_t first, int64_t last) mutable {
-            for (int64_t i = first; i < last; ++i) {
-                buffer.clear();
-                rows.append(i, buffer);
-                double *sums = out + i * n_labels;
-                std::copy(intercept, intercept + n_labels, sums);
-                for (size_t j = 0; j < buffer.features.size(); ++j)
-                    for (int64_t p = indptr[buffer.features[j]]; p < indptr[buffer.features[j] + 1]; ++p)
-                        sums[labels[p]] += buffer.values[j] * static_cast<double>(data[p]);
-            }
-        };
+    for_each_loaded_row(rows, plan, ROWS, [&](int64_t i, const RowBuffer &buffer) {
+        double *sums = out + i * n_labels;
+        std::copy(intercept, intercept + n_labels, sums);
+        for (size_t j = 0; j < buffer.features.size(); ++j)
+            for (int64_t p = indptr[buffer.features[j]]; p < indptr[buffer.features[j] + 1]; ++p)
+                sums[labels[p]] += buffer.values[j] * static_cast<double>(data[p]);
     });
 }
 

@@ -7,22 +7,15 @@
 
 #include "check.hpp"
 #include "one_vs_all/fast.hpp"
+#include "one_vs_all_data.hpp"
 
 using namespace widemargin;
 
 namespace {
 
-struct Data {
-    int64_t n_rows, n_cols;
-    std::vector<float> data;
-    std::vector<int32_t> indices, indptr{0};
-    std::vector<int64_t> positive_rows, positive_indptr{0};
-    CsrView<float, int32_t> view() const { return {data.data(), indices.data(), indptr.data(), n_rows, n_cols}; }
-};
-
 // Rows of up to 12 entries, scaled to length 1; labels of the given shares of positives.
-Data make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
-    Data d{n_rows, n_cols, {}, {}, {0}, {}, {0}};
+TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
+    TestRows d(n_cols);
     std::mt19937 random(5);
     std::uniform_real_distribution<double> uniform(0, 1);
     for (int64_t i = 0; i < n_rows; ++i) {
@@ -32,43 +25,29 @@ Data make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares
         for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(uniform(random) - 0.2));
         for (float x : values) norm += static_cast<double>(x) * x;
         for (int k = 0; k < length; ++k) {
-            d.indices.push_back(
-                static_cast<int32_t>((k * n_cols + static_cast<int64_t>(n_cols * uniform(random))) / 12));
-            d.data.push_back(static_cast<float>(values[k] / std::sqrt(norm)));
+            d.add_entry((k * n_cols + static_cast<int64_t>(n_cols * uniform(random))) / 12,
+                        values[k] / std::sqrt(norm));
         }
-        d.indptr.push_back(static_cast<int32_t>(d.data.size()));
+        d.end_row();
     }
-    for (double share : shares) {
-        for (int64_t i = 0; i < n_rows; ++i) {
-            if (uniform(random) < share) d.positive_rows.push_back(i);
-        }
-        d.positive_indptr.push_back(static_cast<int64_t>(d.positive_rows.size()));
-    }
+    d.draw_labels(shares, [&] { return uniform(random); });
     return d;
 }
 
 // The objective of a stored label, in double precision over all rows.
-double objective(const Data &d, int64_t j, const StoredLabel &label) {
-    std::vector<double> w(d.n_cols, 0.0), y(d.n_rows, -1.0);
-    double value = 0;
-    for (size_t k = 0; k < label.cols.size(); ++k) {
-        w[label.cols[k]] = label.vals[k];
-        value += 0.5 * label.vals[k] * static_cast<double>(label.vals[k]);
-    }
-    for (int64_t k = d.positive_indptr[j]; k < d.positive_indptr[j + 1]; ++k) y[d.positive_rows[k]] = 1;
-    for (int64_t i = 0; i < d.n_rows; ++i) {
-        const double m = 1 - y[i] * (d.view().row_dot(i, w.data()) + label.intercept);
-        if (m > 0) value += m * m;
-    }
-    return value;
+double objective(const TestRows &d, int64_t j, const StoredLabel &label) {
+    std::vector<double> w(d.n_cols, 0.0);
+    for (size_t k = 0; k < label.cols.size(); ++k) w[label.cols[k]] = label.vals[k];
+    return d.objective(j, w, label.intercept, 1.0, SquaredHinge::value);
 }
 
-void check_labels(const Data &d, double prune, int n_threads) {
-    const int64_t n_labels = static_cast<int64_t>(d.positive_indptr.size()) - 1;
-    const std::vector<double> weight(d.n_rows, 1.0), ones(n_labels, 1.0);
-    const CsrView<float, int32_t> X = d.view();
-    FastOneVsAll<CsrView<float, int32_t>> solver(X, weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads});
-    solver.begin({n_labels, d.positive_rows.data(), d.positive_indptr.data(), weight.data(), ones.data(), ones.data()});
+using Solver = FastOneVsAll<TestRows::Matrix>;
+
+void check_labels(const TestRows &d, double prune, int n_threads) {
+    const int64_t n_labels = d.n_labels();
+    const TestRows::Matrix X = d.view();
+    Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads});
+    solver.begin(d.block());
     solver.solve(0, n_labels);
     const std::vector<StoredLabel> labels = solver.take(0, n_labels, false, int64_t{1} << 40);
     CHECK(static_cast<int64_t>(labels.size()) == n_labels);
@@ -83,17 +62,11 @@ void check_labels(const Data &d, double prune, int n_threads) {
 }
 
 // Labels in two parts, the second first, with what was decided on all of them: the same weights.
-void check_parts(const Data &d, int64_t cut) {
-    const int64_t n_labels = static_cast<int64_t>(d.positive_indptr.size()) - 1;
-    const std::vector<double> weight(d.n_rows, 1.0), ones(n_labels, 1.0);
-    const CsrView<float, int32_t> X = d.view();
-    FastOneVsAll<CsrView<float, int32_t>> solver(X, weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, 0.01, 100, 2});
-    const auto block = [&](int64_t first, int64_t last) {
-        return LabelBlock{
-            last - first, d.positive_rows.data(), d.positive_indptr.data() + first, weight.data(), ones.data(),
-            ones.data()};
-    };
-    solver.begin(block(0, n_labels));
+void check_parts(const TestRows &d, int64_t cut) {
+    const int64_t n_labels = d.n_labels();
+    const TestRows::Matrix X = d.view();
+    Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, 0.01, 100, 2});
+    solver.begin(d.block());
     solver.solve(0, n_labels);
     const std::vector<StoredLabel> whole = solver.take(0, n_labels, false, int64_t{1} << 40);
     const SharedChoices all = solver.shared_choices();
@@ -102,7 +75,7 @@ void check_parts(const Data &d, int64_t cut) {
         for (int64_t j : all.pilot) {
             if (j >= first && j < last) choices.pilot.push_back(j - first);
         }
-        solver.begin_part(block(first, last), choices);
+        solver.begin_part(d.block(first, last), choices);
         solver.solve(0, last - first);
         const std::vector<StoredLabel> part = solver.take(0, last - first, false, int64_t{1} << 40);
         for (int64_t j = first; j < last; ++j) {
@@ -114,12 +87,11 @@ void check_parts(const Data &d, int64_t cut) {
 
 // Every row of a pass can be read, whether its copy had room or not.
 void check_copies(int64_t n_rows) {
-    const Data d = make_data(n_rows, 50, {});
-    const std::vector<double> weight(n_rows, 1.0);
+    const TestRows d = make_data(n_rows, 50, {});
     const std::vector<float> slack(n_rows, 0.0f);
-    const RowStore store = build_row_store(d.view(), weight.data());
+    const RowStore store = build_row_store(d.view(), d.row_weight.data());
     const PackedRows packed = pack_rows(store);
-    BatchPass pass(store, packed, choose_kernels(), slack.data());
+    BatchPass pass(store, packed, choose_kernels(choose_instruction_set()), slack.data());
     for (int lane = 0; lane < SCAN_LANES; ++lane) pass.set(lane, {}, lane % 2 == 0 ? -1.0 : 1.0);
     for (int repetition = 0; repetition < 2; ++repetition) {
         pass.run();
@@ -144,9 +116,9 @@ void check_copies(int64_t n_rows) {
 int main() {
     check_copies(3000);                  // 16,000 entries
     check_copies(COPY_LIMIT / 5 + 999);  // a few more than have room
-    const Data rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
-    const Data frequent = make_data(700, 90, {0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.05, 0.02});
-    const Data lone = make_data(2500, 200, {0.3, 0.001, 0.002});
+    const TestRows rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
+    const TestRows frequent = make_data(700, 90, {0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.05, 0.02});
+    const TestRows lone = make_data(2500, 200, {0.3, 0.001, 0.002});
     check_parts(rare, 3);
     check_parts(frequent, 5);
     check_parts(lone, 1);

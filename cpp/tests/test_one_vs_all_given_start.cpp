@@ -9,68 +9,37 @@
 #include "check.hpp"
 #include "one_vs_all/fast.hpp"
 #include "one_vs_all/stored_objective.hpp"
+#include "one_vs_all_data.hpp"
 
 using namespace widemargin;
 
 namespace {
 
-using Matrix = CsrView<float, int32_t>;
-
-struct Data {
-    int64_t n_rows = 1200, n_cols = 160;
-    std::vector<float> data;
-    std::vector<int32_t> indices, indptr{0};
-    std::vector<int64_t> positive_rows, positive_indptr{0};
-    std::vector<double> weight, ones;
-    Matrix view() const { return {data.data(), indices.data(), indptr.data(), n_rows, n_cols}; }
-    LabelBlock labels() const {
-        return {static_cast<int64_t>(positive_indptr.size()) - 1,
-                positive_rows.data(),
-                positive_indptr.data(),
-                weight.data(),
-                ones.data(),
-                ones.data()};
-    }
-};
+using Matrix = TestRows::Matrix;
 
 // The last columns are in no row.
-Data make_data() {
-    Data d;
+TestRows make_data() {
+    TestRows d(160);
     std::mt19937 random(7);
     std::uniform_real_distribution<double> uniform(0, 1);
-    for (int64_t i = 0; i < d.n_rows; ++i) {
+    for (int64_t i = 0; i < 1200; ++i) {
         const int length = static_cast<int>(10 * uniform(random));
         for (int k = 0; k < length; ++k) {
-            d.indices.push_back(static_cast<int32_t>(k * 15 + static_cast<int>(15 * uniform(random))));
-            d.data.push_back(static_cast<float>((uniform(random) - 0.3) / std::sqrt(length)));
+            const int64_t col = k * 15 + static_cast<int>(15 * uniform(random));
+            d.add_entry(col, (uniform(random) - 0.3) / std::sqrt(length));
         }
-        d.indptr.push_back(static_cast<int32_t>(d.data.size()));
-        d.weight.push_back(0.5 + uniform(random));
+        d.end_row(0.5 + uniform(random));
     }
-    for (double share : {0.0, 0.002, 0.01, 0.03, 0.1, 0.3, 0.6, 0.995, 1.0}) {
-        for (int64_t i = 0; i < d.n_rows; ++i) {
-            if (uniform(random) < share) d.positive_rows.push_back(i);
-        }
-        d.positive_indptr.push_back(static_cast<int64_t>(d.positive_rows.size()));
-        d.ones.push_back(1.0);
-    }
+    d.draw_labels({0.0, 0.002, 0.01, 0.03, 0.1, 0.3, 0.6, 0.995, 1.0}, [&] { return uniform(random); });
     return d;
 }
 
-double objective(const Data &d, int64_t j, const StoredLabel &label, double C, double prune) {
-    std::vector<double> w(d.n_cols, 0.0), y(d.n_rows, -1.0);
-    double value = 0;
+double objective(const TestRows &d, int64_t j, const StoredLabel &label, double C, double prune) {
+    std::vector<double> w(d.n_cols, 0.0);
     for (size_t k = 0; k < label.cols.size(); ++k) {
-        if (std::abs(static_cast<double>(label.vals[k])) < prune) continue;
-        w[label.cols[k]] = label.vals[k];
-        value += 0.5 * label.vals[k] * static_cast<double>(label.vals[k]);
+        if (std::abs(static_cast<double>(label.vals[k])) >= prune) w[label.cols[k]] = label.vals[k];
     }
-    for (int64_t k = d.positive_indptr[j]; k < d.positive_indptr[j + 1]; ++k) y[d.positive_rows[k]] = 1;
-    for (int64_t i = 0; i < d.n_rows; ++i) {
-        const double m = 1 - y[i] * (d.view().row_dot(i, w.data()) + label.intercept);
-        if (m > 0) value += C * d.weight[i] * m * m;
-    }
-    return value;
+    return d.objective(j, w, label.intercept, C, SquaredHinge::value);
 }
 
 struct Weights {
@@ -88,16 +57,16 @@ struct Weights {
     WeightsView view() const { return {data.data(), indices.data(), indptr.data(), intercept.data()}; }
 };
 
-std::vector<StoredLabel> solve(const Data &d, double C, int n_threads, const WeightsView &start) {
+std::vector<StoredLabel> solve(const TestRows &d, double C, int n_threads, const WeightsView &start) {
     const Matrix X = d.view();
-    const LabelBlock labels = d.labels();
-    FastOneVsAll<Matrix> solver(X, d.weight.data(), {C, 1.0, 0.0, 0.01, 1e-3, 0.0, 100, n_threads, false});
+    const LabelBlock labels = d.block();
+    FastOneVsAll<Matrix> solver(X, d.row_weight.data(), {C, 1.0, 0.0, 0.01, 1e-3, 0.0, 100, n_threads, false});
     solver.begin(labels, start);
     solver.solve(0, labels.n_labels);
     return solver.take(0, labels.n_labels, false, int64_t{1} << 40);
 }
 
-void check_warm_start(const Data &d, double C, int n_threads, const std::vector<StoredLabel> &before) {
+void check_warm_start(const TestRows &d, double C, int n_threads, const std::vector<StoredLabel> &before) {
     const Weights start(before);
     const std::vector<StoredLabel> after = solve(d, C, n_threads, start.view());
     for (size_t j = 0; j < after.size(); ++j) {
@@ -108,14 +77,14 @@ void check_warm_start(const Data &d, double C, int n_threads, const std::vector<
     }
 }
 
-void check_objectives(const Data &d, int n_threads, std::vector<StoredLabel> labels) {
+void check_objectives(const TestRows &d, int n_threads, std::vector<StoredLabel> labels) {
     labels[3].cols.push_back(static_cast<int32_t>(d.n_cols) - 1);  // a weight that meets no row still costs its square
     labels[3].vals.push_back(0.5f);
     const Weights weights(labels);
     const std::vector<double> thresholds{0.0, 0.05, 0.4, 100.0};
     std::vector<double> values(thresholds.size() * labels.size());
     const Matrix X = d.view();
-    pruned_objectives(X, d.weight.data(), {3.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0, n_threads, false}, d.labels(),
+    pruned_objectives(X, d.row_weight.data(), {3.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0, n_threads, false}, d.block(),
                       weights.view(), thresholds, values.data());
     for (size_t t = 0; t < thresholds.size(); ++t) {
         for (size_t j = 0; j < labels.size(); ++j) {
@@ -128,7 +97,7 @@ void check_objectives(const Data &d, int n_threads, std::vector<StoredLabel> lab
 }  // namespace
 
 int main() {
-    const Data d = make_data();
+    const TestRows d = make_data();
     const std::vector<StoredLabel> first = solve(d, 1.0, 1, {});
     check_warm_start(d, 4.0, 1, first);
     check_warm_start(d, 0.2, 3, first);

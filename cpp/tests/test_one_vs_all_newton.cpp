@@ -7,8 +7,7 @@
 
 #include "check.hpp"
 #include "one_vs_all/losses.hpp"
-#include "one_vs_all/matrix.hpp"
-#include "one_vs_all/newton_solver.hpp"
+#include "one_vs_all_data.hpp"
 
 using namespace widemargin;
 
@@ -41,45 +40,22 @@ struct Data {
     DenseView<T> dense_view() const { return {dense.data(), n_rows, n_cols}; }
 };
 
-struct Labels {
-    std::vector<int64_t> rows, indptr{0};
-    std::vector<double> row_weight, positive_factor, negative_factor;
-    Labels(int64_t n_rows, int64_t n_labels)
-        : row_weight(n_rows, 1.0), positive_factor(n_labels, 1.5), negative_factor(n_labels, 0.5) {
+struct Labels : TestLabels {
+    Labels(int64_t n_rows, int64_t n_labels) {
+        row_weight.assign(n_rows, 1.0);
         for (int64_t j = 0; j < n_labels; ++j) {  // label 0 has no positives, label 1 only positives
-            for (int64_t i = 0; i < n_rows && j > 0; i += j) rows.push_back(i);
-            indptr.push_back(static_cast<int64_t>(rows.size()));
+            for (int64_t i = 0; i < n_rows && j > 0; i += j) positive_rows.push_back(i);
+            end_label(1.5, 0.5);
         }
         row_weight[2] = 0;
     }
-    LabelBlock block() const {
-        return {static_cast<int64_t>(positive_factor.size()),
-                rows.data(),
-                indptr.data(),
-                row_weight.data(),
-                positive_factor.data(),
-                negative_factor.data()};
-    }
-};
-
-template <typename T>
-struct Outputs {
-    std::vector<T> coef, intercept;
-    std::vector<double> bounds;
-    std::vector<int64_t> n_iter;
-    std::vector<uint8_t> converged;
-    std::vector<LabelRecord> records;
 };
 
 template <class Matrix, typename T = typename Matrix::value_type>
-Outputs<T> solve(const Matrix &X, const Labels &labels, OneVsAllOptions options) {
+TestOutputs<T> solve(const Matrix &X, const Labels &labels, OneVsAllOptions options) {
     const LabelBlock block = labels.block();
-    const int64_t n = block.n_labels;
-    Outputs<T> out{std::vector<T>(n * X.n_cols), std::vector<T>(n),       std::vector<double>(n * N_BOUNDS),
-                   std::vector<int64_t>(n),      std::vector<uint8_t>(n), {}};
-    out.records =
-        OneVsAllSolver<Matrix, SquaredHinge>(X, block, options)
-            .solve({out.coef.data(), out.intercept.data(), out.bounds.data(), out.n_iter.data(), out.converged.data()});
+    TestOutputs<T> out(block.n_labels, X.n_cols);
+    out.records = OneVsAllSolver<Matrix, SquaredHinge>(X, block, options).solve(out.view());
     return out;
 }
 
@@ -143,8 +119,8 @@ void degenerate_shapes_are_harmless() {
     CHECK(solve(no_columns.dense_view(), Labels(5, 3), regularised).converged[2] == CONVERGED);
     Labels single(3, 2);
     single.row_weight.resize(1);
-    single.rows = {0};
-    single.indptr = {0, 0, 1};
+    single.positive_rows = {0};
+    single.positive_indptr = {0, 0, 1};
     CHECK(solve(one_row.sparse_view(), single, regularised).converged[1] == CONVERGED);
     CHECK(solve(one_row.sparse_view(), Labels(3, 0), OPTIONS).records.empty());
 }

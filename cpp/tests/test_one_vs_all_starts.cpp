@@ -5,9 +5,8 @@
 
 #include "check.hpp"
 #include "one_vs_all/losses.hpp"
-#include "one_vs_all/matrix.hpp"
-#include "one_vs_all/newton_solver.hpp"
 #include "one_vs_all/starts.hpp"
+#include "one_vs_all_data.hpp"
 
 using namespace widemargin;
 
@@ -15,12 +14,11 @@ namespace {
 
 // Two groups of rows around (1, 0, …) and (0, 1, …), and rows of zeros.
 template <typename T>
-struct Data {
+struct Data : TestLabels {
     int64_t n_rows = 40, n_cols = 5;
     std::vector<T> values;
-    std::vector<int64_t> positive_rows, positive_indptr{0};
-    std::vector<double> row_weight, positive_factor{1, 1, 1, 2}, negative_factor{1, 1, 1, 1};
-    Data() : values(n_rows * n_cols), row_weight(n_rows, 1.0) {
+    Data() : values(n_rows * n_cols) {
+        row_weight.assign(n_rows, 1.0);
         for (int64_t i = 0; i < n_rows; ++i) {
             if (i % 10 == 9) continue;
             values[i * n_cols + i % 2] = 1;
@@ -29,34 +27,17 @@ struct Data {
         }
         for (int64_t j = 0; j < 4; ++j) {  // label 0 has no positives, label 1 no negatives
             for (int64_t i = 0; i < n_rows && j > 0; i += j == 1 ? 1 : 2 * (j - 1)) positive_rows.push_back(i);
-            positive_indptr.push_back(static_cast<int64_t>(positive_rows.size()));
+            end_label(j == 3 ? 2.0 : 1.0);
         }
     }
     DenseView<T> view() const { return {values.data(), n_rows, n_cols}; }
-    LabelBlock block() const {
-        return {4,
-                positive_rows.data(),
-                positive_indptr.data(),
-                row_weight.data(),
-                positive_factor.data(),
-                negative_factor.data()};
-    }
-};
-
-template <typename T>
-struct Outputs {
-    std::vector<T> coef, intercept;
-    std::vector<double> bounds = std::vector<double>(4 * N_BOUNDS);
-    std::vector<int64_t> n_iter = std::vector<int64_t>(4);
-    std::vector<uint8_t> converged = std::vector<uint8_t>(4);
-    explicit Outputs(int64_t n_cols) : coef(4 * n_cols), intercept(4) {}
 };
 
 template <class Loss, typename T>
-Outputs<T> solve(const Data<T> &data, OneVsAllOptions options, const MeanStartOptions *start) {
+TestOutputs<T> solve(const Data<T> &data, OneVsAllOptions options, const MeanStartOptions *start) {
     const DenseView<T> X = data.view();
     const LabelBlock block = data.block();
-    Outputs<T> out(X.n_cols);
+    TestOutputs<T> out(block.n_labels, X.n_cols);
     std::vector<double> x(X.n_cols), scores(X.n_rows);
     mean_row(X, block.row_weight, x.data(), scores.data());
     double total = 0;
@@ -65,8 +46,7 @@ Outputs<T> solve(const Data<T> &data, OneVsAllOptions options, const MeanStartOp
     if (start != nullptr) {
         MeanStarts<DenseView<T>, Loss>(X, block, options, mean, *start).fill(out.coef.data(), out.intercept.data());
     }
-    OneVsAllSolver<DenseView<T>, Loss>(X, block, options)
-        .solve({out.coef.data(), out.intercept.data(), out.bounds.data(), out.n_iter.data(), out.converged.data()});
+    OneVsAllSolver<DenseView<T>, Loss>(X, block, options).solve(out.view());
     return out;
 }
 
@@ -78,9 +58,9 @@ void starts_lead_to_the_optimum_from_zero() {
     for (double bias_penalty : {0.0, 1.0}) {
         OneVsAllOptions options = OPTIONS;
         options.bias_penalty = bias_penalty;
-        const Outputs<T> zero = solve<Loss>(data, options, nullptr);
+        const TestOutputs<T> zero = solve<Loss>(data, options, nullptr);
         for (const MeanStartOptions &start : {MeanStartOptions{false, 1, -2}, MeanStartOptions{true, 0, 0}}) {
-            const Outputs<T> other = solve<Loss>(data, options, &start);
+            const TestOutputs<T> other = solve<Loss>(data, options, &start);
             for (int64_t j = 0; j < 4; ++j) {
                 const double a = zero.bounds[j * N_BOUNDS + PRIMAL], b = other.bounds[j * N_BOUNDS + PRIMAL];
                 CHECK(std::abs(a - b) <= 1e-5 * (1 + std::abs(a)));

@@ -112,21 +112,17 @@ void check_bounds(bool over_all, bool learns, int n_threads, int32_t small_subtr
         solver.extrapolate(estimate);
     }
     CHECK(best_primal - best_dual <= 1e-3 * best_primal);
-    std::vector<int64_t> start;
-    std::vector<int32_t> losers, cols;
-    std::vector<double> duals;
-    std::vector<T> parts;
-    solver.read_duals(start, losers, duals);
+    const TreeLists<double> duals = solver.duals();
     const std::vector<double> S = learns ? solver.coupling()->S : std::vector<double>();
     JointDual<T> again(problem, X, data.K.data(), learns, {5, n_threads, small_subtree});
-    again.start_from(start.data(), losers.data(), duals.data(), S.data(), data.values.data());
+    again.start_from(duals.start.data(), duals.cols.data(), duals.values.data(), S.data(), data.values.data());
     double other_primal = 0.0, other_dual = 0.0;
     solver.certify(data.values.data(), primal, dual);
     again.certify(data.values.data(), other_primal, other_dual);
     CHECK(std::abs(primal - other_primal) <= 1e-5 * std::abs(primal));
     CHECK(std::abs(dual - other_dual) <= 1e-9 * std::abs(dual));
-    again.read_parts(start, cols, parts);
-    CHECK(start.size() == data.parent.size() + 1 && cols.size() == parts.size());
+    const TreeLists<T> parts = again.parts();
+    CHECK(parts.start.size() == data.parent.size() + 1 && parts.cols.size() == parts.values.size());
     std::vector<double> W(data.parent.size() * size_t(data.n_cols), 0.0);
     again.read_weights(W.data());
     for (const double w : W) CHECK(std::isfinite(w));

@@ -108,18 +108,16 @@ double check_ascent(bool over_all, int64_t n_slots) {
         run_pass(ascent, data, loan);
         for (int64_t b = 0; k % 10 == 0 && b < data.n; ++b) ascent.wake(b);
     }
-    std::vector<int64_t> start;
-    std::vector<int32_t> losers;
-    ascent.read_duals(start, losers, values);
-    const std::vector<double> fresh = scores_of(data, factor, data.coefficients(start, losers, values));
+    const TreeLists<double> duals = ascent.duals();
+    const std::vector<int64_t> &start = duals.start;
+    const std::vector<double> fresh = scores_of(data, factor, data.coefficients(start, duals.cols, duals.values));
     for (size_t k = 0; k < Z.size(); ++k) CHECK(std::abs(Z[k] - fresh[k]) < 1e-8);
-    std::vector<double> other_Z(Z), other_values;
+    std::vector<double> other_Z(Z);
     KernelTreeAscent other(problem, data.n, data.diagonal.data(), other_Z.data(), 0, 1);
     for (int64_t b = 0; b < data.n; ++b) {
-        other.set_duals(b, losers.data() + start[b], values.data() + start[b], start[b + 1] - start[b]);
+        other.set_duals(b, duals.cols.data() + start[b], duals.values.data() + start[b], start[b + 1] - start[b]);
     }
-    other.read_duals(start, losers, other_values);
-    CHECK(other_values == values);
+    CHECK(other.duals().values == duals.values);
     for (int64_t b = 0; b < data.n; ++b) ascent.wake(b);
     run_pass(ascent, data, loan);
     return ascent.summary().gap;

@@ -222,23 +222,27 @@ class LineParser {
     }
 
     bool feature_in_range(std::int64_t index) {
-        if (index >= rules_.max_feature) {
-            if (index > rules_.max_feature) return false;
-            note_line(out_.stats.feature_limit_line);
-        }
-        out_.stats.min_feature = std::min(out_.stats.min_feature, index);
-        out_.stats.max_feature = std::max(out_.stats.max_feature, index);
-        return index >= rules_.min_feature;
+        TextStats &stats = out_.stats;
+        return in_range(index, rules_.min_feature, rules_.max_feature, stats.min_feature, stats.max_feature,
+                        stats.feature_limit_line);
     }
 
     bool label_in_range(std::int64_t label) {
-        if (label >= rules_.max_label) {
-            if (label > rules_.max_label) return false;
-            note_line(out_.stats.label_limit_line);
+        TextStats &stats = out_.stats;
+        return in_range(label, rules_.min_label, rules_.max_label, stats.min_label, stats.max_label,
+                        stats.label_limit_line);
+    }
+
+    // Whether least ≤ index ≤ most. Sets: the extremes that were seen, and the first line with `most`.
+    bool in_range(std::int64_t index, std::int64_t least, std::int64_t most, std::int64_t &smallest,
+                  std::int64_t &largest, std::int64_t &limit_line) {
+        if (index >= most) {
+            if (index > most) return false;
+            note_line(limit_line);
         }
-        out_.stats.min_label = std::min(out_.stats.min_label, label);
-        out_.stats.max_label = std::max(out_.stats.max_label, label);
-        return label >= rules_.min_label;
+        smallest = std::min(smallest, index);
+        largest = std::max(largest, index);
+        return index >= least;
     }
 
     void note_line(std::int64_t &line) const {

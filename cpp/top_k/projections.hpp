@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace widemargin {
 
@@ -93,16 +94,24 @@ struct Knapsack {
     }
 };
 
+// Σ_j min(max(a_j − t, 0), hi), and how many values satisfy counted(a_j − t).
+template <class Counted>
+inline __attribute__((always_inline)) std::pair<double, int64_t> clipped_sum(const double *a, int64_t n, double t,
+                                                                             double hi, Counted counted) {
+    double sum = 0.0;
+    int64_t count = 0;
+    for (int64_t j = 0; j < n; ++j) {
+        const double x = a[j] - t;
+        sum += std::min(std::max(x, 0.0), hi);
+        count += counted(x);
+    }
+    return {sum, count};
+}
+
 // Whether the sum of the values, each less t and clipped to [0, hi], is at least r = k · hi. k values at the cap
 // suffice: their rounded sum need not.
 inline bool reaches_bound(const ProjectionSet &set, const double *values, int64_t n, double t, double hi) {
-    double sum = 0.0;
-    int64_t n_capped = 0;
-    for (int64_t j = 0; j < n; ++j) {
-        const double x = values[j] - t;
-        sum += std::min(std::max(x, 0.0), hi);
-        n_capped += x >= hi;
-    }
+    const auto [sum, n_capped] = clipped_sum(values, n, t, hi, [=](double x) { return x >= hi; });
     return n_capped >= set.k || sum >= set.r;
 }
 
@@ -180,13 +189,7 @@ inline double fix_knapsack(const Knapsack &sack) {
 
 // A Newton step for t = ρ · sum: the sums that led to t had large terms, the clipped values are small.
 inline double refine(const ProjectionSet &set, const double *a, int64_t n, double t, double hi) {
-    double sum = 0.0;
-    int64_t free = 0;
-    for (int64_t j = 0; j < n; ++j) {
-        const double x = a[j] - t;
-        sum += std::min(std::max(x, 0.0), hi);
-        free += x > 0.0 && x < hi;
-    }
+    const auto [sum, free] = clipped_sum(a, n, t, hi, [=](double x) { return x > 0.0 && x < hi; });
     return t + (set.rho * sum - t) / (1.0 + set.rho * double(free));
 }
 

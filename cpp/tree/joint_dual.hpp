@@ -228,45 +228,28 @@ class JointDual {
                     const V *X_values) {
         WorkingSet set(state_.problem);
         for (int64_t b = 0; b < state_.problem.blocks.n; ++b) {
-            state_.duals[b].clear();
-            if (start[b] == start[b + 1]) continue;
-            set.load(b, state_.factor);
-            for (int64_t e = start[b]; e < start[b + 1]; ++e) {
-                const int32_t at =
-                    int32_t(std::find(set.node.begin(), set.node.begin() + set.n, losers[e]) - set.node.begin());
-                if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state_.duals[b].push_back({at, values[e]});
-            }
+            set_duals(state_, b, losers + start[b], values + start[b], start[b + 1] - start[b], set);
         }
         if (coupling_) coupling_->set(std::vector<double>(S, S + coupling_->S.size()));
         rebuild(state_, X_values, options_.n_threads);
         momentum_.restart();
         order_.wake_all();
     }
-    void read_duals(std::vector<int64_t> &start, std::vector<int32_t> &losers, std::vector<double> &values) const {
-        WorkingSet set(state_.problem);
-        start.assign(1, 0);
-        for (int64_t b = 0; b < state_.problem.blocks.n; ++b) {
-            if (!state_.duals[b].empty()) set.load(b, state_.factor);
-            for (const TreeDual &dual : state_.duals[b]) {
-                losers.push_back(set.node[dual.loser]);
-                values.push_back(dual.value);
-            }
-            start.push_back(int64_t(losers.size()));
-        }
-    }
-    // Rows of Z without zeros, as CSR parts of (m, n_cols).
-    void read_parts(std::vector<int64_t> &start, std::vector<int32_t> &cols, std::vector<T> &values) const {
+    TreeLists<double> duals() const { return read_duals(state_); }
+    // Rows of Z without zeros, (m, n_cols).
+    TreeLists<T> parts() const {
         const TreeShape &tree = state_.problem.tree;
-        start.assign(1, 0);
+        TreeLists<T> lists;
         for (int32_t i = 0; i < tree.m; ++i) {
             const int32_t g = tree.group_of[i], width = tree.width(g);
             const T *z = state_.table(g) + (i - tree.group_start[g]);
             const int32_t *features = state_.groups.features.data() + state_.groups.feature_start[g];
             for (int64_t f = 0; f < state_.groups.n_features(g); ++f, z += width) {
-                if (*z != T(0)) cols.push_back(features[f]), values.push_back(*z);
+                if (*z != T(0)) lists.cols.push_back(features[f]), lists.values.push_back(*z);
             }
-            start.push_back(int64_t(cols.size()));
+            lists.start.push_back(int64_t(lists.cols.size()));
         }
+        return lists;
     }
 
     // out (m, n_cols) += W = L⁻ᵀ diag(pivots)⁻¹ Z

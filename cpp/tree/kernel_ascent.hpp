@@ -70,30 +70,11 @@ class KernelTreeAscent {
     PassSummary summary() const { return summary_; }
     void wake(int64_t block) { order_.wake(block); }
 
-    // The dual variables of a block by loser, a node of its constraints.
+    // The dual variables of a block by loser.
     void set_duals(int64_t block, const int32_t *losers, const double *values, int64_t count) {
-        state_.duals[block].clear();
-        if (count == 0) return;
-        set_.load(block, state_.factor);
-        for (int64_t e = 0; e < count; ++e) {
-            const int32_t *begin = set_.node.data();
-            const int32_t at = int32_t(std::find(begin, begin + set_.n, losers[e]) - begin);
-            if (values[e] > 0.0 && at < set_.n && set_.has_constraint(at))
-                state_.duals[block].push_back({at, values[e]});
-        }
+        widemargin::set_duals(state_, block, losers, values, count, set_);
     }
-    // The dual variables as CSR parts of (n_blocks, m), by loser.
-    void read_duals(std::vector<int64_t> &start, std::vector<int32_t> &losers, std::vector<double> &values) {
-        start.assign(1, 0);
-        for (int64_t b = 0; b < state_.problem.blocks.n; ++b) {
-            if (!state_.duals[b].empty()) set_.load(b, state_.factor);
-            for (const TreeDual &dual : state_.duals[b]) {
-                losers.push_back(set_.node[dual.loser]);
-                values.push_back(dual.value);
-            }
-            start.push_back(int64_t(losers.size()));
-        }
-    }
+    TreeLists<double> duals() const { return read_duals(state_); }
 
     // Goes on with the present pass until it is done, columns are wanted, or `work` multiplications are done. A block
     // with a gap up to `small` is not changed.

@@ -1,6 +1,7 @@
 // What the joint dual ascent of a tree keeps: the tables of Z = L⁻¹B(a), the factor, and the dual variables a.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -16,6 +17,43 @@ struct TreeDual {
     int32_t loser;
     double value;
 };
+
+// Rows of (column, value): CSR parts.
+template <typename T>
+struct TreeLists {
+    std::vector<int64_t> start{0};
+    std::vector<int32_t> cols;
+    std::vector<T> values;
+};
+
+// The dual variables of a block by loser; those of other nodes than its losers are left out. State: of any tree ascent.
+template <class State>
+void set_duals(State &state, int64_t block, const int32_t *losers, const double *values, int64_t count,
+               WorkingSet &set) {
+    state.duals[block].clear();
+    if (count == 0) return;
+    set.load(block, state.factor);
+    for (int64_t e = 0; e < count; ++e) {
+        const int32_t *begin = set.node.data();
+        const int32_t at = int32_t(std::find(begin, begin + set.n, losers[e]) - begin);
+        if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state.duals[block].push_back({at, values[e]});
+    }
+}
+// All of them as rows of blocks, columns of losers.
+template <class State>
+TreeLists<double> read_duals(const State &state) {
+    TreeLists<double> lists;
+    WorkingSet set(state.problem);
+    for (int64_t b = 0; b < state.problem.blocks.n; ++b) {
+        if (!state.duals[b].empty()) set.load(b, state.factor);
+        for (const TreeDual &dual : state.duals[b]) {
+            lists.cols.push_back(set.node[dual.loser]);
+            lists.values.push_back(dual.value);
+        }
+        lists.start.push_back(int64_t(lists.cols.size()));
+    }
+    return lists;
+}
 
 constexpr int64_t PREFETCHED = 64;  // bytes: a cache line
 

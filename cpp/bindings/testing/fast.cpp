@@ -191,7 +191,7 @@ struct BatchTables {
     AlignedArray<RowEntry> entries;
     std::vector<float> cost;
     std::vector<uint16_t> signs;
-    AlignedFloats W, P, Z, G, S, SZ, SP;
+    LaneTables tables;
     int64_t n_rows, n_cols;
     BatchArgs args{};
 
@@ -210,21 +210,17 @@ struct BatchTables {
         for (int64_t i = 0; i < n_rows * LANES; ++i) {
             signs[i / LANES] = static_cast<uint16_t>(signs[i / LANES] | (positive.data()[i] << (i % LANES)));
         }
-        AlignedFloats *by_column[] = {&W, &P, &Z}, *by_row[] = {&S, &SZ, &SP};
+        AlignedFloats *by_column[] = {&tables.W, &tables.P, &tables.Z}, *by_row[] = {&tables.S, &tables.SZ, &tables.SP};
         for (int t = 0; t < 3; ++t) {
             *by_column[t] = aligned_copy(columns.data() + t * n_cols * LANES, n_cols * LANES);
             *by_row[t] = aligned_copy(rows.data() + t * n_rows * LANES, n_rows * LANES);
         }
-        G = aligned_floats(n_cols * LANES);
+        tables.G = aligned_floats(n_cols * LANES);
         args.entries = entries.get();
         args.start = start.data();
         args.cost = cost.data();
         args.signs = signs.data();
-        args.Z = Z.get();
-        args.G = G.get();
-        args.S = S.get();
-        args.SZ = SZ.get();
-        args.SP = SP.get();
+        tables.connect(args);
         args.sample_stride = 1;
         const float *row = lanes.data();
         for (float *to : {args.bias, args.theta[0], args.theta[1], args.theta[2], args.theta[3], args.positive_factor,
@@ -256,7 +252,7 @@ std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stri
     for (int64_t begin = 0; begin < batch.n_rows; begin += BATCH_ROWS) {
         choose_kernels(isa).batch_dots(batch.args, begin, std::min(batch.n_rows, begin + BATCH_ROWS));
     }
-    std::copy(batch.SZ.get(), batch.SZ.get() + batch.n_rows * LANES, sz.data());
+    std::copy(batch.tables.SZ.get(), batch.tables.SZ.get() + batch.n_rows * LANES, sz.data());
     std::vector<float> out;
     for (int lane = 0; lane < LANES; ++lane) {
         for (int64_t k = 0; k < batch.args.near[lane].count; ++k) {
@@ -282,14 +278,13 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
     FeatureArgs args{};
     args.n_cols = batch.n_cols;
     args.spread = spread.data();
-    args.W = batch.W.get();
-    args.P = batch.P.get();
-    args.Z = batch.Z.get();
-    args.G = batch.G.get();
+    batch.tables.connect(args);
     std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
     std::copy(scaling.data(), scaling.data() + LANES, args.scaling);
     kernels.batch_features(args);
-    const AlignedFloats *by_column[] = {&batch.W, &batch.P, &batch.Z}, *by_row[] = {&batch.S, &batch.SZ, &batch.SP};
+    const LaneTables &tables = batch.tables;
+    const AlignedFloats *by_column[] = {&tables.W, &tables.P, &tables.Z},
+                        *by_row[] = {&tables.S, &tables.SZ, &tables.SP};
     for (int t = 0; t < 3; ++t) {
         std::copy_n(by_column[t]->get(), batch.n_cols * LANES, columns.data() + t * batch.n_cols * LANES);
         std::copy_n(by_row[t]->get(), batch.n_rows * LANES, rows.data() + t * batch.n_rows * LANES);

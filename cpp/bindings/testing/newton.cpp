@@ -17,17 +17,8 @@ std::tuple<double, double, double, double> inspect_label(const Matrix &X, const 
                                                          ConstVector<double> v, ConstVector<double> direction,
                                                          OutVector<double> gradient, OutVector<double> hess_vec,
                                                          OutVector<double> diagonal, OutVector<double> end_point) {
-    const LabelBlock block = task.block();
-    std::vector<int8_t> y(X.n_rows, -1);
-    for (int64_t k = block.positive_indptr[0]; k < block.positive_indptr[1]; ++k) y[block.positive_rows[k]] = 1;
-    const OneVsAllOptions &options = task.options;
-    const BinaryProblem<Matrix> problem{&X,
-                                        y.data(),
-                                        block.row_weight,
-                                        options.C * block.positive_factor[0],
-                                        options.C * block.negative_factor[0],
-                                        options.bias_value,
-                                        options.bias_penalty};
+    std::vector<int8_t> y(X.n_rows);
+    const BinaryProblem<Matrix> problem = binary_problem(X, task.block(), task.options, 0, y);
     return with_loss(task.loss, [&](auto loss) -> std::tuple<double, double, double, double> {
         using Loss = decltype(loss);
         ObjectiveWork work(X.n_rows);
@@ -51,45 +42,17 @@ constexpr const char *INSPECT_DOC =
     "Pieces of the first label's objective at `v` (n_features + 1,): fills gradient, hess_vec and diagonal, and\n"
     "end_point with the line search's result; returns value, dual bound, optimal shift of the scores, step.";
 
-template <typename T, typename I>
-void bind_csr(nb::module_ &module) {
-    module.def(
-        "inspect_label_csr",
-        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
-           const OneVsAllTask &task, ConstVector<double> v, ConstVector<double> direction, OutVector<double> gradient,
-           OutVector<double> hess_vec, OutVector<double> diagonal, OutVector<double> end_point) {
-            return inspect_label(csr_view<T, I>(data, indices, indptr, n_features), task, v, direction, gradient,
-                                 hess_vec, diagonal, end_point);
-        },
-        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
-        nb::arg("n_features"), nb::arg("task"), nb::arg("v").noconvert(), nb::arg("direction").noconvert(),
-        nb::arg("gradient").noconvert(), nb::arg("hess_vec").noconvert(), nb::arg("diagonal").noconvert(),
-        nb::arg("end_point").noconvert(), INSPECT_DOC);
-}
-
-template <typename T>
-void bind_dense(nb::module_ &module) {
-    module.def(
-        "inspect_label_dense",
-        [](ConstMatrix<T> X, const OneVsAllTask &task, ConstVector<double> v, ConstVector<double> direction,
-           OutVector<double> gradient, OutVector<double> hess_vec, OutVector<double> diagonal,
-           OutVector<double> end_point) {
-            return inspect_label(dense_view(X), task, v, direction, gradient, hess_vec, diagonal, end_point);
-        },
-        nb::arg("X").noconvert(), nb::arg("task"), nb::arg("v").noconvert(), nb::arg("direction").noconvert(),
-        nb::arg("gradient").noconvert(), nb::arg("hess_vec").noconvert(), nb::arg("diagonal").noconvert(),
-        nb::arg("end_point").noconvert(), INSPECT_DOC);
+template <class Matrix>
+void bind_matrix(MatrixModule<Matrix> matrix) {
+    matrix.def("inspect_label", &inspect_label<Matrix>, nb::arg("task"), nb::arg("v").noconvert(),
+               nb::arg("direction").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hess_vec").noconvert(),
+               nb::arg("diagonal").noconvert(), nb::arg("end_point").noconvert(), INSPECT_DOC);
 }
 
 }  // namespace
 
 void bind_newton_hooks(nb::module_ &module) {
-    bind_csr<float, int32_t>(module);
-    bind_csr<float, int64_t>(module);
-    bind_csr<double, int32_t>(module);
-    bind_csr<double, int64_t>(module);
-    bind_dense<float>(module);
-    bind_dense<double>(module);
+    for_matrix_types(module, [](auto matrix) { bind_matrix(matrix); });
 }
 
 }  // namespace widemargin
