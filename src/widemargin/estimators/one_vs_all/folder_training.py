@@ -78,7 +78,7 @@ class LabelJob:
     @classmethod
     def of(cls, estimator: OneVsAllClassifier, dataset: Dataset, memory_limit_mb: float | None) -> LabelJob:
         """Check data and parameters, and choose the solver."""
-        data = clone(estimator).set_params(normalize=False)._check_training_data(dataset.X, dataset.Y, None)
+        data = clone(estimator).set_params(normalize=False)._check_training_data(dataset.X, dataset.targets, None)
         X = data.X
         area_mb = estimator.memory_limit_mb
         if memory_limit_mb is not None:
@@ -157,10 +157,10 @@ def _fingerprint(dataset: Dataset) -> str:
     if is_store(dataset.path):
         digest.update((Path(dataset.path) / STORE_FILE).read_bytes())
     else:
-        for matrix in (dataset.X, dataset.Y):
+        for matrix in (dataset.X, dataset.targets.Y):
             _add_matrix(digest, matrix)
-    names = [dataset.label_names, dataset.feature_names, sorted(dataset.index_base.items())]
-    digest.update(json.dumps(names).encode())
+    names = [dataset.targets.classes.tolist(), dataset.feature_names, sorted(dataset.index_base.items())]
+    digest.update(json.dumps(names, default=repr).encode())
     return digest.hexdigest()
 
 
@@ -529,9 +529,7 @@ def train(
 
 
 def add_names(model: Any, dataset: Dataset) -> None:
-    """What a model keeps of the file it was trained on: names of labels and features, number of the first feature."""
-    if dataset.label_names is not None and model.kind_ == "multilabel":
-        model.set_label_names(dataset.label_names)
+    """What a model keeps of the file it was trained on: feature names, and the index of the first feature."""
     if dataset.index_base:
         model.index_base_ = dict(dataset.index_base)
     if dataset.feature_names is not None:
@@ -573,7 +571,7 @@ def _train_whole(
     watched = not (asked is None and deadline is None and memory_limit_mb is None)
     chosen: Callback | None = callback if watched else None
     with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work:
-        model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.Y)
+        model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.targets)
         model.callback = None
         _add_facts(model, estimator, dataset)
         save(with_text(model, dataset.text), out)
