@@ -1,9 +1,9 @@
-"""Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB; the cost per label grows as the data do.
+"""Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB, at a cost per label linear in the data.
 
-490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf's frequencies, in a store on disk. The
-tasks are those of `widemargin train`: what is decided on all labels together, then shards of random labels, in a fresh
-process that maps the store. Only these labels are trained; nothing is said of a training of all labels, nor of more
-cores than were used. The same with a quarter and a half of rows and labels, so that labels are as frequent as before.
+490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf frequencies, in a store on disk. The
+tasks are those of `widemargin train`: first the choices that depend on all labels, then shards of random labels, in a
+fresh process that maps the store. Only these labels are trained, so the benchmark says nothing about training all
+labels or using more cores. It is repeated with a quarter and half of rows and labels, at the same label frequencies.
 
     python benchmarks/amazon_shape.py [--folder DIR] [--labels 2000] [--scale 1.0]
 """
@@ -25,16 +25,16 @@ from widemargin.estimators.one_vs_all.folder_training import LabelJob
 from widemargin.parallel.shards import find_choices, peak_memory_mb, solve_shard
 
 SHAPE = {"n_samples": 490_000, "n_features": 136_000, "n_labels": 670_000}
-# Labels with an exponent of ½: as in Amazon-670K, most have a few rows and the most frequent ones below two thousand.
+# With exponent ½, as in Amazon-670K, most labels have few rows and the most frequent ones fewer than two thousand.
 ROWS = {"labels_per_row": 5.45, "nnz_per_row": 75.0, "exponent": 0.5, "word_exponent": 1.0, "random_state": 0}
 LIMIT_MB = 3000.0
-SHARD_LABELS = 100  # of a range of labels, whose frequencies are in random order
+SHARD_LABELS = 100  # labels per shard; frequencies are in random order
 SHARES = (0.25, 0.5, 1.0)
 PRUNE = 0.01
 
 
 def make_store(folder: Path, scale: float, share: float) -> Path:
-    """The store with a share of rows and labels, made if it is not there."""
+    """The store with a share of rows and labels, written if it does not exist."""
     path = folder / f"amazon-{scale:g}-{share:g}.store"
     if not path.exists():
         sizes = {name: max(100, int(scale * size)) for name, size in SHAPE.items()}
@@ -44,7 +44,7 @@ def make_store(folder: Path, scale: float, share: float) -> Path:
 
 
 def work(path: Path, n_labels: int) -> dict[str, float]:
-    """In a fresh process: the tasks of a training, one after another; CPU seconds, weights and peak memory."""
+    """In a fresh process: run the tasks one after another and measure CPU seconds, weights and peak memory."""
     store = open_store(path)
     estimator = OneVsAllClassifier(prune=PRUNE, normalize=True)
     job = LabelJob.of(estimator, Dataset(store.X, store.Y, None, None, str(path)), LIMIT_MB)
@@ -84,12 +84,12 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
 
 
 def summary(result: dict[str, float]) -> str:
-    """What was measured on the largest set besides the table."""
+    """Measurements on the largest set that are not in the table."""
     kept = "kept" if result["peak_mb"] <= LIMIT_MB else "NOT KEPT"
     return "\n".join(
         [
             f"- labels trained: {result['solved']:,} of {result['labels']:,}, in random shards",
-            f"- what is decided on all labels together: {result['once_s']:.0f} CPU s, once",
+            f"- choices that depend on all labels: {result['once_s']:.0f} CPU s, once",
             f"- peak resident memory of the worker: {result['peak_mb']:,.0f} MB, limit {LIMIT_MB:,.0f} MB: {kept}",
         ]
     )
@@ -125,7 +125,7 @@ def main() -> None:
     ]
     head = ["rows", "non-zeros", "labels solved", "CPU ms per label", "ns per label and non-zero", "growth over linear"]
     head += ["weights per label", "peak MB"]
-    how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, a worker's limit {LIMIT_MB:,.0f} MB."
+    how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, memory limit of a worker {LIMIT_MB:,.0f} MB."
     machine = describe_machine()
     sections = [how, format_table(head, rows), summary(results[-1]), machine]
     if arguments.scale == 1.0:

@@ -29,6 +29,7 @@ _PUBLIC: dict[str, str | None] = {
     "Taxonomy": "widemargin.labels.taxonomy",
     "TextPipeline": "widemargin.estimators.text",
     "Texts": "widemargin.data.tables",
+    "TimeLimit": "widemargin.solvers.limits",
     "TopK": "widemargin.estimators.scoring",
     "TopKClassifier": "widemargin.estimators.top_k.classifier",
     "Tuning": "widemargin.comparison",

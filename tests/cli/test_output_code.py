@@ -1,4 +1,4 @@
-"""Output codes on the command line: train, predict, evaluate and inspect, and what is refused."""
+"""Output codes on the command line: train, predict, evaluate and inspect, and their errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_model_predicts_evaluates_and_shows_itself(data, files, tmp_path, op
 
 
 def test_a_code_without_loss_is_trained_from_the_command_line_and_its_json_is_json(tmp_path):
-    """Its objective at zero is infinite, which JSON cannot say."""
+    """Its objective at zero is infinite, which JSON cannot represent."""
     rows = [f"{i % 3} {i % 3 + 1}:{1 + 0.01 * i}" for i in range(30)]
     (tmp_path / "apart.svm").write_text("\n".join(rows) + "\n")
     options = ("--method", "output-code", "--learn", "l2", "--C", "inf", "--out", tmp_path / "m", "--json")
@@ -132,7 +132,7 @@ FAILURES = [
         "--cv takes training or a whole number",
     ),
     (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to tell 4 classes apart"),
-    (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "C must be a finite number above 0"),
+    (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
     (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),
     (["train", "lists.txt", "--method", "output-code"], "--method output-code takes one label per row"),

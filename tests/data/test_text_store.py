@@ -1,4 +1,4 @@
-"""Text made into a store part by part: the same bytes as by way of memory, and little memory."""
+"""Text converted to a store in parts: the same bytes as in memory, with little memory."""
 
 from __future__ import annotations
 

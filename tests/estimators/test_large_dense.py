@@ -1,4 +1,4 @@
-"""Dense data above the size that is solved to rounding error: the block solver behind the estimator."""
+"""Dense data too large to be solved to rounding error: the estimator uses the block solver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def data():
 
 
 def uses_blocks(model):
-    """Only truncated Newton takes steps of conjugate gradients."""
+    """Only truncated Newton takes conjugate gradient steps."""
     return model.history_["cg_steps"].sum() == 0
 
 

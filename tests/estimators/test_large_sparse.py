@@ -1,4 +1,4 @@
-"""Sparse data past the size of small problems are trained by the fast solver; Newton gives the same answer."""
+"""The fast solver trains sparse data above the size of small problems; Newton gives the same answer."""
 
 from __future__ import annotations
 

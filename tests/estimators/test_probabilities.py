@@ -1,4 +1,4 @@
-"""Probabilities of calibrated models: their laws, the same numbers in any batch, and what a model folder keeps."""
+"""Probabilities of calibrated models: their laws, the same numbers in any batch, and storage in a model folder."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_calibration_by_folds_leaves_the_model_and_has_a_small_log_loss(name):
     X_new, y_new = one_label(seed=2, n=400)
     found = model.calibrate(X, y, cv=3).predict_proba(X_new)
     np.testing.assert_array_equal(model.decision_function(X), before)
-    assert log_loss(y_new, found, labels=model.classes_) < 1.0  # of knowing nothing it is log 5 = 1.61
+    assert log_loss(y_new, found, labels=model.classes_) < 1.0  # without any knowledge it is log 5 = 1.61
 
 
 def test_a_sigmoid_keeps_the_best_class():
@@ -226,7 +226,7 @@ def test_a_sample_of_labels_gives_nearly_the_map_of_all_pairs():
 
 
 class LinearMap:
-    """Slope and offset of a logistic regression of scikit-learn with one feature and hardly any penalty."""
+    """Slope and offset of scikit-learn's logistic regression with one feature and almost no penalty."""
 
     @staticmethod
     def fit(scores, truth, weights=None):

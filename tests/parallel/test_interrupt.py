@@ -17,8 +17,8 @@ def arguments(store, out):
     return ["train", str(store), "--out", str(out), "--shard-size", str(SHARD_SIZE)]
 
 
-# The command with a thread that waits for three shards and presses Ctrl-C; it does so itself, since another process may
-# come late. Should the thread be late, the tenth shard waits for it.
+# The command with a thread that waits for three shards and presses Ctrl-C. It does so itself, because another process
+# might be late. If the thread is late, the tenth shard waits for it.
 CHILD = """
 import os, signal, sys, threading
 from widemargin.cli.__main__ import main
@@ -50,7 +50,7 @@ def n_shards(out):
     return len(list((out / WORK_FOLDER).glob("shards-*/*.npz")))
 
 
-def test_interrupt_keeps_finished_shards_and_the_next_start_goes_on(store, tmp_path, content):
+def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_path, content):
     out = tmp_path / "model"
     command = [sys.executable, "-c", CHILD.format(arguments=arguments(store, out))]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

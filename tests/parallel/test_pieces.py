@@ -1,4 +1,4 @@
-"""The small pieces of a training in shards: plan, work folder, shard files, limits, copies."""
+"""The small pieces of sharded training: plan, work folder, shard files, limits, copies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def task(small_problem, tmp_path):
 
 def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_path):
     X, Y = small_problem
-    away = solve_shard(*task)  # the folder is not there, as on a machine of its own
+    away = solve_shard(*task)  # the folder does not exist, as on another machine
     assert away["finished"]
     (tmp_path / "out").mkdir()
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_instruction_set_that_is_missing_is_named(monkeypatch):
     with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not have"):
         pin_instruction_set("altivec")
     assert "WIDEMARGIN_ISA" not in os.environ
-    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test, whatever is pinned
+    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test
     pin_instruction_set("baseline")
 
 
@@ -130,7 +130,7 @@ def test_estimate_grows_with_data_and_threads():
 
 @pytest.fixture
 def away(small_problem, tmp_path, monkeypatch):
-    """A store and a model of the driver, by name, on a host that sees neither; and where the driver has them."""
+    """A store and a model of the driver, by name, on a host that sees neither; and their place on the driver."""
     monkeypatch.setattr(copies.tempfile, "gettempdir", lambda: str(tmp_path / "host"))
     write_store(tmp_path / "rows", small_problem[0])
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "model")
@@ -141,7 +141,7 @@ def away(small_problem, tmp_path, monkeypatch):
 
 
 class AskingWorker:
-    """A worker as the plugin sees it, that notes what it is asked to say."""
+    """A worker as the plugin sees it; it records the events it is asked to send."""
 
     def __init__(self, address):
         self.address, self.asked, self.loop = address, [], self
@@ -154,7 +154,7 @@ class AskingWorker:
 
 
 def wait_until(condition):
-    """Look again and again; the limit is there so that a mistake does not hang."""
+    """Poll a condition; the time limit keeps a failing test from hanging."""
     for _ in range(60_000):
         if condition():
             return
@@ -178,7 +178,7 @@ def test_one_worker_of_a_host_asks_and_the_last_one_removes_the_copies(away, tmp
     plugins[1].setup(workers[1])
     copies.receive_block(first[-64:], "store.json", 0, b"half of a copy")
     assert not workers[1].asked
-    plugins[0].teardown(workers[0])  # it dies while the copy comes
+    plugins[0].teardown(workers[0])  # it dies while it receives the copy
     for name, folder in away.items():
         wait_until(lambda name=name: ("topic", "b", name) in workers[1].asked)
         send(name, folder)
@@ -203,14 +203,14 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
         wrong = block[:-1] + b"\xff" if file_name == "X.data.npy" else block
         copies.receive_block(name[-64:], file_name, offset, wrong)
     copies.all_sent(name[-64:])
-    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change what is checked
+    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change the data being checked
         copies.receive_block(name[-64:], "X.data.npy", 0, b"")
     with pytest.raises(DataFormatError):
         copies.complete_copy(name[-64:])
     assert not copies.is_here(name)
 
 
-def test_copy_that_does_not_come_is_told(away, monkeypatch):
+def test_copy_that_does_not_arrive_is_reported(away, monkeypatch):
     monkeypatch.setattr(copies, "WAIT_S", 0.0)
     monkeypatch.setattr(copies, "POLL_S", 0.01)
     with pytest.raises(WidemarginError, match="no copy of it came"):

@@ -1,4 +1,4 @@
-"""`train`: the same bytes whatever the shards, threads and engines; resume, refusal, limits, lock."""
+"""`train`: the same bytes for any shards, threads and executors; resume, refusal, limits, lock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CLI = {"prune": 0.01, "normalize": True}
 
 @pytest.fixture(scope="module")
 def fitted(problem, tmp_path_factory, content):
-    """The bytes of a model that was fitted in one piece, in memory."""
+    """The bytes of a model fitted in one piece, in memory."""
     folder = tmp_path_factory.mktemp("fitted") / "model"
     save(OneVsAllClassifier(**CLI).fit(*problem), folder)
     return content(folder)
 
 
 def stop_after(n_labels):
-    """A callback that stops once so many labels are done."""
+    """A callback that stops once that many labels are done."""
     return lambda progress: progress.done >= n_labels
 
 
@@ -89,7 +89,7 @@ def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
-def test_stopped_training_goes_on_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
+def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
     out, told = tmp_path / "model", []
     with pytest.raises(UnfinishedTrainingError, match="start it again"):
         train(OneVsAllClassifier(**CLI, callback=stop_after(90)), store, out, shard_size=40)
@@ -106,7 +106,7 @@ def test_stopped_training_goes_on_with_shards_of_another_size(problem, store, fi
 
 
 class LateWorker:
-    """An engine beside which a worker of an earlier run, with smaller shards, finishes the first of its own."""
+    """An executor next to which a worker of an earlier run, with smaller shards, finishes its first shard."""
 
     n_workers, in_process = 1, False
 
@@ -188,7 +188,7 @@ def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: float(len(list(shards.glob("shards-*/*.npz"))) >= 3))
     monkeypatch.setattr(
         "widemargin.estimators.one_vs_all.folder_training.time", clock
-    )  # the limit comes with the third shard
+    )  # the limit is reached in the third shard
     with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)
 
@@ -212,10 +212,10 @@ def test_limits_of_a_training_in_one_piece_are_kept_or_refused(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_interrupt_says_how_to_go_on(small_problem, tmp_path, content):
+def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
     def interrupt(progress):
         if progress.done >= 6:  # the third shard is solved, not kept
-            signal.raise_signal(signal.SIGINT)  # in the main thread: it comes here, and nowhere else
+            signal.raise_signal(signal.SIGINT)  # in the main thread, so it is raised here and nowhere else
         return False
 
     told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to go on"
@@ -239,13 +239,13 @@ def test_interrupt_while_the_model_is_written_keeps_all_labels(small_problem, tm
     assert told[0].startswith("12 of 12 labels are done")
 
 
-def test_memory_limit_that_is_too_low_is_told_before_the_start(problem, store, tmp_path):
+def test_memory_limit_that_is_too_low_is_reported_before_the_start(problem, store, tmp_path):
     with pytest.raises(MemoryError, match="above the memory limit of 100 MB"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", memory_limit_mb=100)
     assert not (tmp_path / "model").exists()
 
 
-def test_estimate_is_told_before_the_start(small_problem, tmp_path):
+def test_estimate_is_reported_before_the_start(small_problem, tmp_path):
     told = []
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append)
     assert "MB of memory a worker" in told[0]

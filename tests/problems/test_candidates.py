@@ -1,4 +1,4 @@
-"""The k best of dense rows by candidates: the same numbers as by exact sums over all labels, ties included."""
+"""The top k of dense rows by candidates: the same numbers as exact sums over all labels, including ties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from widemargin.problems.scores import CandidateFilter, LinearScorer
 
 
 def brute_force(X, coef, intercept, k):
-    """Sums in the order of the features from the intercept on; ties: the lower label first."""
+    """Sums in feature order, starting with the intercept; ties go to the lower label."""
     scores = np.tile(intercept, (len(X), 1))
     for f in range(X.shape[1]):
         scores = scores + X[:, [f]].astype(np.float64) * coef[:, f].astype(np.float64)

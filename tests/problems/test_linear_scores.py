@@ -1,4 +1,4 @@
-"""Prediction: exact scores and the exact k best, whatever the storage, the blocks and the threads."""
+"""Prediction: exact scores and the exact top k for any storage, blocks and threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOATS = [np.float32, np.float64]
 
 
 def brute_force_top_k(scores, k):
-    """The k best by sorting pairs (−score, label), padded with −1 and −inf."""
+    """The top k by sorting pairs (−score, label), padded with −1 and −inf."""
     pairs = [sorted((-s, label) for label, s in enumerate(row)) for row in scores.tolist()]
     padded = [(row + [(np.inf, -1)] * k)[:k] for row in pairs]
     shape = (len(scores), k)
@@ -192,7 +192,7 @@ def test_scores_that_are_not_a_number_rank_last():
 
 
 def broken_csr(**changes):
-    """A valid 2 × 3 CSR array with some of its parts replaced, past scipy's own checks."""
+    """A valid 2 × 3 CSR array with some parts replaced, bypassing scipy's own checks."""
     matrix = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]))
     for name, value in changes.items():
         setattr(matrix, name, np.array(value, dtype=np.int32))

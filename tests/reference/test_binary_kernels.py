@@ -54,7 +54,7 @@ def shuffled(X, index_dtype, rng):
 
 
 def compiled(X, task, v, d):
-    """What the core computes: gradient, H d, diagonal, end of the line search; value, dual, shift, step."""
+    """The values computed by the core: gradient, H d, diagonal, end of the line search; value, dual, shift, step."""
     out = [np.full(len(v), np.nan) for _ in range(4)]
     core_task = _core.OneVsAllTask(**vars(task))
     if sp.issparse(X):

@@ -1,4 +1,4 @@
-"""The batched logistic solver against Newton, LIBLINEAR, an interior-point method and its own promises."""
+"""The batched logistic solver against Newton, LIBLINEAR, an interior-point method and its own guarantees."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def signs_of(Y):
 
 
 def objectives(X, Y, coef, intercept, C=1.0, weight=None, penalty_b=0.0):
-    """The formula of every label, written anew in float64."""
+    """The objective of every label, implemented independently in float64."""
     weight = np.ones(X.shape[0]) if weight is None else weight
     w, b = np.asarray(coef, dtype=np.float64), np.asarray(intercept, dtype=np.float64)
     losses = np.logaddexp(0.0, -signs_of(Y) * (X.astype(np.float64) @ w.T + b))
@@ -48,7 +48,7 @@ def objectives(X, Y, coef, intercept, C=1.0, weight=None, penalty_b=0.0):
 
 
 def rule_ratios(X, Y, coef, intercept, tol):
-    """‖∇L‖ over what the rule allows, free intercept, of every label."""
+    """‖∇L‖ of every label divided by the bound of the rule, with an unpenalised intercept."""
     y, w = signs_of(Y), np.asarray(coef, dtype=np.float64)
     X = X.astype(np.float64)
     alpha = y / (1 + np.exp(y * (X @ w.T + intercept.astype(np.float64))))

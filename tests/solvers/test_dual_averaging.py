@@ -1,4 +1,4 @@
-"""Dual averaging on the five methods: its bounds hold the optimum of independent solvers, and what each is worth."""
+"""Dual averaging on the five methods: its bounds contain the optimum of independent solvers, and their quality."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 
@@ -111,7 +112,7 @@ def test_the_rows_are_those_of_algorithm_1():
     np.testing.assert_allclose(result.history["dual_published"], [-3.0, -0.5, -1.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["primal"], [1.0, 1.0, 4.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["dual"], [0.0, 0.0, 0.0])
-    # The tail begins anew at t = 2: its only functions are 0 there, and again 0 at t = 3.
+    # The tail restarts at t = 2: its only functions are 0 there, and again 0 at t = 3.
     np.testing.assert_allclose(result.history["dual_tail"], [-3.0, 0.0, 0.0], atol=1e-12)
 
 
@@ -141,7 +142,7 @@ def test_callback_and_time_limit_stop():
     assert stopped.n_iter.tolist() == [3]
     assert [p.done for p in seen] == [1, 2, 3]
     assert seen[-1].dual <= seen[-1].primal
-    assert solve_dual_averaging(X, losses, penalty, tol=0.0, time_limit=0.0).status is Status.TIME_LIMIT
+    assert solve_dual_averaging(X, losses, penalty, tol=0.0, callback=TimeLimit(0.0)).status is Status.TIME_LIMIT
     with pytest.raises(ValueError, match="lower_bound must be"):
         solve_dual_averaging(X, losses, penalty, lower_bound="best")
 

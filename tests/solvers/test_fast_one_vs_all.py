@@ -1,4 +1,4 @@
-"""The fast one-vs-all solver: the Newton solver's optimum, rule and bounds over all rows, whatever the threads."""
+"""The fast one-vs-all solver: the Newton solver's optimum, rule and bounds over all rows, for any number of threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data():
 
 
 def rule_ratios(X, Y, coef, intercept, tol, C=1.0, penalty_b=0.0, bias=1.0):
-    """‖∇L‖ over what the rule (12)–(13) allows, and the objective, by the formulas in float64."""
+    """‖∇L‖ over the bound of the rule (12)–(13), and the objective, by the formulas in float64."""
     X, coef = X.astype(np.float64), coef.toarray() if sp.issparse(coef) else coef
     ratios, objectives = [], []
     for y, w, b in zip(Y.toarray().astype(bool).T, coef.astype(np.float64), intercept.astype(np.float64), strict=True):
@@ -124,7 +124,7 @@ def test_models_do_not_depend_on_threads_or_blocks(data, n_threads, labels_per_b
 @pytest.mark.parametrize(
     "name", ["avx1024", "AVX2", "neon" if "neon" not in _core.available_instruction_sets() else "avx2"]
 )
-def test_an_instruction_set_that_is_not_there_is_refused_by_name(data, name, monkeypatch):
+def test_an_unsupported_instruction_set_is_refused_by_name(data, name, monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_ISA", name)
     sets = ", ".join(_core.available_instruction_sets())
     with pytest.raises(ValueError, match=f"WIDEMARGIN_ISA is '{name}', which .* it has {sets}"):

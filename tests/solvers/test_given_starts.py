@@ -1,4 +1,4 @@
-"""The fast solver from given weights reaches what it reaches from its own start; pruned solutions are certified."""
+"""The fast solver reaches the same optimum from given weights as from its own start; pruned solutions are certified."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def objectives(X, Y, coef, intercept, C):
 
 
 def rule_ratios(X, Y, coef, intercept, C, tol):
-    """‖∇L‖ over what the rule (12)–(13) allows, label by label, by the formulas."""
+    """‖∇L‖ over the bound of the rule (12)–(13), label by label, by the formulas."""
     signs, X = np.where(Y.toarray(), 1.0, -1.0), X.astype(np.float64)
 
     def gradients(coef, intercept):
@@ -181,7 +181,7 @@ def test_a_sweep_names_a_label_that_rounding_stopped_as_the_worst(data):
     X, Y = X[:200], Y[:200, 5:12]
     base = solve_one_vs_all(X, Y, prune=0.3)
     stopped = base.status_by_label.copy()
-    stopped[base.certificate.worst.index] = Status.NOT_ATTAINED.value  # with a gap that is no rounding
+    stopped[base.certificate.worst.index] = Status.NOT_ATTAINED.value  # with a gap that is not due to rounding
     (pruned,) = prune_sweep(X, Y, replace(base, status_by_label=stopped), [0.3])
     assert pruned.certificate.worst.index == base.certificate.worst.index
     assert pruned.status is Status.NOT_ATTAINED

@@ -1,4 +1,4 @@
-"""One-vs-all where C is large against the rows: many steps, refused full steps, and weights that float32 spoils."""
+"""One-vs-all with a large C: many iterations, rejected full steps, and weights that need more than float32."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def test_nearly_separable_text_converges_to_its_gap(scale, C, polish):
 def test_refused_steps_tighten_the_directions_and_not_more_than_that():
     data = load_debian_tags()
     result = solve_one_vs_all(data.X_train[:3000], data.y_train[:3000][:, :6], C=1000.0)
-    # 222 steps a label on average with directions that stay loose.
+    # 222 iterations per label on average with loose directions throughout.
     assert result.n_iter.mean() < 60
 
 
 def published_newton(X, y, C, v, tol, n_steps, tightening=1.0):
-    """Truncated Newton as published, with the Hessian as a matrix: CG steps and multiplier of each Newton step.
+    """Truncated Newton as published, with the Hessian as a matrix: CG steps and multiplier of each Newton iteration.
 
     CG: M = 0.99 I + 0.01 diag(H), until ‖r‖ ≤ min(0.5, sqrt(‖∇L‖ / scale)) ‖∇L‖, and no residual below a quarter of
     the stopping rule's target; backtracking by halves, η = 0.01. `X` has a last column of ones, for a free intercept.
-    Not as published: `tightening` multiplies the 0.5 each time a full step is refused.
+    Not as published: `tightening` multiplies the 0.5 each time a full step is rejected.
     """
     penalty = np.diag(np.append(np.ones(X.shape[1] - 1), 0.0))
 
@@ -108,7 +108,7 @@ def test_without_tightening_the_steps_are_those_of_the_published_method(backend,
     on_the_kink = np.append(np.zeros(25), -1.0)  # the intercept at which no negative row has a loss
     rows, y = np.column_stack([X, np.ones(80)]), np.where(Y[:, 0], 1.0, -1.0)
     expected, tightened = (published_newton(rows, y, C, on_the_kink, 1e-6, 7, factor) for factor in (1.0, 0.5))
-    assert expected[0][1] < 1.0  # the first full step is refused
+    assert expected[0][1] < 1.0  # the first full step is rejected
     options = {"C": C, "tol": 1e-6, "gap_tol": None, "max_iter": 7, "init": "bias", "init_params": {"lam": 1.0}}
 
     def steps(**more):
@@ -136,10 +136,10 @@ def test_weights_that_float32_spoils_are_not_called_converged():
     exact = solve_one_vs_all(X, Y, C=1e4)
     stored = solve_one_vs_all(X.astype(np.float32), Y, C=1e4)
     assert exact.status is Status.CONVERGED
-    # Separable rows: the margins are 1 up to 1e-12, which weights of 24 bits cannot say.
+    # Separable rows: the margins are 1 up to 1e-12, which 24-bit weights cannot represent.
     assert stored.certificate.relative_gap > 1e-3
     assert stored.status is Status.MAX_ITER
-    # The bound from below does not suffer from the rounding of the weights.
+    # Rounding of the weights does not affect the lower bound.
     assert stored.certificate.dual == pytest.approx(exact.certificate.primal, rel=2e-3)
 
 
@@ -168,7 +168,7 @@ def hostile_problem(seed):
 
 
 def objective(X, y, w, b, C, loss, regularize_intercept):
-    """The objective of stored weights by sums that do not round, in the type in which they are stored."""
+    """The objective of stored weights by exact sums, in the type in which they are stored."""
     rows, w, b = X.astype(np.float64), w.astype(np.float64), float(b)
     margins = [sign * math.fsum([*(row * w), b]) for row, sign in zip(rows, y, strict=True)]
     losses = [max(0.0, 1.0 - m) ** 2 if loss == "squared_hinge" else float(np.logaddexp(0.0, -m)) for m in margins]
@@ -199,12 +199,12 @@ def test_a_label_that_rounding_stops_says_so_and_is_no_worse_than_zero(seed, los
         (solve_one_vs_all, np.float32, {"tol": 1e-12, "gap_tol": None}),
         (solve_one_vs_all, np.float32, {"tol": 1e-4}),
         (solve_fast_one_vs_all, np.float32, {"tol": 1e-4}),
-        (solve_fast_one_vs_all, np.float64, {"tol": 1e-4}),  # keeps weights in float32, too
+        (solve_fast_one_vs_all, np.float64, {"tol": 1e-4}),  # also keeps weights in float32
     ],
 )
 def test_weights_that_float32_makes_worse_than_zero_are_not_stored(solve, dtype, tolerances):
     rng = np.random.default_rng(82)
-    # Rank two, but for the rounding to float32: weights fit the labels by what is left of 1e20 after cancellation.
+    # Rank two except for rounding to float32: weights fit the labels by what remains of 1e20 after cancellation.
     X = sp.csr_array((1e20 * rng.normal(size=(43, 2)) @ rng.normal(size=(2, 59))).astype(np.float32).astype(dtype))
     Y, zero = rng.random((43, 6)) < 0.3, 43e7
     result = solve(X, Y, C=1e7, fit_intercept=False, **tolerances)

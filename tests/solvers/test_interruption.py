@@ -1,6 +1,6 @@
-"""The fast one-vs-all solver ends soon and cleanly when it is interrupted, told to stop, or out of time.
+"""The fast one-vs-all solver stops quickly and cleanly when it is interrupted, asked to stop, or out of time.
 
-What "soon" means is counted in calls of the callback, of which a whole run has more than a hundred: a limit of seconds
+"Quickly" is measured in calls of the callback, of which a whole run has more than a hundred; a limit in seconds
 would say more about the machine.
 """
 
@@ -17,7 +17,7 @@ from widemargin import OneVsAllClassifier
 from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
 from widemargin.solvers.result import Status
 
-# An unfinished label of this problem takes milliseconds, all of them a minute and more.
+# One label of this problem takes milliseconds, all of them more than a minute.
 N_ROWS, N_FEATURES, N_LABELS = 20_000, 3000, 20_000
 HANG_S = 600.0
 
@@ -39,7 +39,7 @@ def problem():
     return long_problem()
 
 
-# A thread of the process presses Ctrl-C when the moment is there; another process might come too late.
+# A thread of the process presses Ctrl-C at the right moment; another process might be too late.
 CHILD = """
 import os, signal, sys, threading
 sys.path.insert(0, {folder!r})

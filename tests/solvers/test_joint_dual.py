@@ -10,6 +10,7 @@ from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.joint_dual import JointStart, TreeWeights, solve_joint_dual
 
@@ -32,7 +33,7 @@ CASES = [
 
 
 def draw(tree, method, options, C, seed, n_samples=14, n_features=5):
-    """Rows, losses and penalty; labels are inner nodes, too, where the method has them."""
+    """Rows, losses and penalty; labels include inner nodes if the method supports them."""
     rng = np.random.default_rng(seed)
     inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
     allowed = np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf)
@@ -144,7 +145,7 @@ def test_groups_of_all_widths_are_certified_with_every_instruction_set(isa, dtyp
 
 
 def test_blocks_too_large_to_keep_their_quadratic_problems_are_trained_as_well():
-    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers a label, 2²⁰ for all of them
+    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers per label, 2²⁰ for all of them
     X, losses, penalty = draw(tree, "orthogonal", {}, 0.5, seed=5, n_samples=40, n_features=6)
     result = solve_joint_dual(X, losses, penalty, tol=1e-6)
     assert result.certificate.decrease_gap <= 1e-6
@@ -248,7 +249,7 @@ def test_limits_and_callback_end_with_their_status_and_a_valid_certificate():
     seen = []
     cases = {
         Status.MAX_ITER: {"max_iter": 2},
-        Status.TIME_LIMIT: {"time_limit": 0.0},
+        Status.TIME_LIMIT: {"callback": TimeLimit(0.0)},
         Status.STOPPED: {"callback": lambda progress: seen.append(progress) or len(seen) == 2},
     }
     best = solve_joint_dual(X, losses, penalty, tol=1e-6).certificate

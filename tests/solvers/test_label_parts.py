@@ -27,7 +27,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def problem():
-    # So many rows that rare labels are not solved in batches over all of them, and pilots are chosen.
+    # Enough rows that rare labels are not solved in batches over all rows, and that pilots are chosen.
     X, Y = make_zipf_multilabel(12000, 300, 90, labels_per_row=1, nnz_per_row=8, exponent=1.5, random_state=2)
     return X, sp.csc_array(Y)
 
@@ -51,7 +51,7 @@ def test_parts_are_those_of_the_whole(problem, bounds):
     np.testing.assert_array_equal(np.concatenate([part.bounds_by_label for part in parts]), whole.bounds_by_label)
 
 
-def test_solver_that_was_stopped_is_made_anew(problem):
+def test_solver_that_was_stopped_is_recreated(problem):
     X, Y = problem
     solver = PartSolver(X, "fast", OPTIONS, n_threads=1)
     choices = solver.find_choices(part_of(Y, 0, 90))

@@ -33,7 +33,7 @@ def small_problem(seed):
 
 
 def objective(X, y, weight, factors, intercept, C, w, b):
-    """The formula, written anew."""
+    """The objective, implemented independently."""
     c = C * weight * np.where(y, *factors)
     total = 0.5 * w @ w + c @ np.log1p(np.exp(-np.where(y, 1.0, -1.0) * (X @ w + b)))
     return total + (0.5 * b**2 if intercept == "regularised" else 0.0)

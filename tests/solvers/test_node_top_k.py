@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree.joint_dual import solve_joint_dual
 from widemargin.solvers.tree.node_top_k import solve_node_top_k
@@ -26,7 +27,7 @@ def draw(seed, n_samples=16, n_features=4):
 
 
 def optimum(X, labels, weight, k, variant, C, node_scaling="sum"):
-    """The optimal value by Clarabel, written down from the definition: parents, their rows, the k largest margins."""
+    """The optimal value by Clarabel, from the definition: parents, their rows, the k largest margins."""
     value = 0.0
     for parent in range(TREE.n_nodes):
         children = np.flatnonzero(TREE.parent == parent)
@@ -138,7 +139,7 @@ def test_rows_without_features_are_certified_with_zero_weights():
     np.testing.assert_array_equal(result.coef, 0.0)
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
+def test_a_limit_is_reported_and_the_result_is_still_certified():
     X, labels, weight = draw(seed=3)
     best = optimum(X, labels, weight, 2, "beta", 1.0)
     told = []
@@ -149,7 +150,7 @@ def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
 
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
-        ({"time_limit": 0.0}, Status.TIME_LIMIT),
+        ({"callback": TimeLimit(0.0)}, Status.TIME_LIMIT),
         ({"callback": stop}, Status.STOPPED),
     ]:
         result = solve_node_top_k(X, TREE, labels, 2, sample_weight=weight, tol=1e-10, **limits)

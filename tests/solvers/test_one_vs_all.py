@@ -1,4 +1,4 @@
-"""The one-vs-all solver: statuses, the way of the objective, laws, labels with one side only."""
+"""The one-vs-all solver: statuses, the course of the objective, laws, one-sided labels."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_rounding_floor_counts_as_converged(labelled_rows):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_nearly_hard_margins_converge(seed):
-    # C‖x‖² is 1e7 and the rows are separable: Hessians of condition 1e8, steps that stop at the next row's kink.
+    # C‖x‖² is 1e7 and the rows are separable: Hessians with condition 1e8, steps that stop at the next row's kink.
     rng = np.random.default_rng(seed)
     X, Y = 50.0 * rng.normal(size=(100, 50)), rng.random((100, 3)) < [0.03, 0.2, 0.9]
     for intercept in ({}, {"regularize_intercept": True}):
@@ -109,7 +109,7 @@ def test_nearly_hard_margins_converge(seed):
         assert result.certificate.worst.relative_gap <= 1e-6
 
 
-def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(labelled_rows):
+def test_gap_tol_continues_where_the_gradient_rule_already_holds(labelled_rows):
     X, Y = labelled_rows
     loose = solve_one_vs_all(X, Y, tol=1.0, gap_tol=None)
     certified = solve_one_vs_all(X, Y, tol=1.0, gap_tol=1e-6)
@@ -118,7 +118,7 @@ def test_gap_tol_goes_on_where_the_gradient_rule_already_holds(labelled_rows):
     assert certified.status is Status.CONVERGED
 
 
-# The way of the objective
+# The course of the objective
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -242,7 +242,7 @@ def test_warm_start_from_the_solution_takes_no_step(labelled_rows):
     assert near.n_iter.sum() < cold.n_iter.sum()
 
 
-# Labels with one side only
+# One-sided labels
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,4 +1,4 @@
-"""The history of one-vs-all by iteration and label frequency: means, deviations, and labels that have ended."""
+"""The history of one-vs-all by iteration and label frequency: means, deviations, and finished labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def data():
 
 
 def traces_of_single_labels(X, Y, **options):
-    """What happens to each label when it is solved alone: a list of histories of one label."""
+    """A list with the history of each label when it is solved alone."""
     return [solve_one_vs_all(X, Y[:, [j]], **options).history for j in range(Y.shape[1])]
 
 
@@ -57,7 +57,7 @@ def test_objective_with_ended_labels_kept_never_rises(data):
         assert (np.diff(total[rows]) <= 1e-12 * total[rows][0]).all()
         running += np.diff(history["n_labels"][rows]).tolist()
     assert max(running) <= 0
-    assert min(running) < 0  # the labels do not all end together, or nothing would be kept
+    assert min(running) < 0  # the labels must not all finish together, or nothing would be kept
 
 
 def test_equal_objectives_have_no_deviation(data):

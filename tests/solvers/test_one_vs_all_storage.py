@@ -1,4 +1,4 @@
-"""The one-vs-all solver: what it stores and the bounds of that, the forms of its input, and what it refuses."""
+"""The one-vs-all solver: stored weights and their bounds, the forms of its input, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 
 
 def objective(X, y, w, b):
-    """The formula, written anew in float64; y is a boolean."""
+    """The objective, implemented independently in float64; y is boolean."""
     margins = np.where(y, 1.0, -1.0) * (X.astype(np.float64) @ w.astype(np.float64) + float(b))
     losses = np.sum(np.maximum(0.0, 1.0 - margins) ** 2)
     return 0.5 * (w.astype(np.float64) @ w.astype(np.float64)) + losses
@@ -84,7 +84,7 @@ def test_small_memory_limits_change_nothing_but_the_blocks(labelled_rows):
     assert small.coef.data.tobytes() == solve_one_vs_all(X, Y, **options).coef.data.tobytes()
 
 
-def test_explicit_zeros_and_repeated_entries_of_Y_are_put_right(labelled_rows):
+def test_explicit_zeros_and_repeated_entries_of_Y_are_fixed(labelled_rows):
     X, _ = labelled_rows
     messy = sp.coo_array((np.array([1, 1, 0, 1]), (np.array([3, 3, 5, 8]), np.zeros(4, int))), shape=(120, 1))
     clean = np.zeros((120, 1))

@@ -1,4 +1,4 @@
-"""Starts of one-vs-all: their formulas, their degenerate cases, and that all lead to the same optimum."""
+"""Starts of one-vs-all: their formulas and degenerate cases; all lead to the same optimum."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_rows_of_zeros_have_no_mean_to_separate(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_orthogonal_means_use_the_formula_of_their_own(backend):
+def test_orthogonal_means_use_their_own_formula(backend):
     # Without intercept p̄ = (1, 0) and x̄ = (0, 1): the negatives cancel the positives in the mean.
     X = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 2.0], [-1.0, 2.0]])
     Y = np.array([[1], [1], [0], [0]])
@@ -175,7 +175,7 @@ def test_subspace_of_dependent_and_empty_means_is_harmless(backend, loss, interc
         coef, bias = weights_of("subspace", rows, task_of(Y, loss=loss, intercept=intercept), backend)
         assert np.isfinite(coef).all()
         assert np.abs(coef).max() < 10
-        if intercept == "free":  # one-sided labels have an answer of their own
+        if intercept == "free":  # one-sided labels have their own answer
             assert not bias[1:].any()
 
 
@@ -239,7 +239,7 @@ def test_every_child_in_the_tree_starts_where_its_parent_ended(data):
         start.keep(labels, out)
         solved.extend(labels.tolist())
     assert sorted(solved) == list(range(8))
-    assert not start.kept  # nothing is kept for children that do not exist
+    assert not start.kept  # nothing is stored for children that do not exist
 
 
 # All starts
@@ -363,7 +363,7 @@ def test_starts_without_meaning_are_refused(data, options, message):
         solve_one_vs_all(X, Y, **options)
 
 
-def test_bias_start_has_the_given_intercept_and_the_solver_begins_there(data):
+def test_bias_start_has_the_given_intercept_and_the_solver_starts_there(data):
     X, Y, _ = data
     coef, bias = weights_of("bias", X, task_of(Y), lam=1.5)
     assert not coef.any()

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.reference.top_k_ascent import bounds, signed_duals
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.linear import solve_top_k
 
@@ -26,7 +27,7 @@ LOSSES = [
 
 
 def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
-    """Rows of which some are zero and some are repeated, every weight different, one of them 0."""
+    """Rows of which some are zero and some are repeated; all weights differ, one is 0."""
     X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
     X[:zero_rows] = 0.0
     X[n // 2] = X[n // 2 + 1]
@@ -51,7 +52,7 @@ def _optimum(X, y, m, loss, costs, bias):
 
 
 def _loss_expression(z, loss):
-    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a fact of smoothing by the conjugate."""
+    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a property of smoothing by the conjugate."""
     if loss.smoothing > 0.0:
         v = cp.Variable(z.shape)
         return _plain_loss(v, loss) + cp.sum_squares(z - v) / (2 * loss.smoothing)
@@ -153,7 +154,7 @@ def test_limits_stop_the_solver_with_bounds_that_hold():
     few = solve_top_k(*arguments, tol=1e-9, max_iter=3)
     assert few.status is Status.MAX_ITER
     assert few.n_iter.tolist() == [3]
-    none = solve_top_k(*arguments, time_limit=0.0)
+    none = solve_top_k(*arguments, callback=TimeLimit(0.0))
     assert none.status is Status.TIME_LIMIT
     assert none.certificate.primal == pytest.approx(3000.0)
     seen = []

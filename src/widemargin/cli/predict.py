@@ -37,7 +37,6 @@ from widemargin.cli.inputs import (
     standard_input,
 )
 from widemargin.cli.options import Given, columns, executor_of
-from widemargin.data.files import atomic_file, check_file_target
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.store import is_store, open_store, write_store
 from widemargin.data.stream import ROWS_PER_BLOCK, RowStream, open_rows, rows_of_array
@@ -45,6 +44,7 @@ from widemargin.data.tables import TextRows, is_table
 from widemargin.estimators.persistence import load_classifier
 from widemargin.estimators.scoring import LinearLabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
+from widemargin.files import atomic_file, check_file_target
 from widemargin.problems.scores import LinearScorer
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
@@ -48,6 +48,7 @@ from widemargin.data.text import (
     write_xmc,
 )
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 
 __all__ = [

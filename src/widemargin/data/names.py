@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from widemargin.data.files import PathLike, atomic_file, open_input
+from widemargin.data.files import open_input
 from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.files import PathLike, atomic_file
 
 __all__ = ["NamesLike", "check_names", "find_label_names", "names_stem", "read_names", "write_names"]
 

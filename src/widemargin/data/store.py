@@ -22,7 +22,6 @@ would become much larger than it is gets refused. Memory: the arrays.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -40,18 +39,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin._strict_json import parse_json
-from widemargin.data.files import (
-    PathLike,
-    atomic_file,
-    atomic_folder,
-    open_input,
-    refuse_bomb,
-    unpacked_limit,
-    write_hashed,
-)
+from widemargin.data.files import open_input, refuse_bomb, unpacked_limit
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike, atomic_file, atomic_folder, file_sha256, parse_json, write_hashed
 
 __all__ = [
     "STORE_FILE",
@@ -359,7 +350,6 @@ STORE_FILE = "store.json"
 STORE_FORMAT = "widemargin-store"
 STORE_VERSION = 1
 MAX_STORE_FILE_BYTES = 1 << 20  # store.json is about 2 KB
-HASH_BLOCK_BYTES = 1 << 20
 CSR_PARTS = ("data", "indices", "indptr")
 NAME_FILES = {"feature_names": "feature_names.txt", "label_names": "label_names.txt"}
 VALUE_KINDS = "biuf"
@@ -531,7 +521,7 @@ def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
     parts = {f"{name}.{part}.npy": getattr(matrix, part) for part in CSR_PARTS} if sparse else {f"{name}.npy": matrix}
     files = {}
     for file_name, array in parts.items():
-        digest = write_hashed(folder / file_name, partial(_write_array, array))
+        _, digest, _ = write_hashed(folder / file_name, partial(_write_array, array))
         files[file_name] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": digest}
     return {"kind": "csr" if sparse else "dense", "shape": list(matrix.shape), "files": files}
 
@@ -545,7 +535,7 @@ def _write_names(folder: Path, kind: str, names: NamesLike, matrices: dict[str, 
     checked = check_names(names, _expected_names(kind, matrices), str(folder))
     path = folder / NAME_FILES[kind]
     write_names(path, checked)
-    return {"sha256": _sha256(path)}
+    return {"sha256": file_sha256(path)}
 
 
 def _expected_names(kind: str, matrices: dict[str, Any]) -> int | None:
@@ -666,15 +656,7 @@ def _check_sorted(matrix: sp.csr_array, where: str) -> None:
 
 
 def _check_hash(path: Path, expected: Any) -> None:
-    if _sha256(path) != expected:
+    if file_sha256(path) != expected:
         raise DataFormatError(
             f"the file is not the one that was written: its SHA-256 is not that of {STORE_FILE}", path=str(path)
         )
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(HASH_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

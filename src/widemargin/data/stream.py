@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.files import PathLike, atomic_folder, hashed_file
 from widemargin.data.load import Dataset, Found, load_data, names_of, recognize_format
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import check_replaceable, write_description
@@ -38,6 +37,7 @@ from widemargin.data.text import (
     with_first_fitting,
 )
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike, atomic_folder, hashed_file
 
 __all__ = ["ROWS_PER_BLOCK", "RowStream", "open_rows", "rows_of_array", "scan_text", "write_text_store"]
 

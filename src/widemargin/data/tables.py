@@ -29,8 +29,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from widemargin.data.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.exceptions import DataFormatError
+from widemargin.files import PathLike
 
 __all__ = [
     "Cells",

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.exceptions import MissingExtraError
 from widemargin.labels.taxonomy import Taxonomy
@@ -166,6 +167,7 @@ def colour_on(shade: float) -> dict[str, str]:
     return {"color": "white"} if shade >= STRONG else {}
 
 
+@with_shared_passages
 class Display(ABC):
     """A display whose `plot` asks only for the axes."""
 
@@ -174,8 +176,7 @@ class Display(ABC):
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
         Returns
         -------

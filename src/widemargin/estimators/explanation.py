@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.estimators.training import positive_integer
+from widemargin.estimators.training import COUNT
 
 __all__ = [
     "Contributions",
@@ -389,7 +389,7 @@ def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
 
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
     """What `explain` returns for a model whose scores are linear in the row."""
-    if not positive_integer(k):
+    if not COUNT.is_satisfied_by(k):
         raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
     X = one_row(X)
     row = make_row(model, model._explained_row(X), feature_names)

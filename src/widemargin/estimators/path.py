@@ -98,8 +98,7 @@ class OneVsAllSession(FitSession):
 
     def __init__(self, estimator: OneVsAllClassifier, X: Any, y: Any, sample_weight: Any) -> None:
         self.estimator = estimator
-        estimator._check_parameters()
-        self.data = estimator._check_training_data(X, y, sample_weight)
+        self.data = estimator._training_data(X, y, sample_weight)
         self.weights: tuple[Any, Any] | None = None
 
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
@@ -117,8 +116,7 @@ class TopKSession(FitSession):
 
     def __init__(self, estimator: TopKClassifier, X: Any, y: Any, sample_weight: Any) -> None:
         self.estimator = estimator
-        estimator._check_parameters()
-        self.data = estimator._check_training_data(X, y, sample_weight)
+        self.data = estimator._training_data(X, y, sample_weight)
         self.kernel: Any = None
         self.last: DualPoint | None = None
         self.widest: DualPoint | None = None  # the last one with the largest k

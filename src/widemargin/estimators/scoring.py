@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, CalibratedModel
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
-from widemargin.estimators.training import kernel_description, positive_integer
+from widemargin.estimators.training import COUNT, check_parameters, kernel_description
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
@@ -180,7 +180,7 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         TopK
             Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
         """
-        if not positive_integer(k):
+        if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
         # One place more shows which lists end within a tie.
@@ -333,6 +333,10 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return str(self.kind_)
 
+    def _check_parameters(self) -> None:
+        """Refuse wrong parameters; families add the rules that join several of them."""
+        check_parameters(self)
+
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
         check_is_fitted(self)
@@ -413,14 +417,6 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         """Make the weights read-only: a change in place would go unseen; assign a new array instead."""
         for part in self._weight_arrays():
             part.setflags(write=False)
-
-    def _forget_old_data(self) -> None:
-        """Drop what was said about the data of an earlier fit and need not hold for these."""
-        for name in ("index_base_", "text_source_", "calibration_"):
-            if hasattr(self, name):
-                delattr(self, name)
-        if hasattr(self, "feature_names_") and len(self.feature_names_) != self.n_features_in_:
-            del self.feature_names_
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -24,13 +24,11 @@ Other forms of a tree as edges: paths, nested mappings, tab-separated files; and
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +37,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from widemargin.exceptions import DataFormatError
+from widemargin.files import atomic_file, read_lines
 from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
@@ -301,7 +300,7 @@ def read_edges(path: str | os.PathLike[str], header: bool | None) -> EdgeList:
     parents: list[Any] = []
     lines: list[int] = []
     skip_header = header
-    for number, text in enumerate(_read_lines(place), start=1):
+    for number, text in enumerate(read_lines(place), start=1):
         if not text or text.startswith(COMMENT):
             continue
         columns = text.split("\t")
@@ -317,36 +316,13 @@ def read_edges(path: str | os.PathLike[str], header: bool | None) -> EdgeList:
 
 
 def write_edges(path: str | os.PathLike[str], edges: Iterable[tuple[Any, Any]]) -> None:
-    """Write (child, parent) pairs as `read_edges` reads them, to a temporary file that is renamed when complete."""
-    target = Path(path)
+    """Write (child, parent) pairs as `read_edges` reads them."""
     rows = ["\t".join(HEADER)]
     for child, parent in edges:
         names = [_checked_for_file(child), "" if parent is None else _checked_for_file(parent)]
         rows.append("\t".join(names))
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write("\n".join(rows) + "\n")
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _read_lines(path: str) -> list[str]:
-    """Lines of a UTF-8 file without their ends; a byte-order mark is skipped."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise DataFormatError(
-            "this is a pipe or a device, not a file", path=path, remedy="write the tree to a file first"
-        )
-    data = Path(path).read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise DataFormatError("this is not UTF-8 text", path=path, line=line, remedy="convert the file") from error
-    # Not str.splitlines, which also cuts at characters that may stand inside a name, such as U+2028.
-    return [line.removesuffix("\r") for line in text.split("\n")]
+    with atomic_file(path, compress=False) as file:
+        file.write(("\n".join(rows) + "\n").encode())
 
 
 def _check_columns(columns: list[str], path: str, line: int) -> None:

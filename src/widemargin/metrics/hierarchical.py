@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.labels.encoding import as_indicator, as_label_sets, is_indicator, unwrap
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
@@ -193,6 +194,7 @@ class ErrorByDepth(NamedTuple):
     support: FloatArray
 
 
+@with_shared_passages
 def hierarchical_zero_one_error(
     y_true: Any, y_pred: Any, taxonomy: Taxonomy, *, sample_weight: npt.ArrayLike | None = None
 ) -> float:
@@ -204,13 +206,9 @@ def hierarchical_zero_one_error(
 
     Parameters
     ----------
-    y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
-        `hierarchical_precision`: then the label nearest to the prediction counts.
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <nodes>
+    <taxonomy>
+    <sample_weight>
 
     Returns
     -------
@@ -229,6 +227,7 @@ def hierarchical_zero_one_error(
     return _mean(~taxonomy.tree.covers(true, predicted), sample_weight)
 
 
+@with_shared_passages
 def tree_induced_loss(
     y_true: Any,
     y_pred: Any,
@@ -241,16 +240,12 @@ def tree_induced_loss(
 
     Parameters
     ----------
-    y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
-        `hierarchical_precision`: then the label nearest to the prediction counts.
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named.
+    <nodes>
+    <taxonomy>
     literal : bool, default=False
         Take the distance as it is; by default a prediction below the true label, which is correct by the 0/1
         error, costs nothing.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------
@@ -274,6 +269,7 @@ def tree_induced_loss(
     return _mean(loss, sample_weight)
 
 
+@with_shared_passages
 def error_by_depth(
     y_true: Any, y_pred: Any, taxonomy: Taxonomy, *, sample_weight: npt.ArrayLike | None = None
 ) -> ErrorByDepth:
@@ -284,13 +280,9 @@ def error_by_depth(
 
     Parameters
     ----------
-    y_true, y_pred : array-like of names, shape (n_samples,)
-        True and predicted nodes, leaves or inner ones. `y_true` may also hold label sets, as for
-        `hierarchical_precision`: then the label nearest to the prediction counts.
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <nodes>
+    <taxonomy>
+    <sample_weight>
 
     Returns
     -------
@@ -317,6 +309,7 @@ def error_by_depth(
     return ErrorByDepth(np.arange(1, taxonomy.height + 1, dtype=np.intp), error, support)
 
 
+@with_shared_passages
 def hierarchical_precision(
     y_true: Any,
     y_pred: Any,
@@ -333,12 +326,9 @@ def hierarchical_precision(
     y_true, y_pred : array-like of names of shape (n_samples,), list of label sets, or indicator
         True and predicted nodes, one or several a row; the two may come in different forms. A list whose rows are
         sets, lists or tuples holds label sets (unless its first row is itself the name of a node).
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named. The root counts for nothing.
-    labels : array-like of names, shape (n_columns,), optional
-        The columns of an indicator; by default the nodes of the taxonomy in order.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <taxonomy_without_root>
+    <columns>
+    <sample_weight>
     zero_division : float, default=0.0
         The value when nothing but the root, or nothing at all, is predicted.
 
@@ -361,6 +351,7 @@ def hierarchical_precision(
     return shared / predicted if predicted else zero_division
 
 
+@with_shared_passages
 def hierarchical_recall(
     y_true: Any,
     y_pred: Any,
@@ -374,14 +365,10 @@ def hierarchical_recall(
 
     Parameters
     ----------
-    y_true, y_pred : array-like of names of shape (n_samples,), list of label sets, or indicator
-        True and predicted nodes, as for `hierarchical_precision`.
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named. The root counts for nothing.
-    labels : array-like of names, shape (n_columns,), optional
-        The columns of an indicator; by default the nodes of the taxonomy in order.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <node_sets>
+    <taxonomy_without_root>
+    <columns>
+    <sample_weight>
     zero_division : float, default=0.0
         The value when nothing but the root, or nothing at all, is true.
 
@@ -402,6 +389,7 @@ def hierarchical_recall(
     return shared / true if true else zero_division
 
 
+@with_shared_passages
 def hierarchical_f1(
     y_true: Any,
     y_pred: Any,
@@ -415,14 +403,10 @@ def hierarchical_f1(
 
     Parameters
     ----------
-    y_true, y_pred : array-like of names of shape (n_samples,), list of label sets, or indicator
-        True and predicted nodes, as for `hierarchical_precision`.
-    taxonomy : Taxonomy
-        The tree; a label that is not in it is named. The root counts for nothing.
-    labels : array-like of names, shape (n_columns,), optional
-        The columns of an indicator; by default the nodes of the taxonomy in order.
-    sample_weight : array-like, shape (n_samples,), optional
-        Weights of the rows.
+    <node_sets>
+    <taxonomy_without_root>
+    <columns>
+    <sample_weight>
     zero_division : float, default=0.0
         The value when nothing is true and nothing is predicted.
 

@@ -18,7 +18,6 @@ from scipy import sparse
 
 from widemargin.labels.encoding import LabelEncoding, is_indicator, label_sets, unwrap
 
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin._strict_json import parse_json
 from widemargin.exceptions import ModelFormatError
+from widemargin.files import parse_json
 from widemargin.model_io.state import (
     DTYPES,
     FORMAT_NAME,

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import hashlib
 import json
 import math
 import os
@@ -32,6 +30,7 @@ import scipy.sparse as sp
 
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
+from widemargin.files import file_sha256, locked_folder, sync_folder, write_hashed
 from widemargin.model_io.state import (
     DTYPES,
     FORMAT_NAME,
@@ -175,7 +174,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
             raise NotSavableError(f"array {name!r} cannot be a file name; use letters, digits and underscores")
     with _explained(path):
         path.mkdir(parents=True, exist_ok=True)
-    with _lock(path):
+    with locked_folder(path, "another process is writing a model here; wait for it or choose another folder"):
         refuse_other_files(path)
         with _explained(path):
             _write_all(path, manifest, arrays, history, lists)
@@ -196,10 +195,10 @@ def _write_all(
         manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
         for role, values in lists.items():
             manifest[role] = None if values is None else _write_list(folder, role, values)
-        _sync_folder(folder)
+        sync_folder(folder)
         text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
         _write_file(folder, lambda file: file.write(text.encode()), lambda digest: MANIFEST)
-        _sync_folder(folder)
+        sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
             _remove_leftovers(folder, previous or set())
@@ -292,42 +291,10 @@ def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
     return {"count": len(values)} | file
 
 
-class _HashingFile:
-    """Passes bytes on and keeps their SHA-256 and number."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.sha256, self.size = file, hashlib.sha256(), 0
-
-    def write(self, part: bytes) -> int:
-        self.sha256.update(part)
-        self.size += len(part)
-        return self._file.write(part)
-
-
 def _write_file(folder: Path, write: Callable[[Any], object], final_name: Callable[[str], str]) -> dict[str, str | int]:
     """Write to a temporary name, sync, rename to the name that follows from the hash."""
-    temporary = folder / f"{_TEMPORARY}{os.getpid()}"
-    with open(temporary, "xb") as raw:
-        file = _HashingFile(raw)
-        write(file)
-        raw.flush()
-        os.fsync(raw.fileno())
-    digest = file.sha256.hexdigest()
-    name = final_name(digest)
-    os.replace(temporary, folder / name)
-    return {"file": name, "size": file.size, "sha256": digest}
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames durable; some network file systems cannot sync a folder, which is no reason to fail."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+    name, digest, size = write_hashed(folder / f"{_TEMPORARY}{os.getpid()}", write, name_of=final_name)
+    return {"file": name, "size": size, "sha256": digest}
 
 
 @contextlib.contextmanager
@@ -338,23 +305,6 @@ def _explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         message = f"the model could not be written ({error.strerror or error}); a model that was there is still there"
         raise OSError(error.errno or errno.EIO, message, str(folder)) from error
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One writer at a time; where the file system has no locks, go on without."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = "another process is writing a model here; wait for it or choose another folder"
-            raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
-        except OSError:
-            pass
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def refuse_other_files(folder: Path) -> None:
@@ -407,14 +357,8 @@ def _remove_leftovers(folder: Path, previous: set[str]) -> None:
     for entry in list(os.scandir(folder)):
         if not FILE_NAME.fullmatch(entry.name) or entry.name in in_force or not entry.is_file(follow_symlinks=False):
             continue
-        if entry.name in previous or _carries_its_hash(Path(entry.path)):
+        if entry.name in previous or Path(entry.name).stem.endswith(f"-{file_sha256(entry.path)[:HASH_DIGITS]}"):
             os.unlink(entry)
-
-
-def _carries_its_hash(path: Path) -> bool:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return path.stem.endswith(f"-{digest[:HASH_DIGITS]}")
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:

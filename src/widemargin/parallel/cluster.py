@@ -33,7 +33,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import importlib
 import itertools
 import logging
@@ -59,6 +58,7 @@ from distributed.comm.core import CommClosedError
 
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.exceptions import WidemarginError
+from widemargin.files import file_sha256, lock, replace_folder
 from widemargin.model_io import read_model
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel.executors import RETRIES, TASKS_PER_SLOT, Arguments, Executor, Function
@@ -185,8 +185,7 @@ def complete_copy(digest: str) -> None:
         read_model(part, verify=True)
     if not _has(part, digest):
         raise WidemarginError(f"the copy of a store in {part} is not what was asked for")
-    shutil.rmtree(copy, ignore_errors=True)
-    os.rename(part, copy)
+    replace_folder(Path(part), Path(copy))
     Path(copy_path(digest) + ".sent").unlink(missing_ok=True)
 
 
@@ -203,19 +202,8 @@ def hold(digest: str, kind: str, how: int) -> int | None:
         Flags of `fcntl.flock`.
     """
     path = f"{copy_path(digest)}.{kind}"
-    while True:
-        _make_private(os.path.dirname(path))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, how)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        # The one who held it may have removed the file just before we got it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        os.close(descriptor)
+    _make_private(os.path.dirname(path))
+    return lock(path, os.O_RDWR | os.O_CREAT, how)
 
 
 def let_go(digest: str, kind: str, descriptor: int) -> None:
@@ -248,8 +236,7 @@ def _has(folder: str, digest: str) -> bool:
 def _digest(folder: str | os.PathLike[str]) -> str:
     """SHA-256 of what describes a store or a model, and with it all its files."""
     name = STORE_FILE if is_store(folder) else MANIFEST
-    with open(os.path.join(folder, name), "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    return file_sha256(os.path.join(folder, name))
 
 
 POLL_S_CLUSTER = 1.0  # how long Python is not asked for signals

@@ -40,9 +40,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.data.files import atomic_file
 from widemargin.data.store import open_store
 from widemargin.exceptions import DataFormatError, WidemarginError
+from widemargin.files import atomic_file
 from widemargin.model_io.write import JoinedArray, JoinedCsr
 from widemargin.parallel import cluster as copies
 from widemargin.parallel.executors import peak_bytes

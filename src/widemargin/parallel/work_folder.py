@@ -13,8 +13,6 @@ another manifest is refused. One training at a time holds the lock. When the mod
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from widemargin.data.files import PathLike, atomic_file
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.files import PathLike, atomic_file, locked_folder, remove_at_once
 from widemargin.model_io.state import WORK_FOLDER
 
 __all__ = ["WorkFolder", "plan_shards"]
@@ -85,7 +83,8 @@ class WorkFolder:
         """
         path, is_new = Path(model_folder) / WORK_FOLDER, not os.path.exists(model_folder)
         work = cls(path, identity)
-        with _locked(path):
+        busy = "another training writes to this folder; wait for it, or choose another one"
+        with locked_folder(path, busy, named=path.parent):
             for name in os.listdir(model_folder):  # of a kill while a work folder was being removed
                 if DOOMED.fullmatch(name):
                     shutil.rmtree(Path(model_folder) / name, ignore_errors=True)
@@ -163,12 +162,7 @@ class WorkFolder:
             self._remove_path(entry)
 
     def _remove_path(self, path: Path) -> None:
-        doomed = self.path.with_name(f"{WORK_FOLDER}-{secrets.token_hex(6)}")
-        os.rename(path, doomed)
-        if doomed.is_dir() and not doomed.is_symlink():
-            shutil.rmtree(doomed, ignore_errors=True)
-        else:
-            doomed.unlink()
+        remove_at_once(path, self.path.with_name(f"{WORK_FOLDER}-{secrets.token_hex(6)}"))
 
     def _refuse_others(self) -> None:
         before = self.before() or {}
@@ -213,35 +207,3 @@ def _difference(name: str, before: Any, now: Any) -> str:
 def _digest(identity: Mapping[str, Any]) -> str:
     text = json.dumps(identity, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Make a folder and hold its lock; where the file system has no locks, go on without."""
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: Path) -> int:
-    """A descriptor of the folder with a lock on it."""
-    while True:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            message = "another training writes to this folder; wait for it, or choose another one"
-            raise BlockingIOError(errno.EWOULDBLOCK, message, str(path.parent)) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-                os.close(descriptor)
-                raise
-        # The one who held the lock may have removed the folder just before we got it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        os.close(descriptor)

@@ -31,9 +31,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, metrics
-from widemargin.data.files import PathLike, atomic_file, check_file_target
 from widemargin.displays._axes import import_matplotlib
 from widemargin.exceptions import MissingExtraError
+from widemargin.files import PathLike, atomic_file, check_file_target
 from widemargin.report.outcome import Outcome, label_rows, make_outcome, short
 from widemargin.report.pictures import draw_pictures
 

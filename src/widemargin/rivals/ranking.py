@@ -39,7 +39,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,18 +47,15 @@ import scipy.sparse as sp
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils._param_validation import StrOptions
 from threadpoolctl import threadpool_limits
 
 from widemargin.estimators.scoring import LinearLabelModel
 from widemargin.estimators.training import (
-    LINEAR_MODEL,
+    COMMON_CONSTRAINTS,
     TrainingData,
-    check_parameters,
-    keep_result,
-    keep_targets,
-    printing_callback,
-    warn_if_unfinished,
+    finish_fit,
+    progress_callback,
 )
 from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.solvers.limits import history_of, worst_of
@@ -102,32 +99,25 @@ class RankingModel(LinearLabelModel):
     callback: Callback | None
     verbose: int
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "reduction": [StrOptions({"joint", "one-vs-all"})]
+    }
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _check_common_parameters(self) -> None:
-        check_parameters(self, **LINEAR_MODEL)
-        if not isinstance(self.reduction, str) or self.reduction not in ("joint", "one-vs-all"):
-            name = type(self).__name__
-            raise ValueError(f"{name}: reduction must be 'joint' or 'one-vs-all', got {self.reduction!r}")
-
     def _fit_checked(self, data: TrainingData, solve: Callable[..., SolverResult]) -> None:
         """Train on checked data; `solve` takes the options of both solvers."""
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
         result = solve(
             reduction=self.reduction,
             bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
             tol=float(self.tol),
             max_iter=int(self.max_iter),
-            callback=printing_callback(
-                self.verbose, self.callback, unit="rounds" if self.reduction == "joint" else "classes"
-            ),
+            callback=progress_callback(self, "rounds" if self.reduction == "joint" else "classes"),
         )
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(result, data)
-        warn_if_unfinished(result, ADVICE, tol=self.tol, negligible=0.0, stacklevel=4)
 
     def _keep(self, result: SolverResult, data: TrainingData) -> None:
         two = data.targets.n_classes == 2
@@ -135,9 +125,7 @@ class RankingModel(LinearLabelModel):
         self.coef_ = np.diff(result.coef, axis=0) if two else result.coef
         self.intercept_ = np.diff(result.intercept) if two else result.intercept
         self._freeze_weights()
-        self._forget_old_data()
-        keep_targets(self, data.targets)
-        keep_result(self, result)
+        finish_fit(self, data, result, ADVICE, tol=self.tol)
         self.n_iter_ = int(result.n_iter.sum())
 
 

@@ -22,13 +22,13 @@ Memory: X, W, K scores, and for each plane in use as much as for W, or its non-z
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.estimators.training import check_one_label_a_row, check_parameters, positive_integer
+from widemargin.estimators.training import COUNT, training_data
 from widemargin.rivals.ranking import (
     GramBlock,
     QuadraticProgram,
@@ -340,6 +340,8 @@ class RecallAtK(RankingModel):
     (60, 2)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = RankingModel._parameter_constraints | {"k": [COUNT]}
+
     def __init__(
         self,
         k: int = 1,
@@ -384,9 +386,7 @@ class RecallAtK(RankingModel):
         RecallAtK
             The fitted model.
         """
-        self._check_common_parameters()
-        check_parameters(self, k=positive_integer)
-        data = check_one_label_a_row(self, X, y)
+        data = training_data(self, X, y, several_labels=False)
         n_classes = data.targets.n_classes
         if self.k >= n_classes:
             raise ValueError(f"RecallAtK: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}")

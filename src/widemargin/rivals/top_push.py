@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.estimators.training import check_one_label_a_row, row_factors
+from widemargin.estimators.training import row_factors, training_data
 from widemargin.rivals.ranking import (
     Block,
     FactorBlock,
@@ -415,8 +415,7 @@ class TopPush(RankingModel):
         TopPush
             The fitted model.
         """
-        self._check_common_parameters()
-        data = check_one_label_a_row(self, X, y, sample_weight)
+        data = training_data(self, X, y, sample_weight, several_labels=False)
         labels = data.targets.indices.astype(np.int64, copy=False)
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
         self._fit_checked(

@@ -29,25 +29,23 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from numbers import Integral
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import validate_data
 from threadpoolctl import threadpool_limits
 
 from widemargin.estimators.scoring import LinearLabelModel
 from widemargin.estimators.training import (
-    boolean,
-    check_one_label_a_row,
-    check_parameters,
-    jobs_or_none,
-    keep_targets,
-    positive,
-    positive_integer,
-    whole_number,
+    COMMON_CONSTRAINTS,
+    COUNT,
+    POSITIVE,
+    Number,
+    keep_data,
+    training_data,
 )
 from widemargin.problems.scores import LinearScorer
 from widemargin.solvers.limits import history_of
@@ -363,6 +361,12 @@ class Wsabie(LinearLabelModel):
     (True, False)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "embedding_size": [COUNT],
+        "Q": [Number(Integral, 0, None, closed="left")],
+        "learning_rate": [POSITIVE],
+    }
+
     def __init__(
         self,
         embedding_size: int = 256,
@@ -403,9 +407,7 @@ class Wsabie(LinearLabelModel):
         Wsabie
             The fitted model.
         """
-        self._check_parameters()
-        data = check_one_label_a_row(self, X, y)
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
+        data = training_data(self, X, y, several_labels=False)
         found = train_wsabie(
             data.X,
             data.targets.indices.astype(np.int64, copy=False),
@@ -417,12 +419,10 @@ class Wsabie(LinearLabelModel):
             seed=int(check_random_state(self.random_state).randint(SEEDS)),
             callback=_printing(self.verbose, self.callback),
         )
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self.classes_ = data.targets.classes
         self.feature_embedding_, self.label_embedding_ = found.features, found.labels
         self.intercept_ = np.zeros(1 if data.targets.n_classes == 2 else data.targets.n_classes)
-        self._forget_old_data()
-        keep_targets(self, data.targets)
+        keep_data(self, data)
         self.history_, self.n_iter_, self.status_ = found.history, found.n_iter, found.status
         return self
 
@@ -438,18 +438,6 @@ class Wsabie(LinearLabelModel):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def _check_parameters(self) -> None:
-        check_parameters(
-            self,
-            embedding_size=positive_integer,
-            Q=whole_number,
-            learning_rate=positive,
-            normalize=boolean,
-            max_iter=positive_integer,
-            memory_limit_mb=positive,
-            n_jobs=jobs_or_none,
-        )
 
     def _n_weights(self) -> int:
         return int(self.feature_embedding_.size + self.label_embedding_.size)

@@ -1,16 +1,29 @@
-"""What ends a solver, the status of several problems, the best multiple of given weights, and a history as a table."""
+"""What ends a solver: its tolerance, a number of passes, a time limit, a callback; and the best multiple of weights."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from widemargin.solvers.result import Callback, History, Progress, Status
 
-__all__ = ["GROWTH_GAP", "ROUNDING", "Limits", "best_growth", "best_multiple", "ending", "history_of", "worst_of"]
+__all__ = [
+    "GROWTH_GAP",
+    "ROUNDING",
+    "Limits",
+    "TimeLimit",
+    "best_growth",
+    "best_multiple",
+    "deadline_of",
+    "ending",
+    "history_of",
+    "with_deadline_of",
+    "worst_of",
+]
 
 ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
 """Of the objective at zero: a smaller gap cannot be told from the rounding of the sums that it is a difference of."""
@@ -29,13 +42,70 @@ SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_
 """From the best to the worst."""
 
 
-class Limits:
-    """Passes, seconds from now, and a callback that ends the solver when it returns true."""
+class TimeLimit:
+    """A callback that ends training after some time, with `Status.TIME_LIMIT` and the model reached so far.
 
-    def __init__(self, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
+    Parameters
+    ----------
+    seconds : float
+        Time from now; the clock starts when the object is made, so that several fits can share one limit.
+    callback : callable or None, default=None
+        Another callback, which is called with every `Progress` and may stop training as well.
+
+    Attributes
+    ----------
+    deadline : float
+        When the time is up, on the clock of `time.monotonic`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin import TimeLimit, TopKClassifier
+    >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+    >>> TopKClassifier(callback=TimeLimit(60.0), random_state=0).fit(X, y).status_
+    <Status.CONVERGED: 'converged'>
+    """
+
+    def __init__(self, seconds: float, callback: Callback | None = None) -> None:
+        if not seconds >= 0.0:
+            raise ValueError(f"TimeLimit: seconds must be a number of at least 0, got {seconds!r}")
+        self.callback = callback
+        self.deadline = time.monotonic() + seconds
+
+    def __call__(self, progress: Progress) -> bool:
+        asked = self.callback is not None and self.callback(progress)
+        return bool(asked) or time.monotonic() >= self.deadline
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The seconds left: another machine has another clock."""
+        return {"callback": self.callback, "seconds": self.deadline - time.monotonic()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.callback, self.deadline = state["callback"], time.monotonic() + state["seconds"]
+
+
+def deadline_of(callback: Callback | None) -> float:
+    """When a callback's time is up, on the clock of `time.monotonic`; infinity without a `TimeLimit`."""
+    return float(getattr(callback, "deadline", math.inf))
+
+
+def with_deadline_of(callback: Callback | None, wrapper: Callback) -> Callback:
+    """A function that calls `callback`, as a callback that carries its deadline too."""
+    deadline = deadline_of(callback)
+    if deadline == math.inf:
+        return wrapper
+    limit = TimeLimit(0.0, wrapper)
+    limit.deadline = deadline
+    return limit
+
+
+class Limits:
+    """A number of passes, and a callback that ends the solver when it returns true or when its time is up."""
+
+    def __init__(self, max_iter: int, callback: Callback | None = None) -> None:
         self.began = time.monotonic()
         self.max_iter, self.callback = max_iter, callback
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        self.deadline = deadline_of(callback)
 
     @property
     def elapsed_s(self) -> float:
@@ -53,12 +123,13 @@ class Limits:
         return self.seconds_left <= 0.0
 
     def reached(self, passes: float, seconds: float, primal: float, dual: float) -> Status | None:
-        """Tell the callback, and say which limit is reached."""
+        """Call the callback; the limit that is reached, or None."""
         progress = Progress(int(passes), self.max_iter, seconds, primal, dual)
-        if self.callback is not None and self.callback(progress):
-            return Status.STOPPED
+        asked = self.callback is not None and self.callback(progress)
         if self.is_out_of_time:
             return Status.TIME_LIMIT
+        if asked:
+            return Status.STOPPED
         return Status.MAX_ITER if passes >= self.max_iter else None
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,12 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from widemargin import _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.codes.columns import ConstantColumn, LinearColumns, n_weights_of, steps_of
 from widemargin.estimators.codes.fit import (
+    CONSTRAINTS,
     FittedCode,
     check_output_code_parameters,
     check_rows_and_targets,
@@ -59,7 +59,7 @@ from widemargin.estimators.codes.fit import (
 from widemargin.estimators.codes.storage import StoredOutputCode
 from widemargin.estimators.explanation import weights_of_rows
 from widemargin.estimators.scoring import LinearLabelModel
-from widemargin.estimators.training import TrainingData, keep_targets, kernel_description
+from widemargin.estimators.training import TrainingData, keep_data, kernel_description
 from widemargin.labels.decoding import Decoding, decode
 from widemargin.problems.codes import GeneralizationBound, error_bound
 from widemargin.problems.kernels import Kernel, make_kernel
@@ -337,6 +337,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
     normalize = False  # rows are scaled, if at all, by the binary classifier
 
     def __init__(
@@ -417,9 +418,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
         self._check_parameters()
         inner_params = self._inner_params(sample_weight, fit_params)
         data = check_rows_and_targets(self, X, y, sample_weight)
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
         fitted = fit_code(self, data, inner_params, self._start(data))
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(fitted, data)
         self._warn_if_unfinished(fitted)
         return self
@@ -517,9 +516,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
             self.support_vectors_, self.gamma_ = code.outputs, code.kernel.gamma
         self.n_iter_ = steps_of(self._columns) if kept is None or kept.n_iter is None else kept.n_iter
         self.history_, self.status_ = fitted.history, fitted.status
-        self.instruction_set_ = _core.choose_instruction_set()
-        self._forget_old_data()
-        keep_targets(self, data.targets)
+        keep_data(self, data)
 
     def _warn_if_unfinished(self, fitted: FittedCode) -> None:
         """A ConvergenceWarning for a code that was not learned to its tolerance; classifiers warn themselves."""

@@ -10,31 +10,32 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import _check_sample_weight, _get_feature_names, check_consistent_length, validate_data
 
 from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, OwnTrainer, takes_weights
 from widemargin.estimators.codes.learning import CodeLearner, CodeRound, LearnOptions, Stopped, Watch, fold_of_rows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
+    POSITIVE,
+    Number,
     TrainingData,
-    boolean,
-    check_kernel_parameters,
     check_parameters,
-    check_training_data,
-    jobs_or_none,
     kernel_description,
-    nonnegative,
-    positive,
-    positive_integer,
-    printing_callback,
+    progress_callback,
     row_factors,
-    whole_number,
+    training_data,
 )
 from widemargin.labels.codes import Code, CodeKind, make_code, smallest_bch_length
 from widemargin.labels.decoding import Decoding
@@ -42,28 +43,32 @@ from widemargin.labels.encoding import encode_targets
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import History, Status
 
-__all__ = ["NORMS", "FittedCode", "check_output_code_parameters", "check_rows_and_targets", "fit_code", "is_own"]
+__all__ = [
+    "CONSTRAINTS",
+    "NORMS",
+    "FittedCode",
+    "check_output_code_parameters",
+    "check_rows_and_targets",
+    "fit_code",
+    "is_own",
+]
 
 NORMS = ("l1", "l2", "linf")
-LEARN = (None, *NORMS, "greedy")
 KINDS = get_args(CodeKind)
 DRAWN_KINDS = ("random", "random-sparse", "bch")  # codes of as many columns as code_size says
-DECODINGS = (None, *get_args(Decoding))
-
-
-def cost_or_inf(value: Any) -> bool:
-    """A number above 0, inf included."""
-    return positive(value) or (isinstance(value, float | np.floating) and bool(value == np.inf))
-
-
-def bound_or_none(value: Any) -> bool:
-    """A finite number of at least 0, or None."""
-    return value is None or nonnegative(value)
-
-
-def limit_or_none(value: Any) -> bool:
-    """A whole number above 0, or None."""
-    return value is None or positive_integer(value)
+CONSTRAINTS: dict[str, list[Any]] = (
+    COMMON_CONSTRAINTS
+    | KERNEL_CONSTRAINTS
+    | {
+        "code_size": [POSITIVE],
+        "C": [Number(Real, 0, None, closed="right")],
+        "learn": [StrOptions({*NORMS, "greedy"}), None],
+        "norm_bound": [NONNEGATIVE, None],
+        "decoding": [StrOptions(set(get_args(Decoding))), None],
+        "interleave": [Number(Integral, 0, None, closed="left")],
+        "max_iter": [COUNT, None],
+    }
+)
 
 
 def is_own(estimator: Any) -> bool:
@@ -73,32 +78,11 @@ def is_own(estimator: Any) -> bool:
 
 def check_output_code_parameters(model: Any) -> None:
     """A ValueError that names the first parameter with a wrong value, or without effect."""
-    check_parameters(
-        model,
-        code_size=positive,
-        C=cost_or_inf,
-        norm_bound=bound_or_none,
-        interleave=whole_number,
-        tol=positive,
-        max_iter=limit_or_none,
-        prune=nonnegative,
-        memory_limit_mb=positive,
-        warm_start=boolean,
-        n_jobs=jobs_or_none,
-    )
-    _check_choice("learn", model.learn, LEARN)
-    _check_choice("decoding", model.decoding, DECODINGS)
+    check_parameters(model)
     _check_code(model.code)
     _check_cv(model.cv)
-    check_kernel_parameters(model)
     _check_estimator(model.estimator)
     _check_effects(model)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"OutputCodeClassifier: {name} must be one of {known}; got {value!r}")
 
 
 def _check_code(code: Any) -> None:
@@ -207,9 +191,10 @@ class FittedCode:
 def check_rows_and_targets(model: Any, X: Any, y: Any, sample_weight: Any) -> TrainingData:
     """Checked training data; rows are left to the classifier inside where it is not ours."""
     if is_own(model.estimator):
-        data = check_training_data(model, X, y, sample_weight)
+        data = training_data(model, X, y, sample_weight)
     else:
         X = X if hasattr(X, "shape") else np.asarray(X)
+        _get_feature_names(X)  # refuses names of several types
         targets = encode_targets(validate_data(model, X="no_validation", y=y))
         check_consistent_length(X, targets.Y)
         if sample_weight is not None:
@@ -217,7 +202,7 @@ def check_rows_and_targets(model: Any, X: Any, y: Any, sample_weight: Any) -> Tr
         data = TrainingData(X, X, targets, sample_weight)
     if data.targets.kind == "multilabel":
         raise ValueError(
-            "y has several labels a row, and OutputCodeClassifier trains on one; such targets are for "
+            "y has several labels per row, and OutputCodeClassifier trains on one; such targets are for "
             "OneVsAllClassifier"
         )
     if data.targets.n_classes < 2:
@@ -247,7 +232,7 @@ def fit_code(model: Any, data: TrainingData, fit_params: dict[str, Any], start: 
     if start is not None and _continues(start, model, book, data.X):
         book, *initial_weights = start
         initial = tuple(initial_weights)
-    watch = Watch(printing_callback(model.verbose, model.callback, unit="columns"), book.shape[1])
+    watch = Watch(progress_callback(model, "columns"), book.shape[1])
     trainer = _trainer(model, data, weights, fit_params, watch)
     learner = _learner(model, data, trainer, weights, rng, watch)
     seconds = time.perf_counter()

@@ -21,40 +21,34 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils._param_validation import StrOptions
 
 from widemargin import _core
 from widemargin.data.store import write_store
 from widemargin.estimators.scoring import LinearLabelModel
 from widemargin.estimators.storage import StoredLinearModel
 from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
     HARMLESS_GAP,
+    POSITIVE,
     TrainingData,
-    boolean,
     check_parameters,
-    check_training_data,
     class_factors,
-    jobs_or_none,
-    keep_result,
-    keep_targets,
-    nonnegative,
-    positive,
-    positive_integer,
-    positive_or_none,
-    printing_callback,
-    warn_if_unfinished,
+    finish_fit,
+    progress_callback,
+    training_data,
     warn_of_pruned_gap,
 )
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import Executor, current_executor, plan_shards, run_tasks, solve_shard
 from widemargin.parallel.cluster import Cluster, shared_folders
 from widemargin.parallel.shards import find_choices, merge_shards, weights_of, write_shard
-from widemargin.problems.losses import get_loss
+from widemargin.problems.losses import LOSSES
 from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers.one_vs_all.dense import block_width, is_dense_problem, solve_dense_one_vs_all
 from widemargin.solvers.one_vs_all.fast import DEFAULT_MAX_ITER, is_fast_problem, solve_fast_one_vs_all
@@ -309,6 +303,14 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
     [['salt', 'sugar']]
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "loss": [StrOptions(set(LOSSES))],
+        "init": [StrOptions({"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"})],
+        "init_params": [dict, None],
+        "gap_tol": [POSITIVE, None],
+        "regularize_intercept": ["boolean"],
+    }
+
     def __init__(
         self,
         C: float = 1.0,
@@ -365,8 +367,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         OneVsAllClassifier
             The fitted model.
         """
-        self._check_parameters()
-        self._fit_checked(self._check_training_data(X, y, sample_weight))
+        self._fit_checked(self._training_data(X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -376,35 +377,17 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         return tags
 
     def _check_parameters(self) -> None:
-        check_parameters(
-            self,
-            C=positive,
-            tol=positive,
-            gap_tol=positive_or_none,
-            prune=nonnegative,
-            max_iter=positive_integer,
-            memory_limit_mb=positive,
-            fit_intercept=boolean,
-            regularize_intercept=boolean,
-            normalize=boolean,
-            warm_start=boolean,
-            n_jobs=jobs_or_none,
-        )
-        get_loss(self.loss)
+        check_parameters(self)
         start_parameters(self.init, self.init_params, self.loss)
 
-    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        return check_training_data(self, X, y, sample_weight)
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        return training_data(self, X, y, sample_weight)
 
     def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
         """Train on checked data, from weights that go before those of the previous fit."""
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
-        instruction_set = _core.choose_instruction_set()
         result = self._solve(data, self._initial_weights(data.X, data.targets) if initial is None else initial)
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
-        self._keep(result, data.targets)
-        self.instruction_set_ = instruction_set
-        self._warn(result)
+        self._keep(result, data)
+        self._warn_of_pruning(result)
         return result
 
     def _problem(self, data: TrainingData) -> dict[str, Any]:
@@ -429,7 +412,7 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
             "gap_tol": self.gap_tol,
             "prune": self.prune,
             "max_iter": self.max_iter,
-            "callback": printing_callback(self.verbose, self.callback, unit="labels"),
+            "callback": progress_callback(self, "labels"),
             "initial": initial,
         }
         engine = current_executor()
@@ -491,21 +474,27 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
         same_columns = numbered and len(self.classes_) == targets.n_classes
         return same_columns and bool(targets.kind == self.kind_ == "multilabel")
 
-    def _keep(self, result: OneVsAllResult, targets: EncodedTargets) -> None:
-        if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(targets)):
-            self.classes_ = targets.classes
+    def _keep(self, result: OneVsAllResult, data: TrainingData) -> None:
+        if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(data.targets)):
+            self.classes_ = data.targets.classes
         self.coef_ = result.coef
         self.intercept_ = result.intercept
         self._freeze_weights()
-        self._forget_old_data()
-        keep_targets(self, targets)
-        keep_result(self, result)
+        self._finish(result, data)
 
-    def _warn(self, result: OneVsAllResult) -> None:
+    def _finish(self, result: OneVsAllResult, data: TrainingData) -> None:
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a word.
-        negligible = HARMLESS_GAP if self.loss == "logistic" else 0.0
-        warn_if_unfinished(result, ADVICE, " over all labels", tol=self.gap_tol or 0.0, negligible=negligible)
-        self._warn_of_pruning(result)
+        harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
+        finish_fit(
+            self,
+            data,
+            result,
+            ADVICE,
+            scope=" over all labels",
+            tol=self.gap_tol or 0.0,
+            negligible=harmless,
+            stacklevel=6,
+        )
 
     def _warn_of_pruning(self, result: OneVsAllResult) -> None:
         n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
@@ -514,8 +503,8 @@ class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
                 f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
                 f"{len(result.pruned_share):,} labels; choose a smaller value",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         if self.prune > 0.0 and result.bounds_by_label is not None:
             before = result.bounds_by_label[:, BOUND_COLUMNS.index("primal_before_pruning")]
-            warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=6)
+            warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=5)

@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.validation import validate_data
 
 from widemargin import __version__, _core
 from widemargin.data.load import Dataset, load_data, refuse_input_as_output
@@ -40,7 +39,7 @@ from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier, part_options, plain_value, write_label_store
 from widemargin.estimators.persistence import check_savable, load, save
 from widemargin.estimators.text import with_text
-from widemargin.estimators.training import TrainingData, class_factors, keep_result, keep_targets
+from widemargin.estimators.training import TrainingData, class_factors
 from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
 from widemargin.model_io import check_writable
 from widemargin.parallel import Executor, WorkFolder, as_executor, plan_shards, run_tasks, solve_shard, use_executor
@@ -78,7 +77,7 @@ class LabelJob:
     @classmethod
     def of(cls, estimator: OneVsAllClassifier, dataset: Dataset, memory_limit_mb: float | None) -> LabelJob:
         """Check data and parameters, and choose the solver."""
-        data = clone(estimator).set_params(normalize=False)._check_training_data(dataset.X, dataset.targets, None)
+        data = clone(estimator).set_params(normalize=False)._training_data(dataset.X, dataset.targets, None)
         X = data.X
         area_mb = estimator.memory_limit_mb
         if memory_limit_mb is not None:
@@ -129,13 +128,10 @@ class LabelJob:
     def model(self, result: OneVsAllResult) -> OneVsAllClassifier:
         """The fitted model around a result; its weights may be on disk still, to be saved and nothing else."""
         model: OneVsAllClassifier = clone(self.estimator).set_params(callback=None)
-        validate_data(model, self.data.given, skip_check_array=True)
         model.classes_ = self.data.targets.classes
         model.coef_, model.intercept_ = result.coef, result.intercept
-        keep_targets(model, self.data.targets)
-        keep_result(model, result)
-        model.instruction_set_ = self.identity["instruction_set"]
-        model._warn(result)
+        model._finish(result, self.data)
+        model._warn_of_pruning(result)
         return model
 
 

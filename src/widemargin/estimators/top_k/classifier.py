@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils._param_validation import StrOptions
 
-from widemargin import _core
 from widemargin.estimators.scoring import (
     LinearLabelModel,
     keep_support_vectors,
@@ -29,21 +28,18 @@ from widemargin.estimators.scoring import (
 )
 from widemargin.estimators.top_k.storage import StoredTopKModel
 from widemargin.estimators.training import (
-    LINEAR_MODEL,
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
     TrainingData,
-    boolean,
-    check_kernel_parameters,
-    check_one_label_a_row,
     check_parameters,
     check_pruned_kernel,
-    keep_result,
-    keep_targets,
-    nonnegative,
-    positive_integer,
-    printing_callback,
+    finish_fit,
+    progress_callback,
     row_factors,
-    warn_if_unfinished,
-    warn_of_pruned_model,
+    training_data,
+    warn_of_pruned_gap,
 )
 from widemargin.problems.scores import KernelScorer, compact
 from widemargin.problems.top_k_losses import TopKHinge
@@ -181,6 +177,16 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        COMMON_CONSTRAINTS
+        | KERNEL_CONSTRAINTS
+        | {
+            "k": [COUNT],
+            "loss": [StrOptions({"beta", "alpha"})],
+            "smoothing": [NONNEGATIVE],
+        }
+    )
+
     def __init__(
         self,
         k: int = 1,
@@ -249,30 +255,20 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         TopKClassifier
             The fitted model.
         """
-        self._check_parameters()
-        self._fit_checked(self._check_training_data(X, y, sample_weight))
+        self._fit_checked(self._training_data(X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
         return tag_kernel(super().__sklearn_tags__(), self.kernel)
 
     def _check_parameters(self) -> None:
-        check_parameters(
-            self,
-            k=positive_integer,
-            smoothing=nonnegative,
-            prune=nonnegative,
-            warm_start=boolean,
-            **LINEAR_MODEL,
-        )
-        if not isinstance(self.loss, str) or self.loss not in ("alpha", "beta"):
-            raise ValueError(f"TopKClassifier: loss must be 'beta' or 'alpha', got {self.loss!r}")
-        check_kernel_parameters(self)
+        check_parameters(self)
         check_pruned_kernel(self)
 
-    def _check_training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Arrays as the solvers take them, of a problem that has an answer."""
-        return check_one_label_a_row(self, X, y, sample_weight, accept_sparse=self.kernel != "precomputed")
+        sparse = self.kernel != "precomputed"
+        return training_data(self, X, y, sample_weight, sparse=sparse, several_labels=False)
 
     def _check_k(self, n_classes: int) -> None:
         if self.k >= n_classes:
@@ -287,8 +283,6 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
         """
         self._check_k(data.targets.n_classes)
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
-        instruction_set = _core.choose_instruction_set()
         y = data.targets.indices.astype(np.int64, copy=False)
         loss = TopKHinge(int(self.k), cast(Literal["alpha", "beta"], self.loss), float(self.smoothing))
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
@@ -297,13 +291,15 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             kernel = training_kernel(self, data.X)
         usable = start if start is not None and start.fits(y, data.targets.n_classes) else None
         result = self._solve(data, kernel, y, loss, costs, usable)
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(self._pruned(result, data, loss, costs), data, kernel, y)
         self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
-        self.instruction_set_ = instruction_set
-        warn_if_unfinished(result, ADVICE, tol=self.tol, negligible=0.0)
-        warn_of_pruned_model(self.certificate_, self.prune)
+        self._warn_of_pruning()
         return result
+
+    def _warn_of_pruning(self) -> None:
+        if self.prune > 0:
+            found = self.certificate_
+            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune)
 
     def _pruned(
         self, result: SolverResult, data: TrainingData, loss: TopKHinge, costs: npt.NDArray[np.float64]
@@ -324,7 +320,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             model = copy.copy(self)
             model.prune = threshold
             model._keep(model._pruned(result, data, point.loss, point.costs), data, None, point.y)
-            warn_of_pruned_model(model.certificate_, threshold)
+            model._warn_of_pruning()
             yield model
 
     def _bias(self) -> float:
@@ -346,7 +342,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
             "n_threads": self._n_threads(),
             "start": None if start is None else start.start_for(loss, costs),
-            "callback": printing_callback(self.verbose, self.callback, unit="passes"),
+            "callback": progress_callback(self, "passes"),
         }
         n_classes = data.targets.n_classes
         if kernel is None:
@@ -373,9 +369,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
             self._freeze_weights()
         else:
             self._keep_support(result.coef, data.X, kernel)
-        self._forget_old_data()
-        keep_targets(self, data.targets)
-        keep_result(self, result)
+        finish_fit(self, data, result, ADVICE, tol=self.tol)
         self.n_iter_ = int(result.n_iter.sum())
 
     def _keep_support(self, coefficients: Any, X: Any, kernel: Any) -> None:

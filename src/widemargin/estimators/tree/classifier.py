@@ -27,27 +27,25 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import validate_data
 
-from widemargin import _core
 from widemargin.estimators.scoring import keep_support_vectors, kernel_scorer, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     TrainingData,
-    check_training_data,
-    keep_result,
-    printing_callback,
+    keep_data,
+    progress_callback,
     row_factors,
-    warn_of_pruned_model,
+    training_data,
+    warn_of_pruned_gap,
 )
 from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
-from widemargin.estimators.tree.parameters import check_hierarchical_parameters
+from widemargin.estimators.tree.parameters import CONSTRAINTS, check_hierarchical_parameters
 from widemargin.estimators.tree.storage import StoredHierarchicalModel
 from widemargin.estimators.tree.targets import TreeTargets, tree_targets
 from widemargin.labels.taxonomy import Taxonomy
@@ -448,6 +446,8 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     2
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+
     def __init__(
         self,
         taxonomy: Taxonomy | None = None,
@@ -542,18 +542,15 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         HierarchicalClassifier
             The fitted model.
         """
-        self._check_parameters()
-        data = check_training_data(self, X, y, sample_weight, accept_sparse=self.kernel != "precomputed")
-        validate_data(type(self)(), data.given, skip_check_array=True)  # refuses odd names of features before any work
-        instruction_set = _core.choose_instruction_set()
+        data = training_data(self, X, y, sample_weight, sparse=self.kernel != "precomputed")
         problem = make_problem(self, data)
         kernel = None if self.kernel == "linear" else training_kernel(self, data.X)
         result = self._solve(data, kernel, problem, self._previous_start(problem))
-        validate_data(self, data.given, skip_check_array=True)  # keeps the number and names of the features
         self._keep(self._pruned(result, data, problem), data, kernel, problem)
-        self.instruction_set_ = instruction_set
         self._warn_if_unfinished(result)
-        warn_of_pruned_model(self.certificate_, self.prune, stacklevel=4)
+        if self.prune > 0:
+            found = self.certificate_
+            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune, stacklevel=3)
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -571,7 +568,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
-            "callback": printing_callback(self.verbose, self.callback, unit="passes"),
+            "callback": progress_callback(self, "passes"),
         }
         return solve(self, data.X, kernel, problem, options, start)
 
@@ -608,11 +605,11 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
             self.orthogonality_ = Orthogonality(self.taxonomy_, *pairs)
         if isinstance(result, JointResult):
             self._tree_point = TreePoint(result.start, self.method, self.kernel != "linear", problem.alpha, problem)
-        self._forget_old_data()
+        keep_data(self, data)
         self.kind_, self.sparse_output_ = targets.kind, False
         self.label_counts_ = np.bincount(targets.label, minlength=len(targets.classes))
         self.n_samples_fit_ = targets.n_samples
-        keep_result(self, result)
+        self.certificate_, self.history_, self.status_ = result.certificate, result.history, result.status
         self.n_iter_ = int(result.n_iter.sum())
 
     def _warn_if_unfinished(self, result: SolverResult) -> None:

@@ -74,7 +74,7 @@ from widemargin.estimators.explanation import (
     weights_of_rows,
 )
 from widemargin.estimators.scoring import _SCORERS, LinearLabelModel, TopK
-from widemargin.estimators.training import positive_integer
+from widemargin.estimators.training import COUNT
 from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.encoding import encode_targets, unwrap
 from widemargin.labels.taxonomy import Taxonomy
@@ -409,7 +409,7 @@ def _choices_on_paths(tree: DecisionTree, scores: Floats, place: Ints) -> Iterat
 
 def explain_paths(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
     """What `explain` returns for a model on a tree."""
-    if not positive_integer(k):
+    if not COUNT.is_satisfied_by(k):
         raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
     checked = model._explained_row(one_row(X))
     paths = _Paths(model, checked, make_row(model, checked, feature_names))
@@ -683,7 +683,7 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
         TopK
             Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
         """
-        if not positive_integer(k):
+        if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+from sklearn.utils._param_validation import StrOptions
+
 from widemargin.estimators.training import (
-    LINEAR_MODEL,
-    boolean,
-    check_kernel_parameters,
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
+    Number,
     check_parameters,
     check_pruned_kernel,
-    nonnegative,
-    positive,
-    positive_integer,
 )
 from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.tree_penalties import METHODS, REPAIRS
 
-__all__ = ["check_hierarchical_parameters"]
+__all__ = ["CONSTRAINTS", "check_hierarchical_parameters"]
 
 WORDS: dict[str, tuple[str, ...]] = {
     "method": METHODS,
@@ -29,6 +31,17 @@ WORDS: dict[str, tuple[str, ...]] = {
     "outputs": ("leaves", "all"),
     "multilabel": ("split", "refuse"),
     "repair": REPAIRS,
+}
+CONSTRAINTS: dict[str, list[Any]] = {
+    **COMMON_CONSTRAINTS,
+    **KERNEL_CONSTRAINTS,
+    **{name: [StrOptions(set(words))] for name, words in WORDS.items()},
+    "alpha": [StrOptions({"auto"}), NONNEGATIVE],
+    "alpha_share": [Number(Real, 0, 1, closed="neither")],
+    "k": [COUNT],
+    "stop": ["boolean"],
+    "beam_width": [COUNT],
+    "separator": [str, None],
 }
 # A value other than the default would have no effect with other methods.
 OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -51,35 +64,12 @@ def check_hierarchical_parameters(estimator: Any) -> None:
             f"{name}: taxonomy must be a Taxonomy or None, got {estimator.taxonomy!r:.100}; see Taxonomy.from_edges, "
             "from_paths and from_tsv"
         )
-    for parameter, allowed in WORDS.items():
-        value = getattr(estimator, parameter)
-        if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"{name}: {parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-    check_parameters(
-        estimator,
-        alpha_share=positive,
-        k=positive_integer,
-        stop=boolean,
-        beam_width=positive_integer,
-        prune=nonnegative,
-        warm_start=boolean,
-        **LINEAR_MODEL,
-    )
-    check_kernel_parameters(estimator)
+    check_parameters(estimator)
     check_pruned_kernel(estimator)
-    _check_numbers_and_words(name, estimator)
+    if estimator.separator == "":
+        raise ValueError(f"{name}: separator must have at least one character; use None for labels that are no paths")
     _check_owners(name, estimator)
     _check_solver(name, estimator)
-
-
-def _check_numbers_and_words(name: str, estimator: Any) -> None:
-    alpha, separator = estimator.alpha, estimator.separator
-    if not nonnegative(alpha) and not (isinstance(alpha, str) and alpha == "auto"):
-        raise ValueError(f"{name}: alpha must be 'auto' or a finite number, 0 or above, got {alpha!r}")
-    if estimator.alpha_share >= 1:
-        raise ValueError(f"{name}: alpha_share must be below 1, got {estimator.alpha_share!r}")
-    if separator is not None and (not isinstance(separator, str) or not separator):
-        raise ValueError(f"{name}: separator must be a string of at least one character or None, got {separator!r}")
 
 
 def _check_owners(name: str, estimator: Any) -> None:

@@ -285,7 +285,6 @@ def continuous_code(
     seed: int = 0,
     n_threads: int = 1,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     order: Literal["random", "worst-first"] = "random",
 ) -> ContinuousCode:
@@ -319,7 +318,7 @@ def continuous_code(
     tol : float
         Relative gap to reach. Linear programs are solved to about 1e-9, but those with thousands of margins get them a
         few at a time, until the gap to the problem with all of them is at most `tol`.
-    max_iter, seed, n_threads, callback, time_limit, cache_size_mb, order
+    max_iter, seed, n_threads, callback, cache_size_mb, order
         Of the solver for l2, as in `solve_spoc`.
 
     Returns
@@ -348,7 +347,7 @@ def continuous_code(
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be a finite number above 0; got {tol}")
     if norm == "l2":
-        options = L2Options(kernel, tol, max_iter, seed, n_threads, callback, time_limit, cache_size_mb, order)
+        options = L2Options(kernel, tol, max_iter, seed, n_threads, callback, cache_size_mb, order)
         return _by_spoc(problem, form, options)
     if order != "random":
         raise ValueError(f"order={order!r} is one of SPOC, which norm='l2' has; norm={norm!r} is a linear program")

@@ -18,7 +18,6 @@ finite cost on. So soft problems with growing costs are solved, each from the on
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -60,7 +59,6 @@ class L2Options:
     seed: int = 0
     n_threads: int = 1
     callback: Callback | None = None
-    time_limit: float | None = None
     cache_size_mb: float = 512.0
     order: Literal["random", "worst-first"] = "random"
 
@@ -108,19 +106,16 @@ def solve_soft(problem: CodeProblem, options: L2Options, costs: Floats, start: A
     return solve_spoc(problem.h, y, n_classes, costs, margins=margins, start=start, **vars(options))
 
 
-def _left_of(options: L2Options, began: float, passes: int, tol: float) -> L2Options:
-    """Options of a further soft problem, to this tolerance: what is left of passes and time."""
-    left = options.time_limit
-    if left is not None:
-        left = max(0.0, left - (time.monotonic() - began))
-    return replace(options, tol=tol, max_iter=max(1, options.max_iter - passes), time_limit=left)
+def _left_of(options: L2Options, passes: int, tol: float) -> L2Options:
+    """Options of a further soft problem, to this tolerance, with the passes that are left."""
+    return replace(options, tol=tol, max_iter=max(1, options.max_iter - passes))
 
 
 class _Separation:
     """Soft problems with growing costs: the shortest code without any loss so far, and the best dual variables."""
 
     def __init__(self, problem: CodeProblem, options: L2Options) -> None:
-        self.problem, self.options, self.began = problem, options, time.monotonic()
+        self.problem, self.options = problem, options
         self.kernel = None if options.kernel is None else TrainingKernel(problem.h, options.kernel)
         self.used = (problem.costs > 0.0).astype(np.float64)
         self.primal, self.dual, self.passes = math.inf, 0.0, 0
@@ -133,7 +128,7 @@ class _Separation:
         inner, start, status = INNER_SHARE * self.options.tol, None, Status.NOT_ATTAINED
         checked = self.kernel is not None
         for cost in SEPARATING_COSTS:
-            inner_options = _left_of(self.options, self.began, self.passes, inner)
+            inner_options = _left_of(self.options, self.passes, inner)
             result = solve_soft(self.problem, inner_options, cost / size * self.used, start)
             self.passes += int(result.n_iter[0])
             self._consider(result)
@@ -205,7 +200,7 @@ class _Search:
     """The search for γ: the best code and dual variables so far, and norms on either side of the bound."""
 
     def __init__(self, problem: CodeProblem, options: L2Options) -> None:
-        self.problem, self.options, self.began = problem, options, time.monotonic()
+        self.problem, self.options = problem, options
         self.matrix: KernelMatrix | None = None
         if options.kernel is not None:
             self.kernel = TrainingKernel(problem.h, options.kernel)
@@ -224,7 +219,7 @@ class _Search:
         gamma, inner, start = 1.0, INNER_SHARE * self.options.tol, None
         status = Status.MAX_ITER
         for _ in range(MOST_SOLVES):
-            inner_options = _left_of(self.options, self.began, self.passes, inner)
+            inner_options = _left_of(self.options, self.passes, inner)
             result = solve_soft(self.problem, inner_options, gamma * self.problem.costs, start)
             self.passes += int(result.n_iter[0])
             before = self.primal - self.dual

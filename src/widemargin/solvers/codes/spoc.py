@@ -30,7 +30,7 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import Kernel, PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.spoc import bounds, signed, solve
-from widemargin.solvers.limits import history_of
+from widemargin.solvers.limits import Limits, history_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 from widemargin.solvers.top_k.kernel import LARGEST_COST, solve_kernel_top_k
 from widemargin.solvers.top_k.linear import solve_top_k
@@ -70,7 +70,6 @@ def solve_spoc(
     n_threads: int = 1,
     start: Any = None,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     order: Literal["random", "worst-first"] = "random",
     backend: str = "core",
@@ -103,8 +102,6 @@ def solve_spoc(
         Dual variables to start from, of the wrong classes, at least 0, with sums of rows up to `costs`.
     callback : callable or None
         Called with a `Progress` after evaluations; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the ascent stops; the certificate comes on top.
     cache_size_mb : float
         Room for kernel values that are kept; not used without a kernel.
     order : {"random", "worst-first"}
@@ -137,28 +134,26 @@ def solve_spoc(
     problem = _Problem(rows, np.ascontiguousarray(y), n_classes, np.ascontiguousarray(costs), asked)
     problem.check()
     matrix = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
-    limit = math.inf if time_limit is None else time_limit
     if backend == "reference":
         result = problem.solve_by_reference(matrix, tol, max_iter, start)
     elif order == "worst-first":
         K = None if matrix is None else problem.whole_matrix(matrix, cache_size_mb, seed)
         core = _core.SpocWorstFirst(problem.h, problem.y, n_classes, problem.costs, problem.margins, K)
-        result = problem.solve(core, tol, max_iter, start, callback, limit)
+        result = problem.solve(core, tol, max_iter, start, callback)
     elif matrix is None and problem.suits_top_k(tol):
         found = solve_top_k(
             problem.h, problem.y, n_classes, TopKHinge(1), problem.costs, tol=tol, max_iter=max_iter, seed=seed,
             n_threads=n_threads, start=None if start is None else sp.csr_array(start), callback=callback,
-            time_limit=time_limit,
         )  # fmt: skip
         result = replace(found, coef=found.coef.astype(np.float64), dual=found.dual.toarray())
     elif matrix is None:
         ascent = _core.SpocAscent(problem.h, problem.y, n_classes, problem.costs, problem.margins, seed % 2**63)
-        result = problem.solve(ascent, tol, max_iter, start, callback, limit)
+        result = problem.solve(ascent, tol, max_iter, start, callback)
     else:
         found = solve_kernel_top_k(
             matrix, y, n_classes, TopKHinge(1), costs, margins=margins, tol=tol, max_iter=max_iter, seed=seed,
             n_threads=n_threads, start=None if start is None else sp.csr_array(start), callback=callback,
-            time_limit=time_limit, cache_size_mb=cache_size_mb, rescale=False,
+            cache_size_mb=cache_size_mb, rescale=False,
         )  # fmt: skip
         result = replace(found, coef=None, dual=found.dual.toarray())
     return problem.settled(result, matrix, tol)
@@ -204,13 +199,11 @@ class _Problem:
             return float(self.costs.sum())
         return float(self.costs @ np.maximum(self.margins.max(axis=1), 0.0))
 
-    def solve(
-        self, ascent: Any, tol: float, max_iter: int, start: Any, callback: Callback | None, time_limit: float
-    ) -> SolverResult:
+    def solve(self, ascent: Any, tol: float, max_iter: int, start: Any, callback: Callback | None) -> SolverResult:
         """By one of the core's ascents; a code that missed the tolerance is the best of those seen and 0."""
         if start is not None:
             ascent.set_duals(np.ascontiguousarray(start.toarray() if sp.issparse(start) else start, dtype=np.float64))
-        status = _ascend(ascent, tol, max_iter, callback, time_limit)
+        status = _ascend(ascent, tol, max_iter, callback)
         primal, dual = ascent.certify()
         code, best = (self._rows_of(values) for values in (ascent.code(), ascent.best_code()))
         if status is not Status.CONVERGED and code is not None:
@@ -336,11 +329,12 @@ def kernel_scores(kernel: TrainingKernel | PrecomputedKernel, tau: npt.NDArray[A
     return scores
 
 
-def _ascend(ascent: Any, tol: float, max_iter: int, callback: Callback | None, time_limit: float) -> Status:
+def _ascend(ascent: Any, tol: float, max_iter: int, callback: Callback | None) -> Status:
     """Run until the tolerance or a limit is reached."""
-    seen, stopped = 0, False
+    seen, stopped, limits = 0, False, Limits(max_iter, callback)
     while True:
-        ended = ascent.run(tol, max_iter, min(ascent.elapsed + SLICE_S, time_limit), callback is not None)
+        slice_s = min(SLICE_S, max(limits.seconds_left, 0.0))
+        ended = ascent.run(tol, max_iter, ascent.elapsed + slice_s, callback is not None)
         records = ascent.records() if callback is not None else np.empty(0)
         if callback is not None and len(records) > seen:
             seen = len(records)
@@ -348,7 +342,7 @@ def _ascend(ascent: Any, tol: float, max_iter: int, callback: Callback | None, t
             stopped = callback(Progress(int(n_iter), max_iter, elapsed, primal, dual))
         if ended in ENDS:
             return ENDS[ended]
+        if limits.is_out_of_time:
+            return Status.TIME_LIMIT
         if stopped:
             return Status.STOPPED
-        if ascent.elapsed >= time_limit:
-            return Status.TIME_LIMIT

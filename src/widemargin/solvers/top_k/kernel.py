@@ -17,7 +17,6 @@ computed again when they are wanted. A kernel with negative curvature is refused
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +30,8 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.kernel_matrix import KernelMatrix, signed, wrong_classes
-from widemargin.solvers.limits import GROWTH_GAP, best_growth, best_multiple, history_of
-from widemargin.solvers.result import Callback, Progress, SolverResult, Status
+from widemargin.solvers.limits import GROWTH_GAP, Limits, best_growth, best_multiple, history_of
+from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = ["solve_kernel_top_k"]
 
@@ -69,7 +68,6 @@ def solve_kernel_top_k(
     n_threads: int = 1,
     start: Any = None,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     margins: npt.NDArray[np.float64] | None = None,
     rescale: bool = True,
@@ -102,8 +100,6 @@ def solve_kernel_top_k(
         Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
     callback : callable or None
         Called with a `Progress` after evaluations; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the ascent stops; the certificate comes on top.
     cache_size_mb : float
         Room for kernel values that are kept.
     margins : ndarray of shape (n_samples, n_classes) or None
@@ -144,7 +140,7 @@ def solve_kernel_top_k(
         check_positive_semidefinite(kernel, seed)
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
         run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
-        return run.solve(start, max_iter, callback, math.inf if time_limit is None else time_limit, rescale)
+        return run.solve(start, Limits(max_iter, callback), rescale)
 
 
 class _Run:
@@ -162,7 +158,6 @@ class _Run:
         seed: int,
         cache_bytes: float,
     ) -> None:
-        self.began = time.monotonic()
         self.matrix, self.y, self.n_classes, self.loss = (
             matrix,
             np.ascontiguousarray(y, dtype=np.int64),
@@ -178,11 +173,9 @@ class _Run:
         self.n_epochs = self.refreshed = 0
         self.rows: list[tuple[float, ...]] = []  # of the history
 
-    def solve(
-        self, start: Any, max_iter: int, callback: Callback | None, time_limit: float, rescale: bool
-    ) -> SolverResult:
+    def solve(self, start: Any, limits: Limits, rescale: bool) -> SolverResult:
         """Ascend until the tolerance or a limit is reached."""
-        self.max_iter, self.callback, self.deadline = max_iter, callback, self.began + time_limit
+        self.limits, self.max_iter = limits, limits.max_iter
         n = len(self.y)
         x = sp.csr_array((n, self.n_classes)) if start is None else sp.csr_array(start, dtype=np.float64)
         x.sort_indices()
@@ -300,7 +293,7 @@ class _Run:
         """False when the time is over."""
         while True:
             ended = self.core.run(WORK)
-            if time.monotonic() > self.deadline:
+            if self.limits.is_out_of_time:
                 return False
             if ended == EPOCH_DONE:
                 return True
@@ -311,11 +304,12 @@ class _Run:
         """Gap by the running scores, a row of the history, the callback. Sets: threshold, gaps, next_evaluation."""
         gap, dual = self.core.evaluate()
         primal = dual + gap
-        elapsed = time.monotonic() - self.began
+        elapsed = self.limits.elapsed_s
         self.rows.append((self.n_epochs, elapsed, primal, dual, self.core.n_active))
         self.gaps.append((self.n_epochs, gap))
-        if self.callback is not None and self.callback(Progress(self.n_epochs, self.max_iter, elapsed, primal, dual)):
-            return Status.STOPPED
+        reached = self.limits.reached(self.n_epochs, elapsed, primal, dual)
+        if reached not in (None, Status.MAX_ITER):
+            return reached
         target = SHARE * self.tol * max(abs(primal), abs(dual))
         if gap <= target:
             return Status.CONVERGED
@@ -348,7 +342,7 @@ class _Run:
         return float(self.costs @ self.loss.value(wrong_classes(self.margins, self.y)))
 
     def _result(self, A: sp.csr_array, x: sp.csr_array, primal: float, dual: float, status: Status) -> SolverResult:
-        elapsed = time.monotonic() - self.began
+        elapsed = self.limits.elapsed_s
         rows = [*self.rows, (self.n_epochs, elapsed, primal, dual, self.core.n_active)]
         names = ("iteration", "seconds", "primal", "dual", "active_rows")
         return SolverResult(

@@ -238,21 +238,19 @@ class TopKProgress(Limits):
         Passes at most.
     callback : callable or None
         Called with a `Progress` after each evaluation.
-    time_limit : float or None
-        Seconds, from now.
 
     Examples
     --------
     >>> from widemargin.solvers.top_k.linear import TopKProgress
-    >>> progress = TopKProgress(tol=1e-3, max_iter=7, callback=None, time_limit=None)
+    >>> progress = TopKProgress(tol=1e-3, max_iter=7, callback=None)
     >>> progress.passes += progress.passes_to_go
     >>> progress.record(bounds=(2.0, 1.0), n_active=10, n_visits=40)
     >>> progress.passes, progress.passes_to_go, progress.status
     (4, 3, None)
     """
 
-    def __init__(self, tol: float, max_iter: int, callback: Callback | None, time_limit: float | None) -> None:
-        super().__init__(max_iter, callback, time_limit)
+    def __init__(self, tol: float, max_iter: int, callback: Callback | None) -> None:
+        super().__init__(max_iter, callback)
         self.tol = tol
         self.passes = 0
         self.next_evaluation = min(FIRST_EVALUATION, max_iter)
@@ -654,7 +652,6 @@ def solve_top_k(
     start: Any = None,
     foreseen_passes: int = 0,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     backend: str = "core",
 ) -> SolverResult:
     """Train, and certify what is returned.
@@ -687,8 +684,6 @@ def solve_top_k(
         Passes that a problem as hard took; the gap is not looked at before a good part of them. 0: at once.
     callback : callable or None
         Called with a `Progress` after evaluations; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops.
     backend : {"core", "reference"}
         The compiled solver, or its specification in NumPy (slow, dense, float64, without limit of time and callback).
 
@@ -715,7 +710,7 @@ def solve_top_k(
     if backend == "reference":
         return _solve_by_reference(X, y, n_classes, loss, costs, bias, tol, max_iter, seed, start)
     problem = TopKProblem.of(X, y, n_classes, loss, costs, bias)
-    progress = TopKProgress(tol, max_iter, callback, time_limit)
+    progress = TopKProgress(tol, max_iter, callback)
     kind = BlockedAscent if is_wide(problem) else Ascent
     single = tol >= FLOAT32_TOL and problem.fits_single()
     ascent = kind(problem, np.float32 if single else np.float64, seed, n_threads, start)
@@ -751,7 +746,7 @@ def _solve_by_reference(
     rows = np.asarray(X.todense() if sp.issparse(X) else X, dtype=np.float64)
     rows = np.hstack([rows, np.full((len(rows), 1), bias)])
     x = np.zeros((len(y), n_classes)) if start is None else np.asarray(start.todense(), dtype=np.float64)
-    progress = TopKProgress(tol, max_iter, None, None)
+    progress = TopKProgress(tol, max_iter, None)
     rng = np.random.default_rng(seed)
     progress.passes, reached = ascend(rows, y, x, costs, loss, tol=tol, max_iter=max_iter, rng=rng)
     W = weights_of(rows, y, x)

@@ -81,7 +81,6 @@ def solve_dense_joint_dual(
     max_iter: int = 1000,
     seed: int = 0,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     memory_limit_mb: float = 1024.0,
 ) -> CoupledResult:
     """Train, and certify what is returned.
@@ -106,8 +105,6 @@ def solve_dense_joint_dual(
         Of the order in which rows are visited.
     callback : callable or None
         Called with a `Progress` after each pass; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops, at the end of a pass.
     memory_limit_mb : float
         Room for dense arrays; more is an error.
 
@@ -136,7 +133,7 @@ def solve_dense_joint_dual(
     largest = checked_largest(rows)
     run = _Run(rows, losses, penalty, k, seed)
     rounding = ROUNDING if largest > 0.0 else 0.0
-    progress = JointProgress(run.at_zero, tol, max_iter, callback, time_limit, rounding)
+    progress = JointProgress(run.at_zero, tol, max_iter, callback, rounding)
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()

@@ -17,7 +17,6 @@ thousands (Zhou, Xiao and Wu, ICML 2011; Xiao, JMLR 11, 2010). Memory: six array
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any, Literal
 
@@ -28,8 +27,8 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
 from widemargin.problems.tree_penalties import TreePenalty
-from widemargin.solvers.limits import ending, history_of
-from widemargin.solvers.result import Callback, Progress, SolverResult, Status
+from widemargin.solvers.limits import Limits, ending, history_of
+from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = ["solve_dual_averaging"]
 
@@ -53,7 +52,6 @@ def solve_dual_averaging(
     tol: float = 1e-3,
     max_iter: int = 10_000,
     callback: Callback | None = None,
-    time_limit: float | None = None,
 ) -> SolverResult:
     """Run the algorithm until the certified gap is small.
 
@@ -77,8 +75,6 @@ def solve_dual_averaging(
         Iterations, each a pass over the examples, at most.
     callback : callable or None
         Called with a `Progress` after each iteration; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops.
 
     Returns
     -------
@@ -113,22 +109,17 @@ def solve_dual_averaging(
         )
     run = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail")
     rows: list[tuple[float, ...]] = []
-    began, status = time.monotonic(), Status.MAX_ITER
+    limits, status = Limits(max_iter, callback), Status.MAX_ITER
     for t in range(1, max_iter + 1):
         if not run.step(t):
             status = Status.STOPPED
             break
-        seconds = time.monotonic() - began
+        seconds = limits.elapsed_s
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
-        asked = callback is not None and callback(Progress(t, max_iter, seconds, run.upper, run.lower))
-        ended = run.ending(tol, stop)
+        reached = limits.reached(t, seconds, run.upper, run.lower)
+        ended = run.ending(tol, stop) or reached
         if ended is not None:
             status = ended
-        elif asked:
-            status = Status.STOPPED
-        elif time_limit is not None and seconds >= time_limit:
-            status = Status.TIME_LIMIT
-        if status is not Status.MAX_ITER:
             break
     return run.result(bias, rows, status)
 

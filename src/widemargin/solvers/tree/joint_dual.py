@@ -225,15 +225,13 @@ class JointProgress(Limits):
         Passes at most.
     callback : callable or None
         Called with a `Progress` after each round.
-    time_limit : float or None
-        Seconds, from now.
     rounding : float
         Of `ending`; 0 where nothing can be learnt, and the bounds are exact.
 
     Examples
     --------
     >>> from widemargin.solvers.tree.joint_dual import JointProgress
-    >>> progress = JointProgress(at_zero=10.0, tol=0.1, max_iter=5, callback=None, time_limit=None)
+    >>> progress = JointProgress(at_zero=10.0, tol=0.1, max_iter=5, callback=None)
     >>> progress.record(dual=4.0, gap=0.9, n_visits=7, n_blocks=10)
     >>> progress.passes, progress.wants_certificate
     (0.7, True)
@@ -247,10 +245,9 @@ class JointProgress(Limits):
         tol: float,
         max_iter: int,
         callback: Callback | None,
-        time_limit: float | None,
         rounding: float = ROUNDING,
     ) -> None:
-        super().__init__(max_iter, callback, time_limit)
+        super().__init__(max_iter, callback)
         self.at_zero, self.tol, self.rounding = at_zero, tol, rounding
         self.rounds, self.passes = 0, 0.0
         self.status: Status | None = None
@@ -511,7 +508,6 @@ def solve_joint_dual(
     n_threads: int = 1,
     start: JointStart | None = None,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     memory_limit_mb: float = 1024.0,
 ) -> JointResult:
     """Train, and certify what is returned.
@@ -539,8 +535,6 @@ def solve_joint_dual(
         Dual variables and signs to start from, of a result for the same examples, method and tree.
     callback : callable or None
         Called with a `Progress` after each pass; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops.
     memory_limit_mb : float
         Weights are an ndarray up to this size, unless they are large and mostly zero; else a `TreeWeights`, which has
         them as products of sparse factors, or a csr_array where nodes are not coupled.
@@ -570,7 +564,7 @@ def solve_joint_dual(
     dtype = np.float32 if tol >= FLOAT32_TOL and _fits_single(largest, losses) else np.float64
     ascent = JointAscent(rows, losses, penalty, dtype, seed, n_threads)
     rounding = ROUNDING if largest > 0.0 else 0.0
-    progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit, rounding)
+    progress = JointProgress(losses.at_zero, tol, max_iter, callback, rounding)
     best = None
     if start is not None:
         ascent.start_from(start.dual, start.S)

@@ -243,7 +243,6 @@ def solve_kernel_joint_dual(
     n_threads: int = 1,
     start: JointStart | None = None,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     cache_size_mb: float = 512.0,
     memory_limit_mb: float = 4096.0,
 ) -> KernelJointResult:
@@ -271,8 +270,6 @@ def solve_kernel_joint_dual(
         Dual variables and signs to start from, of a result for the same examples, method and tree.
     callback : callable or None
         Called with a `Progress` after each round; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the ascent stops; the certificate comes on top.
     cache_size_mb : float
         Room for kernel values that are kept.
     memory_limit_mb : float
@@ -306,7 +303,7 @@ def solve_kernel_joint_dual(
         matrix = KernelMatrix(kernel, bias, max(1, n_threads))
         run = _Run(matrix, losses, penalty, seed, cache_size_mb * MEGABYTE)
         rounding = ROUNDING if run.diagonal.any() else 0.0
-        progress = JointProgress(losses.at_zero, tol, max_iter, callback, time_limit, rounding)
+        progress = JointProgress(losses.at_zero, tol, max_iter, callback, rounding)
         if start is not None:
             run.start_from(start)
             run.certify(progress)

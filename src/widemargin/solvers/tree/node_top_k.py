@@ -28,7 +28,7 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import csr_bytes, csr_of, saves_memory
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
-from widemargin.solvers.limits import ending
+from widemargin.solvers.limits import TimeLimit, deadline_of, ending, with_deadline_of
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k.linear import solve_top_k
 
@@ -62,7 +62,6 @@ def solve_node_top_k(
     seed: int = 0,
     n_threads: int = 1,
     callback: Callback | None = None,
-    time_limit: float | None = None,
     memory_limit_mb: float = 1024.0,
     run: Distribute | None = None,
 ) -> SolverResult:
@@ -97,8 +96,6 @@ def solve_node_top_k(
     callback : callable or None
         Called with a `Progress`, in parents and with the bounds of those that are done, during and after each of them;
         stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops.
     memory_limit_mb : float
         Weights are an ndarray up to this size, unless they are large and mostly zero; else a csr_array.
     run : callable or None
@@ -133,7 +130,7 @@ def solve_node_top_k(
     if not parents:
         raise ValueError("no row of positive weight passes a node with two or more children; there is nothing to train")
     options = {"bias": bias, "max_iter": max_iter, "seed": seed}
-    work = _Run(rows, losses, parents, loss, options, callback, time_limit)
+    work = _Run(rows, losses, parents, loss, options, callback)
     return work.result(work.solve(tol, max(1, n_threads), run), tol, memory_limit_mb)
 
 
@@ -224,12 +221,12 @@ class _Run:
         loss: TopKHinge,
         options: dict[str, Any],
         callback: Callback | None,
-        time_limit: float | None,
     ) -> None:
         self.X, self.losses, self.parents, self.loss, self.options = X, losses, parents, loss, options
         self.callback, self.lock, self.stopped = callback, threading.Lock(), False
         self.began = time.monotonic()
-        self.deadline = np.inf if time_limit is None else self.began + time_limit
+        deadline = deadline_of(callback)
+        self.time_limit = None if deadline == np.inf else TimeLimit(max(0.0, deadline - self.began))
         self.solved: dict[int, _Solved] = {}
         self.has_features = options["bias"] != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
@@ -242,7 +239,7 @@ class _Run:
                     waiting = {p: pool.submit(self._solve_here, p, target) for p, target in targets.items()}
                     done = [future.result() for future in waiting.values()]
                 else:
-                    done = run([self._arguments(p, target, None) for p, target in targets.items()])
+                    done = run([self._arguments(p, target, self.time_limit) for p, target in targets.items()])
                 for p, found in zip(targets, done, strict=True):
                     self.solved[p] = self._after(p, *found)
                 if run is not None and self.callback is not None and self._tell(None):
@@ -262,8 +259,7 @@ class _Run:
         parent, before = self.parents[p], self.solved.get(p)
         loss = min(self.loss.k, parent.n_children - 1), self.loss.variant, self.loss.smoothing
         y = self.losses.node[parent.blocks] - parent.children.start
-        left = None if self.deadline == np.inf else max(0.0, self.deadline - time.monotonic())
-        options = dict(self.options, tol=tol, callback=callback, time_limit=left)
+        options = dict(self.options, tol=tol, callback=callback)
         if before is not None:
             options["start"] = before.result.dual
             options["max_iter"] = max(1, options["max_iter"] - before.passes)
@@ -277,7 +273,7 @@ class _Run:
         return _Solved(result, features, passes, seconds + (before.seconds if before else 0.0))
 
     def _callback(self) -> Callable[[Progress], bool] | None:
-        return None if self.callback is None else self._tell
+        return None if self.callback is None else with_deadline_of(self.callback, self._tell)
 
     def _tell(self, _: Progress | None) -> bool:
         """Pass the progress of the whole on, from any thread."""

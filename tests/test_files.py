@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, under the name the user gave."""
+"""Files are written completely or not at all, under the name the user gave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from widemargin.data.files import atomic_file, atomic_folder, check_file_target
+from widemargin.files import atomic_file, atomic_folder, check_file_target
 
 
 def test_errors_name_the_target_and_leave_nothing(tmp_path, monkeypatch):
