@@ -70,10 +70,15 @@ ONE_PIECE = {
 }
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the limit is checked in the solver's callback, so the status is stopped"
+NOT_YET = pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the solver asks the callback, and does not see the limit in it"
 )
-@pytest.mark.parametrize("method", list(ONE_PIECE))
+LATER = {"output-code", "one-vs-all"}
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(method, marks=NOT_YET if method in LATER else ()) for method in ONE_PIECE]
+)
 def test_a_time_limit_is_reported_as_one(tmp_path, method):
     """For every method that trains in one piece: it saves the model reached so far."""
     rng = np.random.default_rng(0)

@@ -24,6 +24,7 @@ from widemargin.estimators.one_vs_all.folder_training import train
 from widemargin.estimators.persistence import save
 from widemargin.estimators.text import with_text
 from widemargin.model_io import check_writable, folder_size
+from widemargin.solvers.limits import TimeLimit
 
 __all__ = ["print_tuning", "run"]
 
@@ -52,10 +53,12 @@ def run(given: Given) -> None:
                 print_tuning(tuning)
         wall, cpu = time.perf_counter(), time.process_time()
         with progress_bar("Training") as callback:
-            how: dict[str, Any] = {"executor": executor_of(given), "shard_size": given.shard_size}
-            limits = {"time_limit_s": given.time_limit, "memory_limit_mb": given.memory_limit}
+            if given.time_limit is not None:
+                callback = TimeLimit(given.time_limit, callback)
             estimator.set_params(callback=callback)
-            fitted = train(estimator, dataset, given.out, report=print_note, restart=given.restart, **how, **limits)
+            how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
+            how |= {"shard_size": given.shard_size, "restart": given.restart, "report": print_note}
+            fitted = train(estimator, dataset, given.out, **how)
         model = fitted if dataset.text is None else fitted[-1]
         if given.calibrate is not None:
             model.calibrate(dataset.X, dataset.targets.labels, method=given.calibrate, cv=CALIBRATION_FOLDS)

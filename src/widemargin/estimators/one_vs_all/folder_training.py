@@ -53,6 +53,7 @@ from widemargin.parallel.shards import (
     sample_labels,
     write_shard,
 )
+from widemargin.solvers.limits import TimeLimit, deadline_of, with_deadline_of
 from widemargin.solvers.one_vs_all.label_parts import STARTS_OF_MANY_LABELS
 from widemargin.solvers.one_vs_all.newton import OneVsAllResult
 from widemargin.solvers.result import Callback, Progress
@@ -225,7 +226,7 @@ class ShardRun:
         self.job, self.work, self.executor = job, work, executor
         self.report = report or (lambda sentence: None)
         self.started = time.monotonic()
-        self.deadline = np.inf
+        self.deadline = deadline_of(job.estimator.callback)
         self.rows = ""
         self.params: dict[str, Any] = {}
         self.n_done = 0
@@ -234,7 +235,7 @@ class ShardRun:
     def solve(self, shard_size: int | None, time_limit_s: float | None) -> OneVsAllResult:
         """Solve what is left, and put all shards together."""
         if time_limit_s is not None:
-            self.deadline = self.started + time_limit_s
+            self.deadline = min(self.deadline, self.started + time_limit_s)
         try:
             stores = self.job.write_rows(self.work.path / "rows"), self.job.write_labels(self.work.path / "labels")
             with shared_folders(self.executor, stores) as (rows, labels):
@@ -557,15 +558,15 @@ def _train_whole(
     restart: bool,
 ) -> Any:
     """Fit in one piece under the lock of the folder; the time limit ends the solver, and the model says how far."""
-    asked, deadline = estimator.callback, None if time_limit_s is None else time.monotonic() + time_limit_s
+    asked: Callback | None = estimator.callback
+    if time_limit_s is not None:
+        asked = TimeLimit(time_limit_s, asked)
 
     def callback(progress: Progress) -> bool:
         check_memory(memory_limit_mb)
-        stop = asked is not None and bool(asked(progress))
-        return stop or (deadline is not None and time.monotonic() >= deadline)
+        return asked is not None and bool(asked(progress))
 
-    watched = not (asked is None and deadline is None and memory_limit_mb is None)
-    chosen: Callback | None = callback if watched else None
+    chosen = asked if memory_limit_mb is None else with_deadline_of(asked, callback)
     with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work:
         model = clone(estimator).set_params(callback=chosen).fit(dataset.X, dataset.targets)
         model.callback = None
