@@ -235,8 +235,8 @@ CPU milliseconds:
 
 SPOC is `widemargin.solvers.codes.spoc.solve_spoc` with a certified relative gap of 1e-6, including its Python code.
 Clarabel runs with a relative gap of 1e-6 and its default feasibility tolerance, OSQP with absolute and relative
-tolerances of 1e-6. Their time starts with the finished matrices, on one thread. The dual was run up to m = {LARGEST_DUAL}.
-The largest relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
+tolerances of 1e-6. Their time starts with the finished matrices, on one thread. The dual was run up to m =
+{LARGEST_DUAL}. The largest relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
 
 {excess}
 

@@ -11,9 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, save
-from widemargin.estimators.tree.model import weights_of_row
 from widemargin.exceptions import ModelFormatError, NotSavableError
-from widemargin.solvers.tree.joint_dual import TreeWeights
+from widemargin.problems.tree_factor import TreeWeights
 
 TREE = Taxonomy.from_nested({"all": {"a": {"a1": None, "a2": ["x", "y"]}, "b": ["b1", "b2"], "c": None}})
 
@@ -89,7 +88,7 @@ def test_weights_above_the_memory_limit_stay_in_factors(data, tmp_path):
     assert isinstance(large.coef_, TreeWeights)
     assert large.coef_.shape == (9, 20_008)
     np.testing.assert_allclose(large.coef_.toarray()[:, :8], small.coef_, atol=1e-6)
-    np.testing.assert_allclose(weights_of_row(large.coef_, 7), large.coef_.toarray()[7])
+    np.testing.assert_allclose(large.coef_.row(7), large.coef_.toarray()[7])
     np.testing.assert_array_equal(large.predict(wide), small.predict(X))
     np.testing.assert_array_equal(large.predict(wide.toarray()), small.predict(X))
     np.testing.assert_allclose(large.decision_function(wide), small.decision_function(X), atol=1e-5)

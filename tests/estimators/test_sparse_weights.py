@@ -35,7 +35,7 @@ from widemargin.model_io import folder_size
 from widemargin.parallel.executors import PROCESS_MB
 from widemargin.problems import scores as sparse_weights
 from widemargin.problems.scores import compact, csr_of, drop_small, squared_norms
-from widemargin.solvers.tree.joint_dual import TreeWeights
+from widemargin.problems.tree_factor import TreeWeights
 
 pytestmark = pytest.mark.filterwarnings("ignore:prune=.* leaves")
 
@@ -441,7 +441,7 @@ def test_pruned_large_trees_are_made_in_blocks(text, monkeypatch):
     model = HierarchicalClassifier(tree, tol=1e-2, random_state=0).fit(X, y)
     W = dense(model.coef_)
     whole = model.coef_.pruned(0.01)
-    monkeypatch.setattr("widemargin.solvers.tree.joint_dual.BLOCK_BYTES", 24 * 21_000 * 7)
+    monkeypatch.setattr("widemargin.problems.tree_factor.BLOCK_BYTES", 24 * 21_000 * 7)
     parts = model.coef_.pruned(0.01)
     assert_array_equal(parts.toarray(), whole.toarray())
     rounded = W.astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.tree_constraints import constraints_of
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
@@ -93,8 +94,8 @@ def test_rounds_are_those_of_the_specification_on_gram_features():
     K = make_kernel("rbf", gamma=0.2).block(X, X)
     blocks = []
     for g in range(losses.n_blocks):  # ties go to the lower number, so the order of the constraints matters
-        order = np.argsort(losses.constraints(g).j)
-        blocks.append(Block(losses.row[g], losses.cost[g], *(array[order] for array in losses.constraints(g))))
+        order = np.argsort(constraints_of(losses, g).j)
+        blocks.append(Block(losses.row[g], losses.cost[g], *(array[order] for array in constraints_of(losses, g))))
     state = JointState(JointProblem(gram_features(K), blocks, losses.paths, penalty.K, learns_signs=True), seed=3)
     run_round(state, target=0.0)
     result = solve_kernel_joint_dual(PrecomputedKernel(K), losses, penalty, tol=0.0, seed=3, callback=lambda _: True)
@@ -199,7 +200,7 @@ def test_wrong_input_is_refused():
         solve_kernel_joint_dual(TrainingKernel(X[1:], make_kernel("linear")), losses, penalty)
     with pytest.raises(ValueError, match="memory_limit_mb"):
         solve_kernel_joint_dual(kernel, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="use one tree"):
+    with pytest.raises(ValueError, match="use the same tree"):
         solve_kernel_joint_dual(kernel, losses, OrthogonalPenalty.of_tree(LARGE))
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_kernel_joint_dual(kernel, tree_losses("orthogonal", SMALL, losses.node + 1, C=1e307), penalty)

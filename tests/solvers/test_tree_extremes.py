@@ -152,7 +152,9 @@ def test_a_kernel_fit_that_is_cut_short_is_no_worse_than_zero_weights(method):
 def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(form):
     tree, labels, X = draw("star", n_samples=60)
     for C in (1e4, 1e7):
-        result = solve_node_top_k(form(X), tree, labels, 3, C=C, bias=2.0, tol=1e-9, max_iter=1)
+        result = solve_node_top_k(
+            form(X), tree_losses("per-node", tree, labels, C=C), 3, bias=2.0, tol=1e-9, max_iter=1
+        )
         W = np.column_stack([result.coef, result.intercept / 2.0])
         wide = np.column_stack([X, np.full(len(X), 2.0)])
         value = objective("per-node", tree, labels, wide, C, W, k=3)
@@ -172,7 +174,7 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
     elif solver == "kernel":
         result = solve_kernel_joint_dual(TrainingKernel(X, make_kernel("linear")), losses, penalty, tol=1e-2)
     elif solver == "top-k":
-        result = solve_node_top_k(X, tree, labels, 2, C=1e-3, tol=1e-2)
+        result = solve_node_top_k(X, tree_losses("per-node", tree, labels, C=1e-3), 2, tol=1e-2)
     else:
         result = solve_dual_averaging(X, losses, penalty, tol=1e-2, max_iter=500)
     assert result.status is Status.NOT_ATTAINED
@@ -184,7 +186,8 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
 def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):
     tree, labels, X = draw("three levels", n_samples=25)
     for tol in (1e-3, 1e-7, 1e-9, 1e-12):
-        result = solve_node_top_k(X, tree, labels, 2, C=C, node_scaling=node_scaling, tol=tol, max_iter=3000)
+        losses = tree_losses("per-node", tree, labels, C=C, node_scaling=node_scaling)
+        result = solve_node_top_k(X, losses, 2, tol=tol, max_iter=3000)
         assert result.status is not Status.CONVERGED or abs(result.certificate.decrease_gap) <= tol
         losses, penalty = problem("similarity", tree, labels, C)
         result = solve_joint_dual(X, losses, penalty, tol=tol, max_iter=3000)

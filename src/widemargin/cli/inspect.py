@@ -12,10 +12,9 @@ from widemargin.cli.console import gap_text, print_json, print_table, size_text
 from widemargin.cli.inputs import OpenModel, display_names, open_model
 from widemargin.cli.options import Given
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
-from widemargin.estimators.tree.model import weights_of_row
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
-from widemargin.solvers.tree.joint_dual import TreeWeights
+from widemargin.problems.tree_factor import TreeWeights
 
 __all__ = ["run"]
 
@@ -163,7 +162,7 @@ def _weights_of_node(model: Any, label: str) -> Any:
     row = names.index(label)
     if not isinstance(model.coef_, TreeWeights):
         return model.coef_[[row]]
-    return weights_of_row(model.coef_, row)[None, :]
+    return model.coef_.row(row)[None, :]
 
 
 def _weights_of_label(model: Any, label: str) -> Any:

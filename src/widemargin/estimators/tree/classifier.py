@@ -59,7 +59,7 @@ from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, solve_joint_dual
-from widemargin.solvers.tree.kernel_joint_dual import KernelJointResult, solve_kernel_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import solve_node, solve_node_top_k
 
 __all__ = ["HierarchicalClassifier", "TreeKernelModel", "TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
@@ -187,21 +187,8 @@ def solve(
         return solve_dense_joint_dual(X, problem.losses, problem.penalty, **given)
     if estimator.k == 1:
         return solve_joint_dual(X, problem.losses, problem.penalty, start=start, **options, **threads)
-    targets = problem.targets
-    rows = X if len(targets.row) == X.shape[0] else X[targets.row]
-    with _distributed(rows) as run:
-        result = solve_node_top_k(
-            rows,
-            targets.taxonomy.tree,
-            targets.class_node[targets.label],
-            int(estimator.k),
-            C=float(estimator.C),
-            sample_weight=problem.weights,
-            node_scaling=estimator.node_scaling,
-            run=run,
-            **options,
-            **threads,
-        )
+    with _distributed(X) as run:
+        result = solve_node_top_k(X, problem.losses, int(estimator.k), run=run, **options, **threads)
     # The worst problem there is a parent, not a class; the history has all parents.
     return replace(result, certificate=replace(result.certificate, worst=None))
 
@@ -264,7 +251,7 @@ def _outputs(problem: TreeProblem) -> int:
 class TreeKernelModel(TreeLabelModel):
     """Adds kernels to a model on a tree; a mix-in for the estimator."""
 
-    def _keep_support(self, result: KernelJointResult, X: Any, kernel: Any) -> None:
+    def _keep_support(self, result: JointResult, X: Any, kernel: Any) -> None:
         """Set what a kernel model predicts from."""
         self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
         keep_support_vectors(self, X, kernel)
@@ -594,7 +581,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         self.class_node_, self._stops = targets.class_node, targets.stops
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
         self.alpha_, self.intercept_ = problem.alpha, result.intercept
-        if isinstance(result, KernelJointResult):
+        if isinstance(result, JointResult) and result.support is not None:
             self._keep_support(result, data.X, kernel)
         else:
             self.coef_ = compact(result.coef)
@@ -603,7 +590,11 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         if pairs is not None:
             self._pairs = pairs
             self.orthogonality_ = Orthogonality(self.taxonomy_, *pairs)
-        if isinstance(result, JointResult):
+        if (
+            isinstance(result, JointResult)
+            and self.k == 1
+            and problem.penalty.paths.n_entries == problem.losses.paths.n_entries
+        ):
             self._tree_point = TreePoint(result.start, self.method, self.kernel != "linear", problem.alpha, problem)
         keep_data(self, data)
         self.kind_, self.sparse_output_ = targets.kind, False

@@ -57,7 +57,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_consistent_length
 
@@ -81,16 +80,13 @@ from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
 from widemargin.metrics.hierarchical import most_specific, nearest_labels
 from widemargin.metrics.lists import find_tied, joined_ties
-from widemargin.problems.scores import LinearScorer
-from widemargin.problems.tree_factor import AncestorPaths
+from widemargin.problems.tree_factor import AncestorPaths, FactoredScorer, TreeWeights
 from widemargin.solvers.calibration import Choices
-from widemargin.solvers.tree.joint_dual import TreeWeights
 
 __all__ = [
     "DECISIONS",
     "PATH_METHODS",
     "DecisionTree",
-    "FactoredScorer",
     "Orthogonality",
     "PairOfNodes",
     "TreeLabelModel",
@@ -100,9 +96,6 @@ __all__ = [
     "nodes_of_labels",
     "path_proba",
     "probable_predictions",
-    "sibling_scores",
-    "weights_at",
-    "weights_of_row",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -503,57 +496,6 @@ class _Paths:
         return plain(self.model.taxonomy_.nodes[int(self.tree.rows[node]) + 1])
 
 
-class FactoredScorer:
-    """Weights in factors made ready for prediction, as `LinearScorer` has it for others."""
-
-    def __init__(self, weights: TreeWeights, intercept: Floats) -> None:
-        self._parts = LinearScorer(weights.parts)
-        self._factor, self._intercept = weights.factor, intercept
-
-    def scores(self, X: Any, *, n_threads: int = 1) -> Floats:
-        """Scores of all nodes, shape (n_samples, m)."""
-        parts = self._parts.scores(X, n_threads=n_threads)
-        scores: Floats = np.ascontiguousarray(self._factor.backward(np.ascontiguousarray(parts.T)).T)
-        scores += self._intercept
-        return scores
-
-
-def sibling_scores(weights: TreeWeights, X: Any, nodes: npt.NDArray[np.int64]) -> Floats:
-    """Scores of rows X at some children of one parent, shape (n_samples, n_nodes), without intercepts."""
-    paths, factor = weights.factor.paths, weights.factor
-    start = paths.path_indptr[nodes]
-    depth = int(paths.path_indptr[nodes[0] + 1] - start[0])
-    above = paths.path_nodes[start[0] + 1 : start[0] + depth]
-    rows = np.concatenate([nodes, above])
-    values = X @ weights.parts[rows].astype(np.float64).T
-    parts = np.asarray(values.toarray() if sp.issparse(values) else values) / factor.pivots[rows]
-    R = factor.R[start[:, None] + np.arange(1, depth)]  # (n_nodes, ancestors)
-    scores: Floats = parts[:, : len(nodes)] + parts[:, len(nodes) :] @ R.T
-    return scores
-
-
-def weights_of_row(weights: TreeWeights, i: int) -> Floats:
-    """One row of W, shape (n,)."""
-    above, factors = _path_factors(weights, i)
-    values: Floats = weights.parts[above].astype(np.float64).T @ factors
-    return values
-
-
-def weights_at(weights: TreeWeights, i: int, features: npt.NDArray[np.int64]) -> Floats:
-    """One row of W at ascending features."""
-    above, factors = _path_factors(weights, i)
-    values: Floats = factors @ weights_of_rows(weights.parts, above, features)
-    return values
-
-
-def _path_factors(weights: TreeWeights, i: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Node i and its ancestors, and what their rows of Z are multiplied by."""
-    paths, factor = weights.factor.paths, weights.factor
-    entries = slice(int(paths.path_indptr[i]), int(paths.path_indptr[i + 1]))
-    above = paths.path_nodes[entries]
-    return above, factor.R[entries] / factor.pivots[above]
-
-
 UNKNOWN = -1
 BLOCK_VALUES = 1 << 21
 """Probabilities of all nodes for so many rows at a time that they take 16 MB."""
@@ -831,7 +773,8 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
         if not isinstance(getattr(self, "coef_", None), TreeWeights):
             return super()._weights_at(outputs, features)
-        weights = [weights_at(self.coef_, int(i), features) for i in outputs]
+        paths = [self.coef_.path_factors(int(i)) for i in outputs]
+        weights = [factors @ weights_of_rows(self.coef_.parts, above, features) for above, factors in paths]
         return np.array(weights), self.intercept_[outputs].astype(np.float64)
 
     def _predicted_classes(self, X: Any) -> Ints:
@@ -864,7 +807,7 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
         """Scores of some rows at siblings of the decision tree, from their weights alone."""
         places = self._decisions.rows[nodes]
         if isinstance(self.coef_, TreeWeights):
-            found: Floats = sibling_scores(self.coef_, X[rows], places) + self.intercept_[places]
+            found: Floats = self.coef_.sibling_scores(X[rows], places) + self.intercept_[places]
             return found
         weights = self.coef_[places].astype(np.float64, copy=False)
         scores: Floats = np.asarray(X[rows] @ weights.T, dtype=np.float64) + self.intercept_[places]
@@ -920,8 +863,7 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
         coef = self.coef_
         if not isinstance(coef, TreeWeights):
             return super()._weight_arrays()
-        parts, factor = coef.parts, coef.factor
-        return [parts.data, parts.indices, parts.indptr, factor.R, factor.pivots, self.intercept_]
+        return [*coef.arrays, self.intercept_]
 
 
 def _picked(scores: Floats, rows: Ints, nodes: slice) -> Floats:

@@ -23,8 +23,7 @@ from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
 from widemargin.model_io import ModelState
-from widemargin.problems.tree_factor import AncestorPaths, TreeFactor
-from widemargin.solvers.tree.joint_dual import TreeWeights
+from widemargin.problems.tree_factor import AncestorPaths, TreeFactor, TreeWeights
 
 __all__ = ["StoredHierarchicalModel"]
 
