@@ -30,7 +30,7 @@ from mutations import Files, pick
 
 from widemargin import read_texts
 from widemargin.cli.inputs import load_training, table_spec
-from widemargin.cli.options import gather, options_for
+from widemargin.cli.options import OPTIONS_OF, gather
 from widemargin.data.load import load_data, save_data
 from widemargin.data.stream import write_text_store
 from widemargin.exceptions import DataFormatError
@@ -174,7 +174,7 @@ def use_table(path: Path) -> None:
         assert all(isinstance(label, str) and label.strip() == label != "" for found in sets for label in found)
         json.dumps([texts, sets], ensure_ascii=False).encode()  # both are written to files later
     for label_sep in (None, "|"):
-        options = {option.name: option.default for option in options_for("train")}
+        options = {option.name: option.default for option in OPTIONS_OF["train"]}
         options |= {"data": path, "text": ",".join(COLUMNS), "labels": Path("tags"), "label_sep": label_sep}
         given = gather("train", options)
         found, _ = load_training(given, table_spec(given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from widemargin.data import text
-from widemargin.data.files import BrokenGzip, read_blocks
+from widemargin.files import BrokenGzip, read_blocks
 from widemargin.exceptions import DataFormatError
 from widemargin.reference.text_reader import parse_text
 

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli.console import print_note
-from widemargin.cli.options import TREE_METHODS, Given, options_for, zero_based
+from widemargin.cli.options import OPTIONS_OF, TREE_METHODS, Given, zero_based
 from widemargin.data.load import Dataset, load_data, recognize_format
 from widemargin.data.tables import TableSpec, TextRows, Texts, is_table, table_format
 from widemargin.exceptions import DataFormatError, DataFormatWarning
@@ -73,7 +73,7 @@ def vectorizer_of(given: Given) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     parameters: dict[str, Any] = {}
-    for option in options_for("train"):
+    for option in OPTIONS_OF["train"]:
         if (option.parameter or "").startswith("text__") and getattr(given, option.name) is not None:
             parameters[str(option.parameter).removeprefix("text__")] = getattr(given, option.name)
     return TfidfVectorizer(dtype=np.float32, **parameters)
@@ -356,11 +356,8 @@ def check_rows_fit(classifier: Any, path: Path, n_rows: int, n_features: int) ->
 
 
 @contextlib.contextmanager
-def standard_input(path: Path, ending: str) -> Iterator[Path]:
-    """A file with what came on standard input, if the path is -; otherwise the path."""
-    if str(path) != "-":
-        yield path
-        return
+def standard_input(ending: str) -> Iterator[Path]:
+    """A temporary file with what came on standard input."""
     with tempfile.TemporaryDirectory(prefix="widemargin-input-") as folder:
         spooled = Path(folder, f"standard-input{ending}")
         with open(spooled, "wb") as file:
@@ -368,10 +365,8 @@ def standard_input(path: Path, ending: str) -> Iterator[Path]:
         yield spooled
 
 
-def display_names(path: Path | None) -> dict[str, str]:
+def display_names(path: Path) -> dict[str, str]:
     """Names to show for labels, from a tab-separated file of labels and names."""
-    if path is None:
-        return {}
     shown = {}
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         label, tab, name = line.partition("\t")

@@ -22,7 +22,7 @@ __all__ = ["run"]
 def run(given: Given) -> None:
     """Report the model, or the largest weights of one label."""
     opened = open_model(given.model)
-    model, shown = opened.classifier, display_names(given.names)
+    model, shown = opened.classifier, {} if given.names is None else display_names(given.names)
     if given.label is not None:
         weights = largest_weights(model, given.label, given.top)
         title = f"{shown.get(given.label, given.label)}: largest weights"

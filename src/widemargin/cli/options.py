@@ -21,6 +21,7 @@ __all__ = [
     "COMMANDS",
     "METHODS",
     "OPTIONS",
+    "OPTIONS_OF",
     "TREE_METHODS",
     "Command",
     "Given",
@@ -30,7 +31,6 @@ __all__ = [
     "given_words",
     "make_estimator",
     "option_words",
-    "options_for",
     "options_of",
     "parse_seconds",
     "signature",
@@ -492,15 +492,14 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-def options_for(command: str) -> list[Option]:
-    """The rows of the table for a command."""
-    return [option for option in OPTIONS if command in option.commands.split()]
+OPTIONS_OF: dict[str, list[Option]] = {name: [o for o in OPTIONS if name in o.commands.split()] for name in COMMANDS}
+"""The rows of the table by command."""
 
 
 def signature(command: str, typer: Any) -> inspect.Signature:
     """The parameters of a command as typer reads them."""
     parameters = []
-    for option in options_for(command):
+    for option in OPTIONS_OF[command]:
         kind = option.type
         if isinstance(kind, tuple):
             kind = StrEnum(option.name, {choice: choice for choice in kind})  # type: ignore[misc]
@@ -522,7 +521,7 @@ def gather(command: str, values: Mapping[str, Any]) -> Given:
     """The values of a command's options, parsed; an error for one that needs another that is missing."""
     parsed: dict[str, Any] = {}
     raw: dict[str, Any] = {}
-    for option in options_for(command):
+    for option in OPTIONS_OF[command]:
         value = values[option.name]
         value = value.value if isinstance(value, StrEnum) else value
         if value is not None and value != option.default:
@@ -553,7 +552,7 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
     name, defaults = METHODS[method]
     inside = {"estimator": widemargin.OneVsAllClassifier()} if method == "output-code" else {}
     parameters = dict(defaults)
-    for option in options_for("train"):
+    for option in OPTIONS_OF["train"]:
         value = values.get(option.name)
         if option.parameter is None or option.parameter.startswith("text__") or value in (None, "none"):
             continue
@@ -578,7 +577,7 @@ def options_of(estimator: Any) -> list[str]:
     method = classes.get(type(estimator).__name__) or estimator.method
     usual = make_estimator(method, {"normalize": True, "intercept": True, "jobs": 1}).get_params()
     found, values = ["--method", method], estimator.get_params()
-    for option in options_for("train"):
+    for option in OPTIONS_OF["train"]:
         name, fits = option.parameter_of(method), not option.methods or method in option.methods
         if option.name != "taxonomy" and fits and name in values and values[name] != usual[name]:
             found += option_words(option, values[name])
@@ -596,7 +595,7 @@ def option_words(option: Option, value: Any) -> list[str]:
 def given_words(given: Given, command: str, panels: Iterable[str]) -> list[str]:
     """The options of some panels as they were typed, for another command that takes them."""
     words: list[str] = []
-    for option in options_for(command):
+    for option in OPTIONS_OF[command]:
         if option.panel in panels and option.name in given.raw:
             words += option_words(option, given.raw[option.name])
     return words

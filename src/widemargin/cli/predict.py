@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import json
@@ -20,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +39,10 @@ from widemargin.cli.inputs import (
 )
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.load import refuse_input_as_output
-from widemargin.data.store import is_store, open_store, write_store
-from widemargin.data.stream import ROWS_PER_BLOCK, RowStream, open_rows, rows_of_array
 from widemargin.data.tables import TextRows, is_table
-from widemargin.estimators.persistence import load_classifier
 from widemargin.estimators.scoring import LinearLabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
 from widemargin.files import atomic_file, check_file_target
-from widemargin.problems.scores import LinearScorer
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]
 
@@ -54,17 +51,9 @@ ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 STANDARD_OUTPUT = Path("/dev/stdout")
 """Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
+OURS = {"labels", "scores", "probabilities", "explanations"}
+ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
 ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
-
-
-class Found(NamedTuple):
-    """The predictions of one row: kept columns, labels, scores, probabilities and explanation."""
-
-    kept: list[Any]
-    labels: list[Any]
-    scores: list[float]
-    probabilities: list[float] | None
-    why: Any
 
 
 def run(given: Given) -> None:
@@ -78,156 +67,172 @@ def run(given: Given) -> None:
     given.text = None if given.data is None or given.text is None else columns("--text", given.text)
     opened = open_model(given.model, given)
     model, executor = opened.classifier, executor_of(given)
-    model.n_jobs = given.jobs
+    model.n_jobs, calibrated = given.jobs, hasattr(model, "label_proba")
     # A probability may depend on the scores of other labels.
-    joint = hasattr(model, "label_proba") and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
-    if (given.explain or joint) and not (executor is None and given.memory_limit is None):
+    joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
+    here = given.explain or joint
+    if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
         raise ValueError(f"{what} are made in this process; leave out --processes, --scheduler and --memory-limit")
-    k, shown = min(given.k, len(model.classes_)), display_names(given.names)  # missing places are not printed
+    k = min(given.k, len(model.classes_))  # missing places are not printed
+    shown = {} if given.names is None else display_names(given.names)
     with contextlib.ExitStack() as stack:
         with short_warnings():
             rows, kept = _rows(opened, given, one_text, stack)
-        write = stack.enter_context(_writer(given, k, hasattr(model, "label_proba")))
+        write = stack.enter_context(_writer(given, k, calibrated))
         if rows is None:  # empty input gives empty output
             write([])
-        elif given.explain or joint:
-            for block in rows.blocks():
-                top = model.predict_topk(block, k)
-                probabilities = model.label_proba(block, top.indices) if hasattr(model, "label_proba") else None
-                why = (model.explain(block[[row]], k=k) for row in range(len(top.indices))) if given.explain else None
-                write(_found(top, probabilities, why, kept, given.threshold, shown))
+            return
+        if here or (executor is None and label_ranges(model, given.memory_limit) is None):
+            tops: Any = ((model.predict_topk(block, k), block) for block in _blocks(rows))
         else:
-            parts = {"executor": executor, "memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
-            for top in predict_in_parts(model, given.model, rows, k, **parts):
-                write(_found(top, _of_scores(model, top), None, kept, given.threshold, shown))
+            limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
+            tops = ((top, None) for top in predict_in_parts(model, given.model, rows, k, executor=executor, **limits))
+        for top, block in tops:
+            values: list[Any] = [top.labels, top.scores]
+            if calibrated:
+                values.append(model.label_proba(block, top.indices) if joint else _of_scores(model, top))
+            why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))] if given.explain else None
+            write(_found(top.indices, values, why, kept, given.threshold, shown))
 
 
 def _rows(
     opened: OpenModel, given: Given, one_text: str | None, stack: contextlib.ExitStack
-) -> tuple[RowStream | None, Iterator[list[Any]]]:
+) -> tuple[Any, Iterator[list[Any]]]:
     """The rows to predict, None if there are none; and the values of the columns to keep."""
-    spec, from_stdin = opened.spec, str(given.data) == "-"
-    texts: Any = None
-    if spec is not None and (one_text is not None or (from_stdin and given.text is None)):
-        lines = sys.stdin.buffer.read().decode(spec.encoding).split("\n") if one_text is None else [one_text]
-        texts = lines if lines[-1] or one_text is not None else lines[:-1]
-    else:
-        ending = ENDINGS[spec.format or "csv"] if spec is not None else ".txt"
-        path = stack.enter_context(standard_input(given.data, ending)) if one_text is None else Path()
+    spec, path = opened.spec, given.data
+    texts: Any = None if one_text is None else [one_text]
+    if str(path) == "-":
+        if spec is not None and given.text is None:
+            texts = sys.stdin.buffer.read().decode(spec.encoding).removesuffix("\n").split("\n")
+            texts = [] if texts == [""] else texts
+        else:
+            ending = ENDINGS[spec.format or "csv"] if spec is not None else ".txt"
+            path = stack.enter_context(standard_input(ending))
     if given.keep and (texts is not None or spec is None):
         raise ValueError("--keep copies columns of a table; the input has none")
     if spec is None:
-        if one_text is not None or is_table(path):
-            raise DataFormatError(
-                "text, and the model takes rows of numbers", path=str(path) if one_text is None else None
-            )
-        if path.is_file() and path.stat().st_size == 0:
-            return None, iter([])
-        found = open_rows(path, **reading_options(opened.classifier, path, given))
-        if found.n_rows == 0:
-            return None, iter([])
-        check_rows_fit(opened.classifier, path, found.n_rows, found.n_features)
-        return found, iter([])
+        return _numbers(opened.classifier, given, path), iter([])
     if texts is None:
         texts = TextRows(path, known_columns(spec, path), labelled=False, keep=given.keep or ())
     first = next(stream := iter(texts), None)
     if first is None:
         return None, iter([])
-    X = opened.vectorizer.transform(itertools.chain([first], stream))
-    return rows_of_array(given.data or "", X), iter(texts.kept if given.keep else ())
+    return opened.vectorizer.transform(itertools.chain([first], stream)), iter(texts.kept if given.keep else ())
+
+
+def _numbers(model: Any, given: Given, path: Path | None) -> Any:
+    """The stream of the rows of a file of numbers, None if it has none."""
+    from widemargin.data.stream import open_rows
+
+    if path is None or is_table(path):
+        raise DataFormatError("text, and the model takes rows of numbers", path=str(given.data or "--text"))
+    if path.is_file() and path.stat().st_size == 0:
+        return None
+    rows = open_rows(path, **reading_options(model, path, given))
+    if rows.n_rows == 0:
+        return None
+    check_rows_fit(model, path, rows.n_rows, rows.n_features)
+    return rows
+
+
+def _blocks(rows: Any) -> Iterator[Any]:
+    """Rows of a stream, or of an array, a block at a time."""
+    if hasattr(rows, "blocks"):
+        yield from rows.blocks()
+        return
+    for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+        yield rows[start : start + ROWS_PER_BLOCK]
 
 
 def _of_scores(model: Any, top: TopK) -> Any:
-    """`label_proba` of the top labels, for models where it depends on the label's score alone; None without it."""
-    if not hasattr(model, "label_proba"):
-        return None
+    """`label_proba` of the top labels, for models where it depends on the label's score alone."""
     found, asked = np.zeros(top.scores.shape), top.indices >= 0
     found[asked] = model.calibration_.of_labels(top.scores[asked], top.indices[asked])
     return found
 
 
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
+"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
+
+
 def _found(
-    top: TopK,
-    probabilities: Any,
-    why: Iterator[Any] | None,
+    indices: Any,
+    values: list[Any],
+    why: list[Any] | None,
     kept: Iterator[list[Any]],
     threshold: float | None,
     shown: dict[str, str],
-) -> Iterator[Found]:
+) -> Iterator[Row]:
     """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
-    listed = top.indices >= 0
+    listed = indices >= 0
     if threshold is not None:
-        listed = listed & ((top.scores if probabilities is None else probabilities) >= threshold)
-    columns = [top.labels, top.scores] if probabilities is None else [top.labels, top.scores, probabilities]
-    for mask, *parts in zip(listed.tolist(), *(part.tolist() for part in columns), strict=True):
-        labels, scores, *known = (list(itertools.compress(part, mask)) for part in parts)
+        listed &= values[-1] >= threshold
+    parts = [part.tolist() for part in (listed, *values)]
+    for row, mask in enumerate(parts[0]):
+        labels, scores, *known = (list(itertools.compress(part[row], mask)) for part in parts[1:])
         if shown:
             labels = [shown.get(str(label), label) for label in labels]
-        yield Found(next(kept, []), labels, scores, known[0] if known else None, next(why) if why else None)
+        yield next(kept, []), labels, scores, known[0] if known else None, why and why[row]
 
 
 @contextlib.contextmanager
-def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Callable[[Iterable[Found]], None]]:
+def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
     """A function that writes predictions to standard output, or to a file that takes its name at the end."""
     ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
+    keep = given.keep or []
     if given.explain and kind in ("csv", "parquet"):
         raise ValueError(f"explanations are written as tab-separated text or JSON lines, not as {kind}")
-    taken = [name for name in given.keep or () if name in Found._fields]
-    if taken and kind in ("jsonl", "parquet"):
-        raise ValueError(
-            f"--keep {taken[0]}: the output has a column of its own with this name; rename the one of the table"
-        )
+    if kind in ("jsonl", "parquet") and not OURS.isdisjoint(keep):
+        raise ValueError(f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are columns of the output; rename yours")
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
             yield stack.enter_context(_parquet_writer(given, calibrated))
             return
         stream: Any = sys.stdout
         if given.out is not None:
-            file = stack.enter_context(atomic_file(given.out))
-            stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+            stream = io.TextIOWrapper(stack.enter_context(atomic_file(given.out)), encoding="utf-8", newline="\n")
         if kind == "csv":
-            value = "probability" if calibrated else "score"
-            table = csv.writer(stream, lineterminator="\n")
-            places = [f"{name}_{place}" for place in range(1, k + 1) for name in ("label", value)]
-            table.writerow([*(given.keep or ()), *places])
+            table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
+            table.writerow(keep + [f"{name}_{place + 1}" for place in range(k) for name in ("label", value)])
             yield lambda found: table.writerows(map(_cells, found))
         else:
             ascii_only = given.out is None and not stdout_is_utf8()
-            line = _tsv_line if kind == "tsv" else _json_line
-            yield lambda found: stream.writelines(line(row, given, ascii_only) for row in found)
+            line = functools.partial(_tsv_line if kind == "tsv" else _json_line, given, ascii_only)
+            yield lambda found: stream.writelines(map(line, found))
         if given.out is not None:
             stream.detach()  # flushes, and leaves closing to the file itself
 
 
-def _cells(row: Found) -> list[Any]:
-    """Kept columns, then labels with their probabilities, or with their scores where there are none."""
-    values = row.scores if row.probabilities is None else row.probabilities
-    places = itertools.chain.from_iterable(zip(row.labels, (f"{value:.6g}" for value in values), strict=True))
-    return [*row.kept, *places]
+def _cells(row: Row) -> list[Any]:
+    """Kept columns, then labels with their probabilities or, without those, their scores."""
+    kept, labels, scores, probabilities, _ = row
+    cells = list(kept)
+    for label, value in zip(labels, scores if probabilities is None else probabilities, strict=True):
+        cells += [label, f"{value:.6g}"]
+    return cells
 
 
-def _tsv_line(row: Found, given: Given, ascii_only: bool) -> str:
+def _tsv_line(given: Given, ascii_only: bool, row: Row) -> str:
     """One line, whatever the names, and indented ones that explain it."""
-    line = "\t".join("" if cell is None else str(cell).translate(ESCAPES) for cell in _cells(row))
-    if row.why is None:
-        return line + "\n"
-    return "\n  ".join([line, *(text.translate(ESCAPES) for text in row.why.lines(given.explain_features))]) + "\n"
+    lines = [_cells(row)] + ([] if row[4] is None else [[line] for line in row[4].lines(given.explain_features)])
+    return "\n  ".join("\t".join([str(cell).translate(ESCAPES) for cell in line]) for line in lines) + "\n"
 
 
-def _json_line(row: Found, given: Given, ascii_only: bool) -> str:
-    values = dict(zip(given.keep or (), row.kept, strict=True)) | {"labels": row.labels, "scores": row.scores}
-    if row.probabilities is not None:
-        values["probabilities"] = row.probabilities
-    if row.why is not None:
-        values["explanations"] = row.why.to_dict(given.explain_features)["labels"]
+def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
+    kept, labels, scores, probabilities, why = row
+    values = dict(zip(given.keep or (), kept, strict=True)) | {"labels": labels, "scores": scores}
+    if probabilities is not None:
+        values["probabilities"] = probabilities
+    if why is not None:
+        values["explanations"] = why.to_dict(given.explain_features)["labels"]
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 
 @contextlib.contextmanager
-def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterable[Found]], None]]:
-    """A function that writes rows with lists of labels and scores to a Parquet file."""
+def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
+    """A function that collects rows with lists of labels and scores, for a Parquet file."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -235,22 +240,18 @@ def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterab
         raise MissingExtraError("writing Parquet", "pyarrow", "parquet") from None
     if given.out is None:
         raise ValueError("Parquet is written to a file: name it with --out")
-    lists = {"labels": pyarrow.string(), "scores": pyarrow.float64(), "probabilities": pyarrow.float64()}
-    names = list(lists) if calibrated else ["labels", "scores"]
+    keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
+    lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
+    schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
     batches = []
 
-    def write(found: Iterable[Found]) -> None:
-        rows = list(found)
-        table = {
-            name: [None if row.kept[i] is None else str(row.kept[i]) for row in rows]
-            for i, name in enumerate(given.keep or ())
-        }
-        arrays = {name: pyarrow.array(values, pyarrow.string()) for name, values in table.items()}
-        for name in names:
-            values = [getattr(row, name) for row in rows]
-            values = [list(map(str, labels)) for labels in values] if name == "labels" else values
-            arrays[name] = pyarrow.array(values, pyarrow.list_(lists[name]))
-        batches.append(pyarrow.table(arrays))
+    def write(found: Iterable[Row]) -> None:
+        records = []
+        for kept, labels, scores, probabilities, _ in found:
+            cells = [cell if cell is None else str(cell) for cell in kept]
+            values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+            records.append(dict(zip(schema.names, [*cells, *values], strict=True)))
+        batches.append(pyarrow.Table.from_pylist(records, schema))
 
     yield write
     with atomic_file(given.out, compress=False) as file:
@@ -268,7 +269,11 @@ _SCORERS: dict[tuple[str, Range | None], tuple[Any, Any]] = {}  # of one range: 
 
 def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | None:
     """Ranges of labels whose weights fit in memory one at a time; None if all fit, or if labels cannot be separated."""
-    if memory_limit_mb is None or model.kind_ == "binary" or not _has_a_row_per_label(model):
+    if memory_limit_mb is None or model.kind_ == "binary":
+        return None
+    # Labels must be ranked by rows of sparse weights; on a tree, the rows belong to nodes.
+    by_score = isinstance(model, LinearLabelModel) and type(model).predict_topk is LinearLabelModel.predict_topk
+    if not by_score or not sp.issparse(getattr(model, "coef_", None)):
         return None
     from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
 
@@ -287,20 +292,20 @@ def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | Non
 def predict_part(
     model: str, label_range: Range | None, rows: str, row_range: Range, k: int, n_threads: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """The task: the top k of a range of labels for a range of the rows of a store.
+    """A task: the top k of a range of labels for a range of the rows of a store.
 
     Parameters
     ----------
     model : str
         Model folder.
     label_range : tuple of int, or None
-        The first label and the one after the last; None for all.
+        First label and the one after the last; None for all.
     rows : str
         Store folder.
     row_range : tuple of int
         The first row and the one after the last.
     k : int
-        How many labels.
+        Number of labels.
     n_threads : int
         Threads; the result does not depend on them.
 
@@ -309,14 +314,21 @@ def predict_part(
     indices, scores : ndarray of shape (n_rows, k)
         As from `predict_topk`.
     """
+    from widemargin.data.store import open_store
+    from widemargin.estimators.persistence import load_classifier
     from widemargin.parallel.cluster import find_folder
+    from widemargin.problems.scores import LinearScorer
 
     X = open_store(find_folder(rows)).X[row_range[0] : row_range[1]]
     with _LOCK:
         key = (model, label_range)
         if key not in _SCORERS:
             _SCORERS.clear()
-            _SCORERS[key] = _open_range(find_folder(model), label_range)
+            estimator, scorer = load_classifier(find_folder(model), verify=False), None  # the driver verified it
+            if label_range is not None:
+                labels = slice(*label_range)
+                scorer = LinearScorer(estimator.coef_[labels], np.asarray(estimator.intercept_[labels]))
+            _SCORERS[key] = estimator, scorer
         estimator, scorer = _SCORERS[key]
     estimator.n_jobs = n_threads
     if label_range is None:
@@ -329,7 +341,7 @@ def predict_part(
 def predict_in_parts(
     model: Any,
     folder: str | os.PathLike[str],
-    rows: RowStream,
+    rows: Any,
     k: int,
     *,
     executor: Any = None,
@@ -344,10 +356,10 @@ def predict_in_parts(
         What `load` returned for the folder.
     folder : path
         Its folder, from which workers load it.
-    rows : RowStream
+    rows : RowStream or CSR array
         The rows.
     k : int
-        How many labels.
+        Number of labels.
     executor : None, int, str or dask.distributed.Client
         As in `train`.
     memory_limit_mb : float, optional
@@ -362,83 +374,30 @@ def predict_in_parts(
     """
     ranges = label_ranges(model, memory_limit_mb)
     if executor is None and ranges is None:
-        for block in rows.blocks():
-            yield model.predict_topk(block, k)
+        yield from (model.predict_topk(block, k) for block in _blocks(rows))
         return
+    from widemargin.data.stream import rows_of_array, store_of_rows
     from widemargin.parallel import as_executor, run_tasks
     from widemargin.parallel.cluster import shared_folders
 
-    engine = as_executor(executor)
+    rows, engine = rows if hasattr(rows, "blocks") else rows_of_array("-", rows), as_executor(executor)
     with tempfile.TemporaryDirectory(prefix="widemargin-predict-") as work:
-        table = _Table(Path(work), rows.n_rows, k)
-        store = _as_store(rows, Path(work) / "rows")
+        store, shape = store_of_rows(rows, Path(work, "rows")), (rows.n_rows, k)
+        indices = np.lib.format.open_memmap(Path(work, "indices.npy"), mode="w+", dtype=np.int64, shape=shape)
+        scores = np.lib.format.open_memmap(Path(work, "scores.npy"), mode="w+", dtype=np.float64, shape=shape)
+        indices[:], scores[:] = -1, -np.inf
         blocks = [(start, min(start + ROWS_PER_BLOCK, rows.n_rows)) for start in range(0, rows.n_rows, ROWS_PER_BLOCK)]
         groups: list[Range | None] = [None] if ranges is None else [*ranges]
         with shared_folders(engine, [folder, store]) as names:
             tasks = [(names[0], labels, names[1], part, k, n_threads) for labels in groups for part in blocks]
-            for number, found in run_tasks(predict_part, tasks, engine):
-                table.merge(tasks[number][3], *found)
+            for number, (places, values) in run_tasks(predict_part, tasks, engine):
+                # The top of the old and new labels; equal scores go to the lower label.
+                part = slice(*tasks[number][3])
+                places, values = np.hstack([indices[part], places]), np.hstack([scores[part], values])
+                order = np.lexsort((places, -values), axis=-1)[:, :k]
+                indices[part] = np.take_along_axis(places, order, axis=1)
+                scores[part] = np.take_along_axis(values, order, axis=1)
         _SCORERS.clear()
         for start, stop in blocks:
-            indices, scores = table.rows(start, stop)
-            yield TopK(model._encoding().decode(indices), scores, indices, model.classes_)
-
-
-def _has_a_row_per_label(model: Any) -> bool:
-    """Whether the labels of a model are ranked by rows of sparse weights; on a tree, the rows belong to nodes."""
-    by_score = isinstance(model, LinearLabelModel) and type(model).predict_topk is LinearLabelModel.predict_topk
-    return by_score and sp.issparse(getattr(model, "coef_", None))
-
-
-class _Table:
-    """The top labels so far of all rows, on disk."""
-
-    def __init__(self, folder: Path, n_rows: int, k: int) -> None:
-        shape = (n_rows, k)
-        self.indices = np.lib.format.open_memmap(folder / "indices.npy", mode="w+", dtype=np.int64, shape=shape)
-        self.scores = np.lib.format.open_memmap(folder / "scores.npy", mode="w+", dtype=np.float64, shape=shape)
-        for start in range(0, n_rows, ROWS_PER_BLOCK):
-            self.indices[start : start + ROWS_PER_BLOCK] = -1
-            self.scores[start : start + ROWS_PER_BLOCK] = -np.inf
-
-    def merge(self, part: Range, indices: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> None:
-        """Keep the top of the old and new labels; equal scores go to the lower label."""
-        rows, k = slice(*part), self.indices.shape[1]
-        both = np.hstack([self.indices[rows], indices]), np.hstack([self.scores[rows], scores])
-        order = np.lexsort((both[0], -both[1]), axis=-1)[:, :k]
-        self.indices[rows] = np.take_along_axis(both[0], order, axis=1)
-        self.scores[rows] = np.take_along_axis(both[1], order, axis=1)
-
-    def rows(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Labels and scores of some rows."""
-        return np.array(self.indices[start:stop]), np.array(self.scores[start:stop])
-
-
-def _open_range(model: str, label_range: Range | None) -> tuple[Any, Any]:
-    estimator = load_classifier(model, verify=False)  # the driver verified it
-    if label_range is None:
-        return estimator, None
-    first, last = label_range
-    return estimator, LinearScorer(estimator.coef_[first:last], np.asarray(estimator.intercept_[first:last]))
-
-
-def _as_store(rows: RowStream, folder: Path) -> str:
-    """The store of the rows: their own, or one that is written block by block."""
-    if is_store(rows.path):
-        return rows.path
-    if rows.options is None:
-        write_store(folder, rows.X)
-        return str(folder)
-    data = np.lib.format.open_memmap(folder.with_name("data.npy"), mode="w+", dtype=np.float32, shape=(rows.n_values,))
-    indices = np.lib.format.open_memmap(
-        folder.with_name("columns.npy"), mode="w+", dtype=np.int32, shape=(rows.n_values,)
-    )
-    indptr, at, row = np.zeros(rows.n_rows + 1, dtype=np.int64), 0, 0
-    for block in rows.blocks():
-        data[at : at + block.nnz], indices[at : at + block.nnz] = block.data, block.indices
-        indptr[row + 1 : row + 1 + block.shape[0]] = at + block.indptr[1:].astype(np.int64)
-        at, row = at + block.nnz, row + block.shape[0]
-    X = sp.csr_array((rows.n_rows, rows.n_features), dtype=np.float32)
-    X.data, X.indices, X.indptr = data, indices, indptr.astype(np.int32 if at < 2**31 else np.int64)
-    write_store(folder, X)
-    return str(folder)
+            top = np.array(indices[start:stop])
+            yield TopK(model._encoding().decode(top), np.array(scores[start:stop]), top, model.classes_)

@@ -18,7 +18,7 @@ from widemargin.cli.console import (
     time_bar,
 )
 from widemargin.cli.inputs import load_training, read_table, table_spec, targets_for, vectorizer_of
-from widemargin.cli.options import Given, executor_of, make_estimator, options_for
+from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimator
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.estimators.one_vs_all.folder_training import train
 from widemargin.estimators.persistence import save
@@ -142,7 +142,7 @@ def check_tunable(estimator: Any, given: Given) -> None:
     try:
         grid_for(estimator, MANY, **_axes(estimator, given))
     except ValueError:
-        flags = [option.flag for option in options_for("train") if option.name in ("C", "binary_C", "k", "alpha")]
+        flags = [option.flag for option in OPTIONS_OF["train"] if option.name in ("C", "binary_C", "k", "alpha")]
         named = " and ".join(flag for flag in flags if getattr(given, flag[2:].replace("-", "_")) is not None)
         raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
 

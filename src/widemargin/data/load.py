@@ -24,7 +24,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
@@ -48,7 +47,7 @@ from widemargin.data.text import (
     write_xmc,
 )
 from widemargin.exceptions import DataFormatError
-from widemargin.files import PathLike
+from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 
 __all__ = [
@@ -272,30 +271,25 @@ def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
     ...         print(str(error).partition("; ")[2])
     choose another name for the output
     """
+    target = Path(output)
+    above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
     for given in inputs:
         if given is None or not os.path.exists(given):
             continue
         path = Path(given)
-        has_neighbours = not path.is_dir() and not is_table(path)
-        beside = (find_label_names(path), _neighbouring_labels(path)) if has_neighbours else ()
-        for source in (path, *(file for file in beside if file is not None)):
-            how = _in_the_way(Path(output), source)
-            if how is not None:
+        sources = [path]
+        if not path.is_dir() and not is_table(path):
+            sources += filter(None, (find_label_names(path), _neighbouring_labels(path)))
+        for source in sources:
+            how = ""
+            if target.exists() and target.samefile(source):
+                how = "is the same as" if target.is_dir() else "would overwrite"
+            elif source.is_dir() and any(map(source.samefile, above)):
+                how = "lies inside"
+            elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
+                how = "is a folder around"
+            if how:
                 raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
-
-
-def _in_the_way(output: Path, source: Path) -> str | None:
-    """How an output would change an input, as words between their names; None if it would not."""
-    if output.exists() and output.samefile(source):
-        return "is the same as" if output.is_dir() else "would overwrite"
-    if source.is_dir() and _is_inside(output, source):
-        return "lies inside"
-    return "is a folder around" if output.is_dir() and _is_inside(source, output) else None
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether a folder is above a path, whatever their names."""
-    return any(parent.exists() and parent.samefile(folder) for parent in Path(os.path.realpath(path)).parents)
 
 
 class Found(NamedTuple):

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from widemargin.data.load import Dataset, Found, load_data, names_of, recognize_format
 from widemargin.data.normalize import l2_normalize_rows
-from widemargin.data.store import check_replaceable, write_description
+from widemargin.data.store import check_replaceable, is_store, write_description, write_store
 from widemargin.data.text import (
     ParsedText,
     TextFormat,
@@ -39,7 +39,7 @@ from widemargin.data.text import (
 from widemargin.exceptions import DataFormatError
 from widemargin.files import PathLike, atomic_folder, hashed_file
 
-__all__ = ["ROWS_PER_BLOCK", "RowStream", "open_rows", "rows_of_array", "scan_text", "write_text_store"]
+__all__ = ["RowStream", "open_rows", "rows_of_array", "scan_text", "store_of_rows", "write_text_store"]
 
 Look = Callable[[ParsedText, TextFormat], None]
 
@@ -157,6 +157,23 @@ def scan_text(
     found = last.n_features if text_format is TextFormat.XMC else max(0, last.max_feature + 1 - base)
     known = make_options(text_format, zero_based=base == 0, n_features=given)
     return RowStream(os.fspath(path), n_rows, given or found, n_values, options=known)
+
+
+def store_of_rows(rows: RowStream, folder: Path) -> str:
+    """The store that rows come from; otherwise one that is written here, block by block."""
+    if is_store(rows.path):
+        return rows.path
+    if rows.options is None:
+        write_store(folder, rows.X)
+        return str(folder)
+    shape = (rows.n_rows, rows.n_features)
+    with atomic_folder(folder) as temporary:
+        with contextlib.ExitStack() as stack:
+            writer = _Csr(temporary, "X", shape, rows.n_values, stack)
+            for block in rows.blocks():
+                writer.write(block.data, block.indices, block.indptr)
+        write_description(temporary, {"X": writer.entry(), "Y": None}, {}, {})
+    return str(folder)
 
 
 def write_text_store(

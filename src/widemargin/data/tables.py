@@ -29,9 +29,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.exceptions import DataFormatError
-from widemargin.files import PathLike
+from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 
 __all__ = [
     "Cells",
@@ -141,18 +140,16 @@ class TableSpec:
         text, labels, label_sep = source["text"], source["labels"], source["label_sep"]
         if not isinstance(text, list) or not text:
             raise ValueError("the table has no text column")
-        if not all(isinstance(name, str) for name in [*text, labels, label_sep or ""]):
-            raise ValueError("a column of the table has no name")
         forms = source.get("form", {})
-        if not isinstance(forms, dict) or len(forms) > 1 or not all(isinstance(form, dict) for form in forms.values()):
-            raise ValueError("the form of the table is damaged")
-        kind, form = next(iter(forms.items()), (None, {}))
+        kind, form = next(iter(dict(forms).items()), (None, {}))
+        form = dict(form)
+        types = set(map(type, (*text, labels, label_sep, form.get("delimiter"), form.get("encoding"), kind)))
+        if not types <= {str, type(None)} or labels is None or None in text or len(forms) > 1:
+            raise ValueError("a column, separator, delimiter or encoding of the table is damaged")
+        if kind not in (None, *ENDINGS.values()) or type(form.get("quotes", True)) is not bool:
+            raise ValueError(f"the table has the format {kind!r} with quotes {form.get('quotes')!r}")
         if form and not {"delimiter", "quotes"} <= set(form) <= {"delimiter", "quotes", "encoding"}:
             raise ValueError("the form of the table is not a delimiter, quotes and an encoding")
-        if kind not in (None, *ENDINGS.values()) or not isinstance(form.get("delimiter"), str | None):
-            raise ValueError(f"the table has the format {kind!r} and the delimiter {form.get('delimiter')!r}")
-        if not isinstance(form.get("quotes", True), bool) or not isinstance(form.get("encoding", ""), str):
-            raise ValueError("quotes or encoding of the table are damaged")
         return cls(tuple(text), labels, label_sep, **form, format=kind)
 
 

@@ -29,10 +29,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.data.files import BrokenGzip, is_gzip, read_blocks
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.exceptions import DataFormatError, DataFormatWarning
-from widemargin.files import PathLike, Writable, atomic_file
+from widemargin.files import BrokenGzip, PathLike, Writable, atomic_file, is_gzip, read_blocks
 
 __all__ = [
     "MAX_COUNT",
