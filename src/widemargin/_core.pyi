@@ -112,9 +112,7 @@ def mean_row_dense(X: _Array, row_weight: _F64, x: _F64, scores: _F64) -> None: 
 # task, subspace, s, t; x, scores; coef, intercept
 _Starts = tuple[OneVsAllTask, bool, float, float, _F64, _F64, _Array, _Array]
 
-def fill_starts_csr(
-    data: _Array, indices: _Array, indptr: _Array, n_features: int, *starts: *_Starts
-) -> None: ...
+def fill_starts_csr(data: _Array, indices: _Array, indptr: _Array, n_features: int, *starts: *_Starts) -> None: ...
 def fill_starts_dense(X: _Array, *starts: *_Starts) -> None: ...
 
 # --- one_vs_all_batch.cpp

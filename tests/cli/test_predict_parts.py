@@ -11,11 +11,11 @@ import scipy.sparse as sp
 import typer
 
 from widemargin import OneVsAllClassifier, TopKClassifier, load, save, write_store, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli import predict as predict_parts
+from widemargin.cli.__main__ import make_app
+from widemargin.cli.predict import label_ranges, predict_in_parts
 from widemargin.data import stream
 from widemargin.data.stream import open_rows
-from widemargin.estimators import predict_parts
-from widemargin.estimators.predict_parts import label_ranges, predict_in_parts
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_limit_that_is_too_low_is_an_error(folder):
 def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     def run(out, *options):
         arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--out", str(out), *options]
-        app(arguments, standalone_mode=False)
+        make_app()(arguments, standalone_mode=False)
         return out.read_bytes()
 
     whole = run(tmp_path / "whole.tsv")
@@ -94,7 +94,7 @@ def test_probabilities_are_the_same_in_parts(folder, small_parts, tmp_path):
 
     def run(*options):
         arguments = ["predict", str(tmp_path / "model"), str(folder / "rows.txt"), "--json", "--out"]
-        app([*arguments, str(tmp_path / "out.json"), *options], standalone_mode=False)
+        make_app()([*arguments, str(tmp_path / "out.json"), *options], standalone_mode=False)
         return [json.loads(line) for line in (tmp_path / "out.json").read_text().splitlines()]
 
     whole = run()
@@ -106,5 +106,5 @@ def test_probabilities_are_the_same_in_parts(folder, small_parts, tmp_path):
 def test_what_needs_all_scores_is_not_split(folder, capsys):
     arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--explain", "--memory-limit", "2000"]
     with contextlib.suppress(SystemExit, typer.Exit):
-        app(arguments, standalone_mode=False)
+        make_app()(arguments, standalone_mode=False)
     assert "explanations are made in this process" in capsys.readouterr().err

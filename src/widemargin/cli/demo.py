@@ -13,14 +13,15 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from widemargin.cli._compare import print_comparison
-from widemargin.cli._console import output, print_json, short_warnings, size_text
-from widemargin.cli._time import time_bar
-from widemargin.cli._train import train_model
+from widemargin.cli.compare import print_comparison
+from widemargin.cli.console import output, print_json, progress_bar, short_warnings, size_text, time_bar
+from widemargin.cli.inputs import targets_for
+from widemargin.cli.options import Given, make_estimator
 from widemargin.comparison import Comparison, compare
 from widemargin.comparison.result import metrics_for, row_outcomes
 from widemargin.data.load import Dataset
 from widemargin.datasets import load_debian_tags, load_wordnet_animals
+from widemargin.estimators.one_vs_all.folder_training import add_names
 from widemargin.estimators.persistence import load, save
 from widemargin.exceptions import MissingExtraError
 from widemargin.model_io import check_writable, folder_size
@@ -28,7 +29,7 @@ from widemargin.report.page import check_report_extra, write_report
 
 __all__ = ["run"]
 
-COMMON: dict[str, Any] = {"normalize": True, "n_jobs": -1}
+COMMON: dict[str, Any] = {"normalize": True, "jobs": -1}
 # Parameters by method; C is near the best of the comparison.
 ANIMAL_MODELS: dict[str, dict[str, Any]] = {
     "top-k": {"k": 3, "C": 1.0},
@@ -40,12 +41,13 @@ TAG_MODEL: dict[str, Any] = {"C": 1.0, "tol": 0.01, "prune": 0.01}
 # Nearly half of the animals are labelled with inner nodes, at which only methods with "stop" can end.
 COMPARED = ["one-vs-all", "top-k", "output-code", "orthogonal, stop", "per-node"]
 BUDGET = 60.0
-"""Seconds of the comparison at most, so that the demo ends within a minute or so on two cores."""
+"""Time limit of the comparison in seconds, so that the demo takes about a minute on two cores."""
 REPORT_TITLE = "Debian packages and their tags, one-vs-all"
 
 
-def run(out: Path, *, as_json: bool) -> None:
+def run(given: Given) -> None:
     """Train, save, load again and measure each family, compare, and write a report."""
+    out: Path = given.out
     methods = ["one-vs-all", *ANIMAL_MODELS]
     for method in methods:
         check_writable(out / method)
@@ -56,11 +58,11 @@ def run(out: Path, *, as_json: bool) -> None:
         for method, parameters in ANIMAL_MODELS.items():
             tree = {"taxonomy": animals.taxonomy} if method == "orthogonal" else {}
             rows.append(_trained(out, method, parameters | tree, animals, "animals"))
-        if not as_json:
+        if not given.json:
             _print_models(rows, tags, animals)
         result = _compared(animals)
     report = _write_report(out, load(out / "one-vs-all"), tags)
-    if as_json:
+    if given.json:
         print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})
         return
     print_comparison(result, "Animals, every method with its own C", brief=True)
@@ -71,7 +73,13 @@ def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name
     """Train on the training part, save, load again, and measure on the test part."""
     labels, features = list(data.label_names), list(data.feature_names)
     dataset = Dataset(data.X_train, data.y_train, labels, features, "widemargin.datasets")
-    model, seconds = train_model(dataset, method, parameters | COMMON)
+    estimator = make_estimator(method, parameters | COMMON)
+    targets = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
+    wall, cpu = time.perf_counter(), time.process_time()
+    with progress_bar("Training") as callback:
+        model = estimator.set_params(callback=callback).fit(dataset.X, targets).set_params(callback=None)
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    add_names(model, dataset)
     save(model, out / method)
     model = load(out / method)
     measured = metrics_for(model.kind_, len(labels), None)[:3]
@@ -88,7 +96,7 @@ def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name
 
 
 def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
-    """One line a family."""
+    """One line per family."""
     print(f"tags     {_size(tags)}: Debian packages, several tags each")
     print(f"animals  {_size(animals)}: WordNet's words, one label each, in a tree\n")
     table = Table(title="Every family, on held-out rows", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -114,9 +122,9 @@ def _size(data: Any) -> str:
 def _compared(animals: Any) -> Comparison:
     """All methods that fit the animals, on the test part."""
     held_out: dict[str, Any] = {"X_test": animals.X_test, "y_test": animals.y_test, "taxonomy": animals.taxonomy}
-    limits: dict[str, Any] = {"methods": COMPARED, "budget": BUDGET}
+    limits: dict[str, Any] = {"methods": COMPARED, "budget": BUDGET, "normalize": True, "n_jobs": -1}
     with time_bar("trial of every method") as report:
-        return compare(animals.X_train, animals.y_train, **held_out, **limits, **COMMON, report=report)
+        return compare(animals.X_train, animals.y_train, **held_out, **limits, report=report)
 
 
 def _print_end(out: Path, report: str | None, seconds: float) -> None:

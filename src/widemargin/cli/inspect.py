@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.cli._console import gap_text, print_json, print_table, size_text
-from widemargin.cli._text import TextReader, open_model
-from widemargin.cli._tune import print_tuning
-from widemargin.comparison import Tuning
+from widemargin.cli.console import gap_text, print_json, print_table, size_text
+from widemargin.cli.inputs import OpenModel, display_names, open_model
+from widemargin.cli.options import Given
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
@@ -20,29 +19,35 @@ from widemargin.problems.tree_factor import TreeWeights
 __all__ = ["run"]
 
 
-def run(model_folder: Path, label: str | None, top: int, *, as_json: bool) -> None:
+def run(given: Given) -> None:
     """Report the model, or the largest weights of one label."""
-    model, reader = open_model(model_folder)
-    if label is not None:
-        weights = largest_weights(model, label, top)
-        if as_json:
-            print_json({"label": label, "weights": weights})
+    opened = open_model(given.model)
+    model, shown = opened.classifier, {} if given.names is None else display_names(given.names)
+    if given.label is not None:
+        weights = largest_weights(model, given.label, given.top)
+        title = f"{shown.get(given.label, given.label)}: largest weights"
+        if given.json:
+            print_json({"label": given.label, "weights": weights})
         else:
-            print_table(f"{label}: largest weights", [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
+            print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
-    summary = summarize(model, model_folder) | text_facts(reader)
-    if as_json:
+    summary = summarize(model, given.model) | text_facts(opened)
+    if given.json:
         print_json(summary)
-    else:
-        print_table(f"{summary['class']} in {model_folder}", table_rows(summary))
-        if summary["tuning"] is not None:
-            print_tuning(Tuning.from_dict(summary["tuning"]))
+        return
+    summary["worst_label"] = shown.get(summary["worst_label"], summary["worst_label"])
+    print_table(f"{summary['class']} in {given.model}", table_rows(summary))
+    if summary["tuning"] is not None:
+        from widemargin.cli.train import print_tuning
+        from widemargin.comparison import Tuning
+
+        print_tuning(Tuning.from_dict(summary["tuning"]))
 
 
 def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
     """The model as plain values."""
     described = describe_model(model_folder)
-    certificate = getattr(model, "certificate_", None)  # an output code of other classifiers may have none
+    certificate = getattr(model, "certificate_", None)  # an output code of foreign classifiers may have none
     worst = None if certificate is None else certificate.worst
     support = {"support_rows": len(model.support_)} if hasattr(model, "support_") else {}
     return {
@@ -66,7 +71,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
 
 
 def plain_parameters(model: Any) -> dict[str, Any]:
-    """Parameters as JSON can hold them."""
+    """Parameters as JSON values."""
     return {name: _plain(value) for name, value in model.get_params(deep=False).items()}
 
 
@@ -100,7 +105,7 @@ def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[st
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it; classifiers inside, trees and matrices as text."""
+    """A parameter as a JSON value; classifiers inside, trees and matrices as text."""
     if isinstance(value, Taxonomy) or hasattr(value, "get_params"):
         return repr(value)
     return f"matrix of shape {value.shape}" if hasattr(value, "shape") else value
@@ -118,17 +123,18 @@ def _tree_facts(model: Any) -> dict[str, Any]:
     return {"tree": facts}
 
 
-def text_facts(reader: TextReader | None) -> dict[str, Any]:
-    """What a model with a vectoriser says of its texts: columns, number of terms, and options that are no defaults."""
-    if reader is None:
+def text_facts(opened: OpenModel) -> dict[str, Any]:
+    """Text columns, number of terms, and unusual options of a model with a vectoriser."""
+    vectorizer, spec = opened.vectorizer, opened.spec
+    if spec is None:
         return {}
-    vectorizer, standard = reader.vectorizer, type(reader.vectorizer)()
+    standard = type(vectorizer)()
     options = {
         name: value
         for name, value in vectorizer.get_params(deep=False).items()
         if value != getattr(standard, name) and name not in ("dtype", "vocabulary")
     }
-    columns = {"columns": reader.columns, "labels": reader.labels, "label_sep": reader.label_sep}
+    columns = {"columns": list(spec.text), "labels": spec.labels, "label_sep": spec.label_sep}
     return {"text": columns | {"terms": len(vectorizer.vocabulary_), "options": options}}
 
 
@@ -160,7 +166,7 @@ def _weights_of_node(model: Any, label: str) -> Any:
 
 
 def _weights_of_label(model: Any, label: str) -> Any:
-    """The weights of a label; of the first of two classes those of the second, with the other sign."""
+    """The weights of a label; the first of two classes has those of the second, with the sign changed."""
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
@@ -172,7 +178,7 @@ def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
     """The weights of one label that are largest in absolute value, largest first."""
     if not hasattr(model, "coef_"):
         why = "is an output code" if hasattr(model, "code_book_") else f"has kernel={model.kernel!r}"
-        raise ValueError(f"the model {why}, and so no weights of features to show for a label; leave out --label")
+        raise ValueError(f"the model {why}, so it has no feature weights to show for a label; leave out --label")
     on_tree = isinstance(model, HierarchicalClassifier)
     weights = _weights_of_node(model, label) if on_tree else _weights_of_label(model, label)
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]
