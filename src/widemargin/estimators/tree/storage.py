@@ -1,4 +1,4 @@
-"""What a fitted model on a tree keeps in a model folder: the tree as plain arrays, weights or support rows, S."""
+"""A model on a tree in a model folder: the tree as plain arrays, weights or support rows, and S."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from widemargin.estimators.storage import (
     stored_gamma,
     stored_support,
 )
-from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality
-from widemargin.estimators.tree.parameters import check_hierarchical_parameters
+from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
@@ -31,8 +30,8 @@ AS_ARRAYS = {"taxonomy", "K"}
 """Parameters that are stored as arrays, not as JSON values."""
 
 
-class StoredHierarchicalModel(StoredLinearModel):
-    """Adds `to_state` and `from_state` to a model on a tree; a mix-in for the estimator."""
+class StoredHierarchicalModel(StoredLinearModel, TreeLabelModel):
+    """A model on a tree with `to_state` and `from_state`; a base of the estimator."""
 
     def _check_savable(self) -> None:
         refuse_function_kernel(self.kernel)
@@ -72,29 +71,28 @@ class StoredHierarchicalModel(StoredLinearModel):
         }
 
     def _check_stored_parameters(self) -> None:
-        """Not yet: the tree and K come from arrays."""
+        """Postponed: the tree and K come from arrays."""
 
     def _restore_arrays(self, state: ModelState) -> None:
         self.n_iter_ = int(np.sum(self.n_iter_))
         arrays, attributes = state.arrays, state.attributes
         if self.kind_ == "multilabel":
-            raise ValueError("a model on a tree has one label a row")
+            raise ValueError("a model on a tree has one label per row")
         self.taxonomy_ = Taxonomy(tuple(attributes["nodes"]), Tree(np.array(arrays["tree_parent"])))
         self.class_node_, self._stops = _numbers(arrays["class_node"]), _numbers(arrays["stops"])
         self.taxonomy = without_stops(self.taxonomy_, self._stops) if attributes["taxonomy_given"] else None
         self.K = arrays.get("K")
         self.alpha_ = None if attributes["alpha"] is None else float(attributes["alpha"])
-        check_hierarchical_parameters(self)
+        self._check_parameters()
         self._check_nodes()
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
         self.intercept_ = checked_vector(arrays["intercept"], "intercept", length=self.taxonomy_.n_nodes - 1)
         self._restore_weights(state)
         if "S" in arrays:
-            n_pairs = self._n_ancestor_pairs()
-            self._pairs = (
-                checked_vector(arrays["S"], "S", length=n_pairs),
-                checked_vector(arrays["products"], "products", length=n_pairs),
+            S, products = (
+                checked_vector(arrays[name], name, length=self._n_ancestor_pairs()) for name in ("S", "products")
             )
+            self._pairs = S, products
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
 
     def _n_ancestor_pairs(self) -> int:
@@ -102,7 +100,7 @@ class StoredHierarchicalModel(StoredLinearModel):
         return int(self.taxonomy_.depth.sum())
 
     def _check_nodes(self) -> None:
-        """A ValueError unless the classes are nodes of the tree."""
+        """Raise a ValueError unless the classes are nodes of the tree."""
         n_nodes = self.taxonomy_.n_nodes
         for name, nodes in (("class", self.class_node_), ("virtual node", self._stops)):
             if len(nodes) and not (nodes.min() >= 0 and nodes.max() < n_nodes):
@@ -112,7 +110,7 @@ class StoredHierarchicalModel(StoredLinearModel):
         label_nodes(self.classes_, self.taxonomy_, self.separator)
 
     def _restore_weights(self, state: ModelState) -> None:
-        """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
+        """Set `coef_`, or the support of a kernel model; raise a ValueError if shapes do not fit."""
         arrays, m = state.arrays, self.taxonomy_.n_nodes - 1
         if self.kernel != "linear":
             restore_support(self, state, m)
@@ -131,7 +129,7 @@ class StoredHierarchicalModel(StoredLinearModel):
 
 
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Whole numbers in one dimension."""
+    """The array, if it is a vector of whole numbers."""
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError("numbers of nodes or rows are not whole numbers")
+        raise ValueError("numbers of nodes are not whole numbers")
     return array.astype(np.int64, copy=False)

@@ -216,7 +216,7 @@ def solve_joint_dual(
     if start is not None:
         ascent.start_from(start)
         best = _certify(ascent, progress, best)
-    n_blocks, core = losses.n_blocks, ascent.core
+    n_blocks, core = len(losses.cost), ascent.core
     while progress.status is None:
         while not core.run(min(SLICE_S, progress.seconds_left)) and not progress.is_out_of_time:
             pass
@@ -304,7 +304,7 @@ def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pair
     largest = float(losses.cost.max(initial=0.0))
     if not largest > 0.0:
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
-    if largest > LARGEST_COST / losses.n_blocks:
+    if largest > LARGEST_COST / len(losses.cost):
         raise ValueError(f"a cost of {largest:g} is too large for sums of losses; use a smaller C")
 
 
