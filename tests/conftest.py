@@ -18,14 +18,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 def pytest_configure():
-    """Take Ctrl-C as a terminal gives it: a shell that runs the tests in the background has it ignored."""
+    """Handle Ctrl-C as in a terminal: a shell that runs the tests in the background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def load_fuzzer():
-    """A function that gives a script of `fuzz/` as a module."""
+    """A function that loads a script of `fuzz/` as a module."""
 
     def load(name):
         with pytest.MonkeyPatch.context() as patch:

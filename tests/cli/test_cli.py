@@ -1,4 +1,4 @@
-"""The command line as a user meets it: from a data file to evaluated, certified predictions, and clear failures."""
+"""The command line from a user's view: from a data file to evaluated, certified predictions, and clear failures."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_train_warns_of_a_gap_that_its_default_pruning_makes(tmp_path):
     result = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "model", "--C", "1e3", "--json")
     assert json.loads(result.stdout)["status"] == "converged"
     assert "warning: prune=0.01 leaves 2 of 5 labels with a certified relative gap above 0.1" in result.stderr
-    # Sharded training warns as well, and a smaller threshold is silent.
+    # Sharded training also warns; a smaller threshold gives no warning.
     options = ("--C", "1e3", "--json", "--shard-size", "2")
     assert "prune=0.01 leaves" in invoke("train", tmp_path / "train.txt", "--out", tmp_path / "s", *options).stderr
     finer = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "f", "--prune", "1e-6", *options).stderr

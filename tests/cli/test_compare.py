@@ -84,7 +84,7 @@ def test_json_has_the_methods_and_their_costs(rows_file):
     assert found["held_out_rows"] == 120
 
 
-def test_what_the_budget_left_out_is_said():
+def test_methods_left_out_by_the_budget_are_reported():
     y = np.arange(60) % 3
     result = compare(np.eye(3)[y], y, methods=["one-vs-all"], cv=2)
     assert notes(result) == [result.recommendation]
@@ -112,7 +112,7 @@ WORDS = {"food": ["bread", "cake", "oven"], "cars": ["engine", "tyre", "oven"], 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """The same texts as CSV, TSV, JSON lines and Parquet; with one label, a list of one, and a list of some."""
+    """The same texts as CSV, TSV, JSON lines and Parquet, with one label, lists of one label, and longer lists."""
     folder = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(3)
     rows = []
@@ -164,7 +164,7 @@ def test_tables_have_lists_of_labels_test_files_and_lists_of_one(tables, monkeyp
     assert "output-code" in done.stdout
 
 
-def test_options_of_text_that_do_not_fit_are_told(tables, rows_file):
+def test_text_options_that_do_not_fit_are_an_error(tables, rows_file):
     runner = CliRunner()
     assert "is a table" in runner.invoke(app, ["compare", str(tables / "t.csv")]).stderr
     assert "--labels is missing" in runner.invoke(app, ["compare", str(tables / "t.csv"), "--text", "body"]).stderr
@@ -182,7 +182,7 @@ def test_a_file_of_lists_with_one_label_each_is_one_of_classes(tmp_path):
     assert (found["labels"], found["metric"]) == (3, "top_k_accuracy@1")
     with_test = compared(tmp_path / "train.txt", *methods, "--test", tmp_path / "test.txt")
     best = with_test["methods"][0]["quality"]["top_k_accuracy@1"]["mean"]
-    assert best == pytest.approx(2 / 3)  # the label without training rows is never right
+    assert best == pytest.approx(2 / 3)  # a label without training rows is never predicted correctly
 
 
 TREE = Taxonomy.from_edges([("red", "warm"), ("orange", "warm"), ("blue", "cold")])
@@ -198,7 +198,7 @@ CANDIDATES = [
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda c: f"{c.name}-{c.estimator.get_params().get('normalize')}")
 def test_the_options_for_train_make_the_estimator_that_was_compared(candidate, monkeypatch, tmp_path):
-    """For each method; what `train` makes of its options is compared, so that its defaults matter too."""
+    """For each method, compare the estimator that `train` builds from its options, including defaults."""
     estimator = candidate.estimator.set_params(**{"C": 0.001} | ({"k": 5} if candidate.ks else {}))
     made = []
     monkeypatch.setattr(
@@ -219,7 +219,7 @@ def test_the_last_line_trains_the_recommended_model_in_a_shell(tmp_path, monkeyp
     folder = tmp_path / "it's here; now"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    (folder / "model").mkdir()  # which is not to be replaced
+    (folder / "model").mkdir()  # must not be replaced
     rng = np.random.default_rng(3)
     rows = [f"{' '.join(rng.choice(WORDS[name], size=3))};{name},x" for name in [*WORDS] * 16]
     Path("my $texts.csv").write_text("the body;main tag\n" + "\n".join(rows) + "\n")

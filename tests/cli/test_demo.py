@@ -1,4 +1,4 @@
-"""`widemargin demo`: every family on embedded data, a comparison, a report; here on fewer rows, to be quick."""
+"""`widemargin demo`: every family on embedded data, a comparison, a report; on fewer rows to save time."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def small():
 
 @pytest.fixture
 def demo(small, monkeypatch):
-    """The command, on few rows and methods."""
+    """The command with few rows and methods."""
     monkeypatch.setattr(_demo, "load_debian_tags", lambda: small["tags"])
     monkeypatch.setattr(_demo, "load_wordnet_animals", lambda: small["animals"])
     monkeypatch.setattr(_demo, "COMPARED", ["top-k, k = 1", "per-node"])
     monkeypatch.setattr(_demo, "BUDGET", None)
-    monkeypatch.setattr(_demo, "_write_report", lambda out, model, data: "report.html")  # it has a test of its own
+    monkeypatch.setattr(_demo, "_write_report", lambda out, model, data: "report.html")  # tested separately
 
     def run(*options):
         done = CliRunner().invoke(app, ["demo", *map(str, options)])
@@ -107,7 +107,7 @@ def test_the_demo_has_a_report_where_it_can(monkeypatch, tmp_path):
 
 
 def test_the_readme_shows_the_output_of_the_demo():
-    """The data and the headings of both tables; the numbers are of a real run."""
+    """The data and the headings of both tables; the numbers come from a real run."""
     readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
     for name, data in (("tags    ", datasets.load_debian_tags()), ("animals ", datasets.load_wordnet_animals())):
         assert f"{name} {_demo._size(data)}: " in readme

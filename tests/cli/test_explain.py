@@ -1,4 +1,4 @@
-"""`widemargin predict --explain`: the sums behind the scores, for people and as JSON."""
+"""`widemargin predict --explain`: the sums behind the scores, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def invoke(*arguments, exit_code=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows of three classes, and a model of them."""
+    """Rows of three classes, and a model trained on them."""
     path = tmp_path_factory.mktemp("explain")
     rng = np.random.default_rng(0)
     y = np.arange(30) % 3

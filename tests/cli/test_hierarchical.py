@@ -1,4 +1,4 @@
-"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and what is refused."""
+"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and their errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data():
 
 @pytest.fixture
 def files(data, tmp_path):
-    """Files of lists of labels, whose columns have names, and the tree."""
+    """Files with lists of named labels, and the tree."""
     X, y = data
     Y = sp.csr_array(np.eye(7, dtype=np.int8)[y])
     write_xmc(tmp_path / "train.txt", X[:48], Y[:48])

@@ -1,4 +1,4 @@
-"""No command overwrites what it reads: refused before any work, whatever the names, with both named and the remedy."""
+"""No command overwrites its input: the error comes before any work and names both files and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TREE = "child\tparent\nred\tcolour\ngreen\tcolour\n"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Data of every kind, a model, and a model of text; the working directory is theirs."""
+    """A working directory with data of every kind, a model, and a text model."""
     rng = np.random.default_rng(0)
     X = rng.random((60, 3))
     Y = np.zeros((60, 2))
@@ -59,7 +59,7 @@ def contents(folder):
 
 
 def refused(folder, *arguments):
-    """The message of a command that must leave everything as it is."""
+    """The message of a command that must change nothing."""
     before = contents(folder)
     done = run(*arguments)
     assert done.exit_code == 1, done.output
@@ -104,7 +104,7 @@ def test_an_input_is_no_output(folder, arguments, output, source):
 
 
 def test_every_command_with_an_output_is_covered():
-    """A command that gets an output must get a case above."""
+    """Every command with an output needs a case above."""
     callbacks = {command.callback.__name__: command.callback for command in app.registered_commands}
     with_output = {n for n, call in callbacks.items() if {"out", "target"} & set(inspect.signature(call).parameters)}
     assert with_output == {"predict", "report", "convert", "train", "path", "demo"}  # demo reads no file

@@ -1,4 +1,4 @@
-"""Labels of data and model meet by name and number, whatever the two formats are; what does not fit is said."""
+"""Labels of data and model are matched by name and number across formats; mismatches are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def X():
 
 @pytest.fixture
 def Y():
-    """The class of each row, and label 2 as a second one on the first three rows."""
+    """The class of each row, and label 2 as a second label for the first three rows."""
     dense = np.eye(3)[np.arange(N_ROWS) % 3]
     dense[:3, 2] = 1
     return sp.csr_array(dense)
@@ -150,7 +150,7 @@ def test_repeated_label_names_get_their_numbers(X, Y):
     assert load("m").classes_.tolist() == ["a (0)", "b", "a (2)"]
 
 
-def test_names_that_cannot_be_told_apart_are_refused_before_training(X, Y, monkeypatch):
+def test_ambiguous_names_are_refused_before_training(X, Y, monkeypatch):
     write_xmc("train.txt", X, Y)
     write_names("train_labels.txt", ["a", "a (0)", "a"])
     monkeypatch.setattr("widemargin.cli._train.train_model", None)
@@ -225,7 +225,7 @@ def test_warnings_about_data_are_one_line(X, Y):
         assert stderr.count("\n") == 1
 
 
-def test_tables_that_do_not_fit_the_model_are_told_with_the_remedy(tmp_path):
+def test_tables_that_do_not_fit_the_model_give_an_error_with_the_remedy(tmp_path):
     for name, text in {
         "train.csv": "title,tags\nfresh bread,food\na cake,food\nan engine,cars\na wheel,cars\n",
         "other.csv": "headline,tags\nbread,spaceship\n",

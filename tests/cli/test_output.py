@@ -87,7 +87,7 @@ def test_a_pipe_as_target_is_written_to(folder, tmp_path):
     )
     reader.start()
     invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / "pipe")
-    reader.join(timeout=600)  # only ends what would never end
+    reader.join(timeout=600)  # stops a process that would run forever
     assert received == [expected_lines(folder)]
     assert (tmp_path / "pipe").is_fifo()
 
@@ -175,7 +175,7 @@ def test_names_with_tabs_line_breaks_and_backslashes_stay_one_cell(tmp_path):
 
 
 def test_explanations_of_names_with_line_breaks_are_indented_lines(tmp_path):
-    texts = ["a\tb", "c\nd", "e"] * 8  # terms of letters have tabs and line breaks too
+    texts = ["a\tb", "c\nd", "e"] * 8  # character n-grams contain tabs and line breaks too
     rows = [{"text": text, "label": HARD_NAMES[i % 3]} for i, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     columns = ("--text", "text", "--labels", "label")

@@ -1,4 +1,4 @@
-"""Output codes on the command line: train, predict, evaluate and inspect, and what is refused."""
+"""Output codes on the command line: train, predict, evaluate and inspect, and their errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_model_predicts_evaluates_and_shows_itself(data, files, tmp_path, op
 
 
 def test_a_code_without_loss_is_trained_from_the_command_line_and_its_json_is_json(tmp_path):
-    """Its objective at zero is infinite, which JSON cannot say."""
+    """Its objective at zero is infinite, which JSON cannot represent."""
     rows = [f"{i % 3} {i % 3 + 1}:{1 + 0.01 * i}" for i in range(30)]
     (tmp_path / "apart.svm").write_text("\n".join(rows) + "\n")
     options = ("--method", "output-code", "--learn", "l2", "--C", "inf", "--out", tmp_path / "m", "--json")

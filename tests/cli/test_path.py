@@ -1,4 +1,4 @@
-"""`widemargin path`: the table of Python's `path`, scores as `evaluate` gives them, and the best model saved."""
+"""`widemargin path`: the same table as Python's `path`, the scores of `evaluate`, and the best model saved."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NAMES = ["apple", "<i>car</i>", "red"]
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    """Pictures take time and have tests of their own."""
+    """Pictures take time and have their own tests."""
     monkeypatch.setattr(page, "draw_pictures", lambda outcome: [])
 
 

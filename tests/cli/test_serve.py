@@ -1,4 +1,4 @@
-"""`widemargin serve` as a process: it answers, and ends well when told to."""
+"""`widemargin serve` as a process: it answers requests and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def service(tmp_path):
     process.wait()
 
 
-def test_a_served_model_answers_and_stops_when_told(service):
+def test_a_served_model_answers_and_stops_on_request(service):
     process, port = service
     assert _ask(port, "/predict", {"rows": [[2.0]], "k": 1})["predictions"][0]["labels"] == ["yes"]
     with socket.create_connection(("127.0.0.1", port)) as half:  # a client that never finishes its request
@@ -58,7 +58,7 @@ def test_a_served_model_answers_and_stops_when_told(service):
     assert "Traceback" not in process.stderr.read()
 
 
-def test_a_port_in_use_is_told_with_the_remedy(service, tmp_path):
+def test_a_port_in_use_is_reported_with_the_remedy(service, tmp_path):
     _, port = service
     done = subprocess.run(_command(tmp_path / "model", port), capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 1

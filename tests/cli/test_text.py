@@ -1,4 +1,4 @@
-"""Text on the command line: a table in, label names out, with the vectoriser in the model folder."""
+"""Text on the command line: a table in, label names out, and the vectoriser in the model folder."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_format_gives_the_same_model_and_predictions(folder, tmp_path, nam
     assert values["precision"]["1"] == 1.0
 
 
-def test_one_label_a_row_is_multiclass(folder, tmp_path):
+def test_one_label_per_row_is_multiclass(folder, tmp_path):
     for method in ("one-vs-all", "top-k", "output-code", "per-node"):
         options = ("--labels", "main", "--method", method, "-o", tmp_path / method)
         invoke("train", folder / "rows.csv", *TEXT, *options)
@@ -158,7 +158,7 @@ def test_a_model_reads_tables_with_the_delimiter_of_its_training_data(folder, tm
     evaluated = json.loads(invoke("evaluate", tmp_path / "model", data, "--json").stdout)
     assert evaluated == json.loads(invoke("evaluate", folder / "model", folder / "rows.csv", "--json").stdout)
     invoke("report", tmp_path / "model", data, "-o", tmp_path / "report.html")
-    # Tables of other formats are read as usual, and options count more than the model.
+    # Tables of other formats are read as usual, and options override the model.
     for name in ("rows.tsv", "rows.jsonl.gz", "rows.parquet"):
         assert invoke("predict", tmp_path / "model", folder / name).stdout == expected
     assert invoke("predict", tmp_path / "model", folder / "rows.csv", "--delimiter", ",").stdout == expected

@@ -1,4 +1,4 @@
-"""The top-k SVM on the command line: train, predict, evaluate, inspect and path, and what is refused."""
+"""The top-k SVM on the command line: train, predict, evaluate, inspect and path, and their errors."""
 
 from __future__ import annotations
 

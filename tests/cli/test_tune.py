@@ -1,4 +1,4 @@
-"""`widemargin train --tune`: values chosen before the training, printed, and kept in the model folder."""
+"""`widemargin train --tune`: values are chosen before training, printed, and stored in the model folder."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_calibration_comes_after(folder, tmp_path):
         (["--tune", "--folds", "1000"], "cv must be a number of folds"),
     ],
 )
-def test_options_that_cannot_be_are_told(folder, tmp_path, options, message):
+def test_impossible_options_are_an_error(folder, tmp_path, options, message):
     result = invoke("train", folder / "rows.svm", *options, "-o", tmp_path / "m", exit_code=1)
     assert message in result.stderr
     assert not (tmp_path / "m").exists()

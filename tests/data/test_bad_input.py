@@ -1,4 +1,4 @@
-"""The table of bad input: each row is refused with its line and a remedy, by the C++ reader and by its twin."""
+"""A table of bad input: the C++ reader and its twin refuse each case and name the line and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files of strangers: bombs, pipes, shapes and strings that are none, stores that lie; each a clear refusal."""
+"""Hostile data files: bombs, pipes, invalid shapes and strings, stores that lie; each gives a clear error."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def edit_text(old, new):
 
 
 def replace_array(name, array):
-    """An array of another type, signed and described as it is."""
+    """Replace an array by one of another type, signed and described correctly."""
 
     def damage(folder):
         np.save(folder / name, array)

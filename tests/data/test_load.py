@@ -1,4 +1,4 @@
-"""load_data tells the formats apart, finds labels and names, and passes options on; read_names and its errors."""
+"""load_data recognises the formats, finds labels and names, and passes options on; read_names and its errors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_problem_of_a_file_is_the_problem_of_its_format(tmp_path):
         load_data(tmp_path / "a.txt", format="arff")
 
 
-def test_format_can_be_said(tmp_path):
+def test_format_can_be_specified(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"1 2 3\n")
     with pytest.raises(DataFormatError, match="no colon"):
         load_data(tmp_path / "a.txt", format="svmlight")

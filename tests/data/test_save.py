@@ -1,4 +1,4 @@
-"""save_data writes what load_data reads, and replaces no file of names that belongs to other data."""
+"""save_data writes files that load_data reads, and does not replace a file of names that belongs to other data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_equal_names_may_be_there_already(tmp_path):
         save_data(tmp_path / name, Dataset(X, Y, ["u", "v"], None, "here"))
 
 
-def test_files_that_differ_before_the_ending_have_names_of_their_own(tmp_path):
+def test_files_that_differ_before_the_suffix_have_their_own_names(tmp_path):
     save_data(tmp_path / "a.1.npz", Dataset(X, Y, ["u", "v"], None, "here"))
     save_data(tmp_path / "a.2.npz", Dataset(X, Y, ["x", "y"], None, "here"))
     assert load_data(tmp_path / "a.1.npz").label_names == ["u", "v"]

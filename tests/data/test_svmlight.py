@@ -77,7 +77,7 @@ def test_number_of_features_can_be_given(tmp_path):
     assert read_svmlight(path, n_features=5, zero_based=True).X.toarray().tolist() == [[0, 0, 0, 1, 0]]
 
 
-def test_repeated_labels_are_counted_once_and_said(tmp_path):
+def test_repeated_labels_are_counted_once_and_reported(tmp_path):
     path = tmp_path / "a.svm"
     path.write_bytes(b"2,1,2 1:1\n")
     with pytest.warns(DataFormatWarning, match="1 rows had repeated"):

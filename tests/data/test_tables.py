@@ -1,4 +1,4 @@
-"""Tables of text: what the readers take, and what they say of a file that is not right."""
+"""Tables of text: the formats that the readers accept, and their errors for bad files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_quotes_line_breaks_marks_and_blank_lines_of_csv(write, mark, ending):
     assert cells(path, ["tags", "id"])[0] == ("x|y", "1")
 
 
-def test_lines_are_counted_where_a_row_begins(write):
+def test_lines_are_counted_where_a_row_starts(write):
     places = [row.place for row in read_cells(write("t.csv", AWKWARD), COLUMNS)]
     assert places == [2, 4, 6, 7]
 
@@ -76,7 +76,7 @@ def test_json_lines_have_lists_numbers_and_gaps(write):
     assert cells(path) == [("a", ["x", "y"]), (None, None), (3, [])]
 
 
-def test_the_ending_tells_the_format():
+def test_the_suffix_determines_the_format():
     assert [table_format(name) for name in ("a.CSV", "a.tab.gz", "a.ndjson", "a.pq")] == [
         "csv",
         "tsv",
@@ -161,7 +161,7 @@ cell = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(cell, cell), max_size=6), st.sampled_from([",", "\t", ";"]))
 def test_what_csv_writes_is_read_again(tmp_path_factory, rows, delimiter):
-    """Python's csv module is the oracle; carriage returns, which it does not keep in all releases, are left out."""
+    """Python's csv module is the oracle; carriage returns are left out, because some releases do not keep them."""
     rows = [tuple(part.replace("\r", "") for part in row) for row in rows]
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL)

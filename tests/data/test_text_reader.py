@@ -1,4 +1,4 @@
-"""The C++ text reader gives the arrays, or the problem and its line, of the plain Python twin."""
+"""The C++ text reader gives the same arrays, or the same problem and line, as its plain Python twin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def core_parse(text, options, dtype=np.float32, *, n_threads=1, block_bytes=None
 
 
 def outcome(parse, *args, **kwargs):
-    """Arrays as bytes and statistics, or the problem, in a form that compares exactly."""
+    """Arrays as bytes and statistics, or the problem, in a form that can be compared exactly."""
     try:
         result = parse(*args, **kwargs)
     except TextProblem as problem:

@@ -1,4 +1,4 @@
-"""read_xmc and write_xmc: what is accepted, what it means, and that a round trip is exact."""
+"""read_xmc and write_xmc: accepted input, its meaning, and exact round trips."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_no_rows_can_be_read(tmp_path):
     assert (X.shape, Y.shape) == ((0, 5), (0, 3))
 
 
-def test_one_based_file_is_recognised_and_said(tmp_path):
+def test_one_based_file_is_recognised_and_reported(tmp_path):
     path = tmp_path / "data.txt"
     path.write_bytes(b"2 4 3\n1,3 1:1 4:0.5\n2 2:2\n")
     with pytest.warns(DataFormatWarning, match="one-based"):
@@ -93,7 +93,7 @@ def test_without_evidence_a_file_is_zero_based(tmp_path, recwarn):
     assert not recwarn.list
 
 
-def test_unsorted_and_repeated_indices_are_put_right_and_counted(tmp_path):
+def test_unsorted_and_repeated_indices_are_fixed_and_counted(tmp_path):
     path = tmp_path / "data.txt"
     path.write_bytes(b"4 4 3\n0 0:1\n2,0 3:1 1:2\n1,1 2:1.5 2:0.25\n0 3:1 0:1 3:1\n")
     with pytest.warns(DataFormatWarning, match=r"line 3 first: 2 rows had unsorted .* 2 rows had repeated"):

@@ -1,4 +1,4 @@
-"""The pages on the command line are in step with the commands."""
+"""The command-line pages match the commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def generated_text():
 
 @functools.cache
 def options_in_help(command):
-    """What `--help` prints in its column of options."""
+    """The options column of `--help`."""
     text = CliRunner().invoke(app, [command, "--help"], terminal_width=200).stdout
     return {option for line in text.splitlines() if line.startswith("  -") for option in OPTION.findall(line[:60])}
 

@@ -1,4 +1,4 @@
-"""README and tutorial: commands print what the pages say, and README's figures are those of the kept results."""
+"""README and tutorial: commands print what the pages say, and README's numbers match the stored results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def run_commands(page, n_commands):
-    """Run the commands of a page's console block in the current folder; what stands below one must be printed."""
+    """Run the commands of a page's console block in the current folder; each must print the text below it."""
     (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"^\$ widemargin (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
     assert len(commands) == n_commands
@@ -49,7 +49,7 @@ def test_the_picture_is_small_and_has_what_its_script_draws():
     script = (ROOT / "tools" / "make_readme_picture.py").read_text(encoding="utf-8")
     assert "docs/pictures/readme.svg" in README
     assert len(kept) < 120_000
-    # Glyphs are outlines; matplotlib keeps the words beside them as comments.
+    # Glyphs are outlines; matplotlib writes the words next to them as comments.
     words = set(re.findall(r"<!-- (.*?) -->", kept))
     assert words >= set(re.findall(r'set_(?:title|xlabel)\("(.*?)"\)', script))
 

@@ -1,4 +1,4 @@
-"""Models on a tree on disk: what comes back predicts the same, can be trained again, and damage is told."""
+"""Tree models on disk: loaded models predict the same and can be trained again, and damage is reported."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_function_as_kernel_is_not_savable(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["nodes", "alpha", "taxonomy_given", "method"])
-def test_damage_is_told(data, tmp_path, damage):
+def test_damage_is_reported(data, tmp_path, damage):
     X, y = data
     save(HierarchicalClassifier(TREE).fit(X, y), tmp_path)
     manifest = json.loads((tmp_path / "model.json").read_text())
@@ -133,7 +133,7 @@ def test_damage_is_told(data, tmp_path, damage):
         ("coef", lambda coef: coef[:, :3]),
     ],
 )
-def test_arrays_that_do_not_fit_each_other_are_told(data, array, damaged):
+def test_arrays_that_do_not_fit_each_other_are_an_error(data, array, damaged):
     X, y = data
     state = HierarchicalClassifier(TREE, stop=True).fit(X, y).to_state()
     broken = replace(state, arrays={**state.arrays, array: damaged(state.arrays[array])})

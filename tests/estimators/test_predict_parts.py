@@ -1,4 +1,4 @@
-"""`predict` in parts of labels and rows gives what `predict_topk` gives in memory, bit for bit."""
+"""`predict` in parts of labels and rows equals `predict_topk` in memory, bit for bit."""
 
 from __future__ import annotations
 

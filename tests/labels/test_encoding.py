@@ -1,4 +1,4 @@
-"""Label encoding: every form of y against scikit-learn's binarizers, and errors that scikit-learn users know."""
+"""Label encoding: every form of y against scikit-learn's binarizers, and the errors that scikit-learn users expect."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_indicators_keep_their_ones_in_every_form(seed, form, dtype):
 
 
 @pytest.mark.parametrize("form", ["by row", "by column", "by entry"])
-def test_duplicates_zeros_and_disorder_are_put_right_in_a_copy(form):
+def test_duplicates_zeros_and_disorder_are_fixed_in_a_copy(form):
     rows, columns, values = [0, 0, 0, 1, 1], [2, 1, 2, 0, 1], [1, 1, 1, 0, 1]
     if form == "by entry":
         Y = sparse.coo_array((values, (rows, columns)), shape=(3, 3))

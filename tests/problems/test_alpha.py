@@ -40,7 +40,7 @@ def regular_tree(branching):
 
 
 def dense_parts(parent):
-    """Diagonal d and adjacency N of eq. (6) by the definition."""
+    """Diagonal d and adjacency N of eq. (6) by definition."""
     m = len(parent) - 1
     d, N = np.zeros(m), np.zeros((m, m))
     for node in range(1, m + 1):

@@ -95,7 +95,7 @@ def draw_problem(method, options, tree, seed):
 def test_losses_are_those_of_the_definition(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
     expected, at_zero = loss_by_definition(method, tree, labels, 3.0 * weight, options, X, W)
-    if options.get("node_scaling") == "paper":  # C is no weight: it does not cancel
+    if options.get("node_scaling") == "paper":  # C is not a weight: it does not cancel
         expected, at_zero = 3.0 * expected, 3.0 * at_zero
     losses = tree_losses(method, tree, labels, C=3.0, sample_weight=weight, **options)
     assert losses.at_zero == pytest.approx(at_zero, rel=1e-12)

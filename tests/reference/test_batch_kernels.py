@@ -66,7 +66,7 @@ def test_exponents_far_below_stay_finite(isa):
 
 
 def random_search(rng, loss, n_rows=50):
-    """Rows of a search whose directions have the products they should have."""
+    """Rows of a search whose directions have the required products."""
     y = np.where(rng.random(n_rows) < 0.3, 1.0, -1.0)
     X, vectors, bias = rng.normal(size=(n_rows, 6)), rng.normal(size=(3, 6)), float(rng.normal())
     s = X @ vectors[2] + bias
@@ -120,13 +120,13 @@ def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
         moved = vectors[2] + theta[:3] @ vectors
         return 0.5 * moved @ moved + search_sums(rows, theta)[2]
 
-    # Rounding may decide whether one more Newton step is taken: the values agree to what a step more would gain.
+    # Rounding may decide whether one more Newton iteration is taken: the values agree up to the gain of one iteration.
     start = value(np.zeros(4))
     assert value(theta) <= value(expected) + 0.01 * (start - value(expected)) + 1e-4 * start
 
 
 def random_batch(rng, loss, n_rows=60):
-    """Tables of 16 lanes, as the kernels take them, and each lane as its twin takes it."""
+    """Tables of 16 lanes for the kernels, and each lane in the form of its twin."""
     X = random_rows(rng, n_rows)
     n_features = X.shape[1]
     cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
@@ -161,7 +161,7 @@ def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
         mine, s, step_scores = near[near[:, 0] == lane], S[:, lane], SP[:, lane]
         reach = lanes[7:, lane]
         expected = near_rows(problem.y, s, sz[:, lane], step_scores, reach)
-        # Rounding may decide about rows at the edge.
+        # Rounding may decide about rows at the boundary.
         edge = near_rows(problem.y, s, sz[:, lane], step_scores, reach + np.array([1e-5, 0, 0]))
         sure = near_rows(problem.y, s, sz[:, lane], step_scores, reach - np.array([1e-5, 0, 0]))
         assert sure.sum() <= len(mine) <= edge.sum()

@@ -38,7 +38,7 @@ def problem_of(X, positives, weight, bias_value=1.0, bias_penalty=0.0):
 def test_store_order_is_by_length_and_by_frequency():
     X = sp.csr_array(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 0]], dtype=np.float32))
     rows, columns = store_order(X)
-    assert rows.tolist() == [1, 4, 2, 3, 0]  # of the rows with one entry, that of the more frequent column first
+    assert rows.tolist() == [1, 4, 2, 3, 0]  # among the rows with one entry, the more frequent column comes first
     assert columns.tolist() == [1, 2, 0, 3]
 
 
@@ -90,7 +90,7 @@ def test_sparse_certificate_equals_the_dense_one(bias_value, bias_penalty, seed,
     weight = rng.uniform(0.5, 2.0, 70)
     coef = np.where(rng.random(20) < 0.7, 0.6 * rng.normal(size=20), 0.0).astype(np.float32)
     intercept = float(np.float32(-1.2)) * bias_value
-    # The threshold lies so low that any shift of the intercept is allowed for.
+    # The threshold is low enough for any shift of the intercept.
     values = _core.certify_weights(
         *arrays(X), positives, weight, coef, intercept, bias_value, bias_penalty, prune, -9.0
     )

@@ -29,7 +29,7 @@ METHODS = ["orthogonal", "similarity", "per-node", "tree-loss", "flat"]
 
 
 def draw_tree(rng, n_nodes):
-    """A random tree, numbered breadth first; few nodes have most children."""
+    """A random tree, numbered breadth first; few nodes have most of the children."""
     parents = np.sort([rng.integers(0, max(1, i // 2) + (i > 1)) for i in range(n_nodes)])
     return Tree(np.concatenate([[-1], np.minimum(parents, np.arange(n_nodes))]))
 

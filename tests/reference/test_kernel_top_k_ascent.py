@@ -109,7 +109,7 @@ def test_single_precision_follows_double_precision():
 
 
 def run_epochs(core, K, n_epochs, thresholds, dtype):
-    """Epochs with columns as they are asked for; returns how many were."""
+    """Run epochs with columns on request; return the number of requests."""
     n_columns = 0
     for epoch in range(n_epochs):
         core.begin_epoch(thresholds[epoch])
@@ -151,14 +151,14 @@ def test_rows_without_violation_sleep_up_to_64_epochs():
         core.begin_epoch(0.0)
         active.append(core.n_active)
         assert core.run(10**6) == 0
-    # One change, then sleep of 2, 4, … 64 epochs: each row is independent and solved by its first visit.
+    # One change, then 2, 4, … 64 epochs of sleep: each row is independent and solved by its first visit.
     awake = np.flatnonzero(active)
     assert awake.tolist() == [0, 1, 3, 7, 15, 31, 63, 127, 191]
     assert core.n_visits == 4 * len(awake)
     assert core.evaluate()[0] <= 1e-14
 
 
-def test_a_run_ends_after_the_given_work_and_goes_on():
+def test_a_run_stops_after_the_given_work_and_resumes():
     X, y, costs, _ = make_problem(8)
     K, loss = X @ X.T, TopKHinge(1)
     stepwise, at_once = (make_core(_core.KernelAscentDouble, K, y, 5, costs, loss) for _ in range(2))

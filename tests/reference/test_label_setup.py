@@ -45,7 +45,7 @@ def test_core_prepares_labels_as_specified(seed, n, share, factors, bias):
     )
     assert found.positive == pytest.approx(expected.positive, rel=1e-12)
     assert found.negative == pytest.approx(expected.negative, rel=1e-12, abs=1e-12)
-    # squares of sums are subtracted in the core: half the digits where the gradient nearly vanishes
+    # the core subtracts squares of sums: half the digits are lost where the gradient nearly vanishes
     assert found.rule == pytest.approx(expected.rule, rel=1e-6, abs=1e-7)
 
 

@@ -30,7 +30,7 @@ def arrays(X):
 
 
 def units(X, coef, intercept):
-    """Allowances (n_samples, n_labels) in scores, and what the sums count in."""
+    """Allowances (n_samples, n_labels) in scores, and the unit of the sums."""
     rows = pack_rows(X.astype(np.float64))
     unit = np.array(
         [1 / (rows.scale * pack_weights(rows, w, b).scale) for w, b in zip(coef, intercept.tolist(), strict=True)]

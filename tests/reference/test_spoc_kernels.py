@@ -1,4 +1,4 @@
-"""The compiled steps of SPOC against their NumPy specification, and the specification against others."""
+"""The compiled steps of SPOC against their NumPy specification, and the specification against other solvers."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_worst_first_is_the_papers_rule_step_by_step(kernel, seed):
 
 @pytest.mark.parametrize("kernel", [False, True], ids=["rows", "kernel matrix"])
 def test_worst_first_takes_the_steps_of_the_specification(kernel):
-    """Passes of as many steps as rows, up to the same gap; rounding may make it one more or less."""
+    """Passes with one step per row, up to the same gap; rounding may add or remove one pass."""
     h, y, b, costs, _ = make_problem(3)
     K, eta = h @ h.T, begin(y, costs, 4)
     steps, reached = solve(K, y, b, costs, eta, tol=1e-3, max_iter=20_000)

@@ -119,7 +119,7 @@ def test_elimination_leaves_first_fills_nothing_in(parent, seed):
 def test_pivots_have_the_signs_of_the_eigenvalues(parent, seed, dominance):
     paths, values = random_values(parent, seed, dominance)
     eigenvalues = np.linalg.eigvalsh(dense(parent, values))
-    if np.abs(eigenvalues).min() < 1e-9:  # the sign of such an eigenvalue is a matter of rounding
+    if np.abs(eigenvalues).min() < 1e-9:  # the sign of such an eigenvalue depends on rounding
         return
     factor = factorize(paths, values)
     assert (factor.pivots > 0).sum() == (eigenvalues > 0).sum()

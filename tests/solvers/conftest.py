@@ -1,4 +1,4 @@
-"""What several files of tests share: rows and labels, and an independent solver of the problems on trees."""
+"""Fixtures shared by several test files: rows and labels, and an independent solver for problems on trees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def labelled_rows(rng):
 
 @pytest.fixture
 def tree_optimum():
-    """A function of rows, losses and penalty that gives the optimum, by Clarabel."""
+    """A function that computes the optimum for rows, losses and a penalty by Clarabel."""
 
     def solve(X, losses, penalty):
         learns = isinstance(penalty, OrthogonalPenalty)

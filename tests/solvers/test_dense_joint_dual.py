@@ -54,7 +54,7 @@ def levels_of(parent, label):
 
 
 def objective(parent, X, labels, costs, K, k, W):
-    """By the definition."""
+    """The objective by definition."""
     value = 0.5 * float((K * np.abs(W @ W.T)).sum())
     for x, label, cost in zip(X, labels, costs, strict=True):
         s = W @ x
@@ -121,7 +121,7 @@ def test_a_K_that_joins_any_nodes_matches_clarabel(seed):
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_singular_comparison_matrix_matches_clarabel(seed, k):
-    """Theorem 1 of the paper asks for no more than a positive semidefinite one."""
+    """Theorem 1 of the paper only requires a positive semidefinite matrix."""
     X, labels, weight = draw(20 + seed)
     K = any_matrix(seed, share=1.0)
     comparison = np.where(np.eye(8) > 0, K, -K)

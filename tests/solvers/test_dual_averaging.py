@@ -1,4 +1,4 @@
-"""Dual averaging on the five methods: its bounds hold the optimum of independent solvers, and what each is worth."""
+"""Dual averaging on the five methods: its bounds contain the optimum of independent solvers, and their quality."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_rows_are_those_of_algorithm_1():
     np.testing.assert_allclose(result.history["dual_published"], [-3.0, -0.5, -1.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["primal"], [1.0, 1.0, 4.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["dual"], [0.0, 0.0, 0.0])
-    # The tail begins anew at t = 2: its only functions are 0 there, and again 0 at t = 3.
+    # The tail restarts at t = 2: its only functions are 0 there, and again 0 at t = 3.
     np.testing.assert_allclose(result.history["dual_tail"], [-3.0, 0.0, 0.0], atol=1e-12)
 
 

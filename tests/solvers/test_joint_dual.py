@@ -35,7 +35,7 @@ CASES = [
 
 
 def draw(tree, method, options, C, seed, n_samples=14, n_features=5):
-    """Rows, losses and penalty; labels are inner nodes, too, where the method has them."""
+    """Rows, losses and penalty; labels include inner nodes if the method supports them."""
     rng = np.random.default_rng(seed)
     inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
     allowed = np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf)
@@ -147,7 +147,7 @@ def test_groups_of_all_widths_are_certified_with_every_instruction_set(isa, dtyp
 
 
 def test_blocks_too_large_to_keep_their_quadratic_problems_are_trained_as_well():
-    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers a label, 2²⁰ for all of them
+    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers per label, 2²⁰ for all of them
     X, losses, penalty = draw(tree, "orthogonal", {}, 0.5, seed=5, n_samples=40, n_features=6)
     result = solve_joint_dual(X, losses, penalty, tol=1e-6)
     assert result.certificate.decrease_gap <= 1e-6

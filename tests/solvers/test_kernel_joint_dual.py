@@ -1,4 +1,4 @@
-"""Kernel training on a tree: a linear kernel is linear training, an rbf kernel what Clarabel finds on Gram features."""
+"""Kernel training on a tree: a linear kernel equals linear training, an rbf kernel equals Clarabel on Gram features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 2, 2, 4, 4]))
 
 
 def draw(tree, method, options, C=0.5, seed=0, n_samples=14, n_features=4):
-    """Rows (two alike, one zero), losses with weights, and the penalty."""
+    """Rows (two equal, one zero), weighted losses, and the penalty."""
     rng = np.random.default_rng(seed)
     inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
     labels = rng.choice(np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf), n_samples)
@@ -110,7 +110,7 @@ def test_a_small_cache_gives_the_same_optimum():
     X, losses, penalty = draw(LARGE, "orthogonal", {}, n_samples=400, n_features=6)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.1))
     roomy = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-5)
-    # Room for no column, and for 30 beside the 128 that are lent.
+    # Room for no column, and for 30 in addition to the 128 that are lent.
     for cache_size_mb in (0.0, 158 * 400 * 8 / 2**20):
         tight = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-5, cache_size_mb=cache_size_mb)
         assert tight.status is Status.CONVERGED
@@ -178,7 +178,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert one.certificate == two.certificate
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same(tree_optimum):
+def test_a_limit_is_reported_and_the_result_is_still_certified(tree_optimum):
     X, losses, penalty = draw(SMALL, "orthogonal", {}, C=1.0)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.2))
     best = tree_optimum(gram_features(kernel.columns(slice(None))), losses, penalty)

@@ -142,7 +142,7 @@ def test_rows_without_features_are_certified_with_zero_weights():
     np.testing.assert_array_equal(result.coef, 0.0)
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same():
+def test_a_limit_is_reported_and_the_result_is_still_certified():
     X, labels, weight = draw(seed=3)
     best = optimum(X, labels, weight, 2, 1.0)
     told = []

@@ -1,4 +1,4 @@
-"""Hostile problems on trees: what is returned is never worse than zero weights, and no gap above `tol` is "converged".
+"""Hostile problems on trees: results are never worse than zero weights, and no gap above `tol` is "converged".
 
 The objective is recomputed here by loops over the definitions, from the tree's parents alone.
 """
@@ -45,7 +45,7 @@ def draw(shape, seed=0, n_samples=40, n_features=6, scale=1.0):
 
 
 def lineage(parent, node):
-    """Rows of W on the path from a node up."""
+    """Rows of W on the path from a node to the root."""
     rows = []
     while node > 0:
         rows.append(node - 1)
@@ -114,7 +114,7 @@ def test_a_fit_that_is_cut_short_is_no_worse_than_zero_weights(method, shape, li
         assert result.certificate.primal == pytest.approx(value, rel=1e-9)
         assert result.certificate.primal_at_zero == pytest.approx(at_zero, rel=1e-12)
         assert result.certificate.dual <= value
-        assert W.any()  # a multiple of the weights, which has the same predictions, and not just zeros
+        assert W.any()  # a multiple of the weights, which predicts the same, not just zeros
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -166,7 +166,7 @@ def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(fo
 @pytest.mark.parametrize("solver", ["joint", "kernel", "top-k", "averaging"])
 @pytest.mark.parametrize("scale", [1e-20, 1e-9])
 def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
-    """What zero weights can be improved by is some C ‖x‖² of the objective: below its rounding."""
+    """The possible improvement over zero weights is about C ‖x‖² of the objective, below its rounding."""
     tree, labels, X = draw("three levels", scale=scale)
     losses, penalty = problem("per-node", tree, labels, 1e-3)
     if solver == "joint":
@@ -210,7 +210,7 @@ def test_the_losses_at_a_multiple_of_the_weights_are_those_of_the_definition(met
 
 
 def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
-    """Every row twice, with either label: no weights gain anything."""
+    """Every row occurs twice, once with each label: no weights gain anything."""
     tree = Tree(np.array([-1, 0, 0]))
     X = np.repeat(np.random.default_rng(0).normal(size=(20, 4)), 2, axis=0)
     losses, penalty = problem("similarity", tree, np.tile([1, 2], 20), 1e-6)
@@ -222,8 +222,8 @@ def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_where_the_optimum_is_next_to_nothing_the_primal_is_right_to_rounding_of_the_losses(method):
-    """Rows that are far apart: margins are 1 but for rounding, of which the objective is made. Relative to itself it
-    may be off by a lot, so that it has to be compared on the scale of the objective of zero weights."""
+    """Rows that are far apart: margins are 1 up to rounding, which determines the objective. Its relative error may be
+    large, so it is compared on the scale of the objective at zero weights."""
     tree, X = Tree(np.array([-1, 0, 0, 0])), 1e6 * np.eye(3)
     for C in (1e-6, 1.0, 1e6):
         losses, penalty = problem(method, tree, np.arange(1, 4), C)

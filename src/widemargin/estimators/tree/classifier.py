@@ -29,6 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
@@ -45,12 +46,12 @@ from widemargin.estimators.training import (
     training_data,
     warn_of_pruned_gap,
 )
-from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS, DecisionTree, Orthogonality
-from widemargin.estimators.tree.storage import StoredHierarchicalModel
+from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
+from widemargin.estimators.tree.storage import TreeCodec
 from widemargin.estimators.tree.targets import TreeTargets, tree_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.parallel import current_executor, run_tasks
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.scores import compact
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import (
@@ -94,7 +95,7 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
 """Parameters that have an effect with some methods only: the default, which other methods require, and the methods."""
 
 
-class HierarchicalClassifier(StoredHierarchicalModel):
+class HierarchicalClassifier(TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -247,6 +248,7 @@ class HierarchicalClassifier(StoredHierarchicalModel):
     2
     """
 
+    codec: ClassVar[Codec] = TreeCodec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
         **KERNEL_CONSTRAINTS,

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_consistent_length
 
-from widemargin.estimators.calibration import BYTES_PER_MB, if_calibrated
+from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import (
     Explanation,
     LabelExplanation,
@@ -43,7 +43,7 @@ from widemargin.estimators.explanation import (
     plain,
     weights_of_rows,
 )
-from widemargin.estimators.scoring import _SCORERS, LinearLabelModel, TopK, kernel_scorer
+from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.estimators.training import COUNT
 from widemargin.estimators.tree.targets import label_nodes, labelled_nodes, without_stops
 from widemargin.labels.encoding import encode_targets, unwrap
@@ -60,6 +60,7 @@ __all__ = [
     "DecisionTree",
     "Orthogonality",
     "PairOfNodes",
+    "TreeCalibrator",
     "TreeLabelModel",
     "nearest_labels",
     "nodes_of_labels",
@@ -85,7 +86,7 @@ AT_BOUND = 1e-6
 ROWS_SHOWN = 10
 
 
-class TreeLabelModel(LinearLabelModel):
+class TreeLabelModel(LabelModel):
     """Scores, predictions, probabilities and explanations of a fitted model on a tree; a base of the estimator."""
 
     taxonomy_: Taxonomy
@@ -311,13 +312,18 @@ class TreeLabelModel(LinearLabelModel):
         tree, n_rows = self.taxonomy_.tree, _num_samples(X)
         self._refuse_dense(n_rows, tree.n_nodes - 1, "predict_node_proba")
         out = np.zeros((n_rows, tree.n_nodes - 1))
-        for rows, scores in self._steady_blocks(X):
-            out[rows, self._decisions.rows] = self._path_probabilities(scores)
+        for rows, scores in self.calibrator.steady_blocks(X):
+            out[rows, self._decisions.rows] = self.calibrator.path_probabilities(scores)
         if len(self._decisions.levels) == 1:  # all classes compete at once: nodes above them sum them up
             for depth in range(tree.height, 1, -1):
                 nodes = np.flatnonzero(tree.depth == depth)
                 np.add.at(out.T, tree.parent[nodes] - 1, out.T[nodes - 1])
         return out
+
+    @property
+    def calibrator(self) -> TreeCalibrator:
+        """The probabilities of this model."""
+        return TreeCalibrator(self)
 
     def _decision(self) -> str:
         """The rule in force: that of the method unless one was chosen."""
@@ -384,7 +390,7 @@ class TreeLabelModel(LinearLabelModel):
 
     def _all_scores(self, X: Any) -> Floats:
         """Scores at all nodes, shape (n_rows, m)."""
-        scores: Floats = self._scorer().scores(X, n_threads=self._n_threads())
+        scores: Floats = self.scorer.scores(X, n_threads=self._n_threads())
         return scores
 
     def _row_blocks(self, n_rows: int, n_nodes: int) -> Iterator[slice]:
@@ -394,62 +400,58 @@ class TreeLabelModel(LinearLabelModel):
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
-    def _has_factors(self) -> bool:
-        """Whether the weights are a product of sparse factors."""
-        return isinstance(getattr(self, "coef_", None), TreeWeights)
-
-    def _scorer(self) -> Any:
-        if hasattr(self, "dual_coef_"):
-            return kernel_scorer(self)
-        if not self._has_factors():
-            return super()._scorer()
-        cached = _SCORERS.get(self)
-        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
-            cached = (self.coef_, self.intercept_, FactoredScorer(self.coef_, self.intercept_))
-            _SCORERS[self] = cached
-        return cached[2]
+    def _linear_scorer(self) -> Any:
+        if isinstance(self.coef_, TreeWeights):
+            return FactoredScorer(self.coef_, self.intercept_)
+        return super()._linear_scorer()
 
     def _n_weights(self) -> int:
-        return int(self.coef_.parts.nnz) if self._has_factors() else super()._n_weights()
+        coef = getattr(self, "coef_", None)
+        return int(coef.parts.nnz) if isinstance(coef, TreeWeights) else super()._n_weights()
 
     def _weight_arrays(self) -> list[npt.NDArray[Any]]:
         coef = self.coef_
         return [*coef.arrays, self.intercept_] if isinstance(coef, TreeWeights) else super()._weight_arrays()
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
-        if not self._has_factors():
+        coef = getattr(self, "coef_", None)
+        if not isinstance(coef, TreeWeights):
             return super()._weights_at(outputs, features)
-        paths = [self.coef_.path_factors(int(i)) for i in outputs]
-        weights = [factors @ weights_of_rows(self.coef_.parts, above, features) for above, factors in paths]
+        paths = [coef.path_factors(int(i)) for i in outputs]
+        weights = [factors @ weights_of_rows(coef.parts, above, features) for above, factors in paths]
         return np.array(weights), self.intercept_[outputs].astype(np.float64)
 
-    def _path_probabilities(self, scores: Floats) -> Floats:
+
+class TreeCalibrator(Calibrator):
+    """Probabilities of a model on a tree: one choice among siblings per node of a path."""
+
+    def path_probabilities(self, scores: Floats) -> Floats:
         """P of the nodes of the decision tree, (n_rows, n_live), from the scores of all nodes."""
-        tree = self._decisions
-        starts, found = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
-        found = self.calibration_.of_groups(found, starts, tree.nodes(tree.parent[starts]))
+        tree = self.model._decisions
+        starts, live = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
+        found: Floats = self.model.calibration_.of_groups(live, starts, tree.nodes(tree.parent[starts]))
         for level in tree.levels[1:]:
             found[:, level] *= found[:, tree.parent[level]]
         return found
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        place = self._decisions.place
-        found: Floats = self._path_probabilities(scores)[:, place]
+    def probabilities(self, scores: Floats) -> Floats:
+        place = self.model._decisions.place
+        found: Floats = self.path_probabilities(scores)[:, place]
         found[:, place < 0] = 1.0  # every label is the root or below it
         return found
 
-    def _n_groups(self) -> int | None:
-        return int(self.taxonomy_.n_nodes)
+    def n_groups(self) -> int | None:
+        return int(self.model.taxonomy_.n_nodes)
 
-    def _n_block_values(self) -> int:
-        return int(self.taxonomy_.n_nodes)
+    def n_block_values(self) -> int:
+        return int(self.model.taxonomy_.n_nodes)
 
-    def _calibration_targets(self, y: Any) -> tuple[Any, Bools]:
+    def targets(self, y: Any) -> tuple[Any, Bools]:
         y = y if hasattr(y, "shape") or isinstance(y, list) else list(y)
-        targets = encode_targets(y)
-        in_tree = label_nodes(targets.classes, self.taxonomy_, self.separator, missing=-1) >= 0
+        targets, tree, separator = encode_targets(y), self.model.taxonomy_, self.model.separator
+        in_tree = label_nodes(targets.classes, tree, separator, missing=-1) >= 0
         if not in_tree.any():
-            label_nodes(targets.classes, self.taxonomy_, self.separator)  # the error that names them
+            label_nodes(targets.classes, tree, separator)  # the error that names them
         if targets.kind != "multilabel":
             return y, np.asarray(in_tree[targets.indices])
         if not in_tree.all():  # a row may have labels of both kinds
@@ -457,15 +459,15 @@ class TreeLabelModel(LinearLabelModel):
             y = [[names[label] for label in row.tolist() if in_tree[label]] for row in rows]
         return y, np.asarray(targets.Y @ in_tree > 0)
 
-    def _fold_model(self) -> Any:
-        return super()._fold_model().set_params(taxonomy=without_stops(self.taxonomy_, self._stops))
+    def fold_model(self) -> Any:
+        return super().fold_model().set_params(taxonomy=without_stops(self.model.taxonomy_, self.model._stops))
 
-    def _evidence(self, model: Any, X: Any, y: Any, weights: Floats) -> Choices:
+    def evidence(self, model: Any, X: Any, y: Any, weights: Floats) -> Choices:
         """The choices on the way to the label of every row; labels that the model does not know are left out."""
         row, node = nodes_of_labels(model, y)
-        share, class_of_node = 1.0 / np.bincount(row)[row], np.full(model.taxonomy_.n_nodes, -1, dtype=np.int64)
-        class_of_node[model.taxonomy_.indices(model.classes_)] = model._decisions.place
-        place = class_of_node[node]
+        share, place_of_node = 1.0 / np.bincount(row)[row], np.full(model.taxonomy_.n_nodes, -1, dtype=np.int64)
+        place_of_node[model.taxonomy_.indices(model.classes_)] = model._decisions.place
+        place = place_of_node[node]
         row, place, share = row[place >= 0], place[place >= 0], share[place >= 0]
         scores = model._all_scores(_safe_indexing(model._check_rows(X), row))[:, model._decisions.rows]
         parts = list(model._decisions.choices_on_paths(scores, place))
@@ -474,9 +476,9 @@ class TreeLabelModel(LinearLabelModel):
         starts = np.cumsum(sizes) - sizes
         # The virtual nodes of the two models may differ, so their nodes are matched by name.
         used, group = np.unique(above.astype(np.int64), return_inverse=True)
-        groups = self.taxonomy_.indices([model.taxonomy_.nodes[node] for node in used.tolist()]).astype(np.int64)
-        costs = (weights[row] * share)[example]
-        return Choices(values.astype(np.float64), starts, starts + true, costs, groups[group.reshape(-1)])
+        names = [model.taxonomy_.nodes[node] for node in used.tolist()]
+        groups = self.model.taxonomy_.indices(names).astype(np.int64)[group.reshape(-1)]
+        return Choices(values.astype(np.float64), starts, starts + true, (weights[row] * share)[example], groups)
 
 
 class DecisionTree:
