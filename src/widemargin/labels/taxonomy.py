@@ -32,16 +32,7 @@ from widemargin.files import atomic_file, read_lines
 from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
-__all__ = [
-    "VIRTUAL_ROOT",
-    "EdgeList",
-    "Taxonomy",
-    "build_tree",
-    "edges_of_nested",
-    "edges_of_paths",
-    "read_edges",
-    "write_edges",
-]
+__all__ = ["VIRTUAL_ROOT", "Taxonomy"]
 
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 

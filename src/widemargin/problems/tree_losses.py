@@ -59,12 +59,6 @@ class LossPoint(NamedTuple):
         Rows i and j of the constraint that attains the loss; −1 if the loss is 0.
     kappa : ndarray of float64 of shape (n_blocks,)
         Its slope.
-
-    Examples
-    --------
-    >>> from widemargin.problems.tree_losses import LossPoint
-    >>> LossPoint._fields
-    ('value', 'loss', 'winner', 'loser', 'kappa')
     """
 
     value: float

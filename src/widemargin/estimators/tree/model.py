@@ -31,6 +31,7 @@ import numpy.typing as npt
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_consistent_length
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import (
     Explanation,
@@ -54,19 +55,7 @@ from widemargin.metrics.lists import find_tied, joined_ties
 from widemargin.problems.tree_factor import AncestorPaths, FactoredScorer, TreeWeights
 from widemargin.solvers.calibration import Choices
 
-__all__ = [
-    "DECISIONS",
-    "PATH_METHODS",
-    "DecisionTree",
-    "Orthogonality",
-    "PairOfNodes",
-    "TreeCalibrator",
-    "TreeLabelModel",
-    "nearest_labels",
-    "nodes_of_labels",
-    "path_proba",
-    "probable_predictions",
-]
+__all__ = ["DecisionTree", "Orthogonality", "TreeLabelModel", "nearest_labels", "nodes_of_labels", "path_proba"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -86,6 +75,7 @@ AT_BOUND = 1e-6
 ROWS_SHOWN = 10
 
 
+@with_shared_passages
 class TreeLabelModel(LabelModel):
     """Scores, predictions, probabilities and explanations of a fitted model on a tree; a base of the estimator."""
 
@@ -106,8 +96,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to score.
+        <X>
 
         Returns
         -------
@@ -130,8 +119,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to label.
+        <X>
 
         Returns
         -------
@@ -147,8 +135,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to label.
+        <X>
         k : int, default=5
             Number of labels. Places beyond the labels that can be predicted, or beyond those that a beam finds, are
             marked as missing; a beam is at least k wide.
@@ -177,8 +164,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to score.
+        <X>
         y : array-like of shape (n_samples,)
             Their labels, among `classes_`, as names or full paths.
 
@@ -233,13 +219,11 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <X>
         y : array-like of shape (n_samples,), indicator, or list of label sets
             True labels, names or full paths. If a row has several, those above another one are ignored, and one of the
             others has to be predicted. A label that is not in the tree counts as a wrong prediction.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+        <sample_weight>
         at_or_below : bool, default=False
             Count predictions below the true node as right, too. This is the rule of Zhou, Xiao and Wu (2011), one
             minus `metrics.hierarchical_zero_one_error`. It favours models that only predict leaves; to compare models
@@ -264,8 +248,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <X>
 
         Returns
         -------
@@ -281,8 +264,7 @@ class TreeLabelModel(LabelModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to score.
+        <X>
 
         Returns
         -------

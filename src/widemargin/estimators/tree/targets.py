@@ -21,7 +21,7 @@ from widemargin.labels.encoding import EncodedTargets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics.hierarchical import most_specific
 
-__all__ = ["TreeTargets", "label_nodes", "labelled_nodes", "make_taxonomy", "tree_targets", "without_stops"]
+__all__ = ["TreeTargets", "label_nodes", "labelled_nodes", "make_taxonomy", "tree_targets"]
 
 Ints = npt.NDArray[np.int64]
 

@@ -38,18 +38,7 @@ from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty, pair_
 from widemargin.solvers.limits import ROUNDING, Limits, best_multiple, ending, history_of
 from widemargin.solvers.result import Callback, SolverResult, Status
 
-__all__ = [
-    "COUPLING_SHARE",
-    "JointAscent",
-    "JointProgress",
-    "JointResult",
-    "JointStart",
-    "check_problem",
-    "core_problem",
-    "largest_value",
-    "rows_with_constant",
-    "solve_joint_dual",
-]
+__all__ = ["JointAscent", "JointProgress", "JointResult", "JointStart", "solve_joint_dual"]
 
 Floats = npt.NDArray[np.float64]
 

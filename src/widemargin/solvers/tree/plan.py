@@ -104,20 +104,7 @@ def make_plan(
     solver: Solver = "dual",
     kernel: TrainingKernel | PrecomputedKernel | None = None,
 ) -> TreePlan:
-    """Choose the algorithm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.plan import make_plan
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0])), np.array([1, 2, 3])
-    >>> problem = tree_losses("per-node", tree, labels), tree_penalty("per-node", tree)
-    >>> make_plan("per-node", *problem).algorithm, make_plan("per-node", *problem, k=2).algorithm
-    ('joint-dual', 'per-parent')
-    """
+    """Choose the algorithm."""
     joins_any = penalty.paths.n_entries != losses.paths.n_entries
     if joins_any and kernel is not None:
         raise ValueError("K joins nodes of which neither is above the other, which needs kernel='linear'")
