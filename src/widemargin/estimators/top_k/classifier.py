@@ -325,7 +325,7 @@ class TopKClassifier(LabelModel):
             options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
             result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
         for name in OF_ONE_FIT:
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self.classes_ = data.targets.classes
         two = len(self.classes_) == 2
         # Differences in float64: those of float32 weights would be rounded, and one row is no memory.
