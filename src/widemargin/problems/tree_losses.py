@@ -218,7 +218,8 @@ class TreeLosses:
     def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Floats, Any]:
         """ρ and κ of a part for tree-loss training, shape (n_blocks, n_nodes), or κ = 1."""
         labels, which = np.unique(self.node[blocks], return_inverse=True)
-        delta = 0.5 * self.tree.distance(labels[:, None] + 1, np.arange(nodes.start, nodes.stop) + 1)[which]
+        distance = self.tree.distance(labels[:, None] + 1, np.arange(nodes.start, nodes.stop) + 1)
+        delta = np.asarray(0.5 * distance[which], dtype=np.float64)
         return delta, delta if self.rescaling == "slack" else 1.0
 
 

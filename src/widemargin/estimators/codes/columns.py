@@ -31,11 +31,11 @@ from widemargin.estimators.training import TrainingData
 from widemargin.labels.codes import Code
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import Executor, current_executor, run_tasks, use_executor
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import LinearScorer, compact
-from widemargin.reference.one_vs_all import BOUND_COLUMNS
 from widemargin.solvers.limits import worst_of
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS
 from widemargin.solvers.result import Callback, Progress, Status
 
 __all__ = [

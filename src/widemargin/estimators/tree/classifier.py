@@ -51,7 +51,7 @@ from widemargin.estimators.tree.storage import TreeCodec
 from widemargin.estimators.tree.targets import TreeTargets, tree_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.parallel import current_executor, run_tasks
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.scores import compact
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, QuadraticPenalty, pair_products, tree_penalty
