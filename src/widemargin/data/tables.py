@@ -122,6 +122,13 @@ class TableSpec:
             return self
         return replace(self, delimiter=None, quotes=True, encoding="utf-8", format=found)
 
+    def text_of(self, record: Mapping[str, str]) -> str:
+        """The text of a row given by its columns."""
+        missing = [name for name in self.text if name not in record]
+        if missing:
+            raise ValueError(f"there is no column {missing[0]!r}; the text columns are {', '.join(self.text)}")
+        return "\n".join(record[name] for name in self.text)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON values, for a model folder; the form only where it is unusual."""
         found: dict[str, Any] = {"text": list(self.text), "labels": self.labels, "label_sep": self.label_sep}
