@@ -16,8 +16,7 @@ from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from widemargin.estimators.codes.columns import SIGNS, ConstantColumn, FittedColumns, LinearColumns
-from widemargin.estimators.codes.fit import NORMS
+from widemargin.estimators.codes.columns import SIGNS, FittedColumns, LinearColumns, linear_part
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.storage import (
     PARAMETERS_NOT_STORED,
@@ -32,6 +31,7 @@ from widemargin.model_io import ModelState
 from widemargin.problems.codes import CodeMargins
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.scores import compact, csr_of
+from widemargin.solvers.codes.continuous import NORMS
 
 __all__ = ["LINEAR_CLASSIFIERS", "StoredOutputCode"]
 
@@ -50,7 +50,7 @@ class StoredOutputCode(StoredLinearModel):
         inner = self.estimator
         if inner is not None and LINEAR_CLASSIFIERS.get(type(inner).__name__) is not type(inner):
             raise NotSavableError(
-                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; these it can: "
+                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; it can hold "
                 f"{', '.join(sorted(LINEAR_CLASSIFIERS))}; or pickle the model yourself"
             )
         if callable(self.kernel):
@@ -84,7 +84,7 @@ class StoredOutputCode(StoredLinearModel):
         if isinstance(self._columns, LinearColumns):
             arrays |= {"coef": self._columns.coef, "intercept": self._columns.intercept}
         else:
-            parts = [_weights_of(column, self.n_features_in_) for column in self._columns.estimators]
+            parts = [linear_part(column, self.n_features_in_) for column in self._columns.estimators]
             arrays |= {"coef": _joined([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
         if "code_matrix_" in self.__dict__:
             arrays["code_matrix"] = self.code_matrix_
@@ -123,7 +123,6 @@ class StoredOutputCode(StoredLinearModel):
             known = (float(attributes["radius"]), float(attributes["margin"]), int(attributes["n_learned"]))
             self._margins = CodeMargins(arrays["code_gram"], *known)
         self._columns = self._restored_columns(arrays["coef"], arrays["intercept"])
-        self.estimators_ = self._columns.as_estimators()
 
     def _restored_columns(self, coef: Any, intercept: Any) -> LinearColumns | FittedColumns:
         if self.estimator is None or isinstance(self.estimator, OneVsAllClassifier):
@@ -141,7 +140,7 @@ class StoredOutputCode(StoredLinearModel):
         """A ValueError unless the arrays fit each other."""
         n_classes = len(self.classes_)
         if self.kind_ == "multilabel":
-            raise ValueError("an output code has one label a row")
+            raise ValueError("an output code has one label per row")
         n_columns = len(checked_vector(arrays["intercept"], "intercept"))
         checked_matrix(arrays["coef"], "coef", (n_columns, self.n_features_in_))
         if n_columns == 0:
@@ -176,14 +175,6 @@ def _description(estimator: Any) -> dict[str, Any]:
     return {"class": type(estimator).__name__, "params": kept}
 
 
-def _weights_of(column: Any, n_features: int) -> tuple[Any, float]:
-    """Weights, of shape (1, n_features), and intercept of a fitted linear classifier of two classes."""
-    if isinstance(column, ConstantColumn):
-        return sp.csr_array((1, n_features)), column.value
-    coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.asarray(column.coef_).reshape(1, -1)
-    return coef, float(np.ravel(column.intercept_)[0])
-
-
 def _joined(rows: list[Any]) -> Any:
     """Rows of weights as one matrix: CSR where all are sparse, or where that saves memory."""
     if all(sp.issparse(row) for row in rows):
@@ -199,7 +190,7 @@ def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any, s
     model.intercept_, model.n_features_in_ = np.array([intercept]), coef.shape[1]
     if isinstance(model, RidgeClassifier):
         model._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(SIGNS)
-    if not hasattr(type(model), "classes_"):  # of RidgeClassifier before scikit-learn 1.9: those of the binarizer
+    if not hasattr(type(model), "classes_"):  # RidgeClassifier before scikit-learn 1.9 has those of the binarizer
         model.classes_ = SIGNS.copy()
     if names is not None:
         model.feature_names_in_ = names
