@@ -1,4 +1,4 @@
-"""The category-tree tasks of the benchmarks: subtrees of RCV1-v2, and generated trees."""
+"""The category-tree tasks of the benchmarks: subtrees of RCV1-v2 and generated trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.xmc import read_xmc
+from widemargin import read_xmc
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
 
@@ -47,7 +47,7 @@ def rcv1_task(folder: Path, category: str, part: str = "train") -> TreeTask:
 
 
 def generated_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Tree:
-    """A tree of that many nodes below the root, all leaves near that depth, with uneven numbers of children."""
+    """A tree with `n_nodes` nodes below the root, leaves at about `depth`, and uneven numbers of children."""
     branching = n_nodes ** (1.0 / depth)
     parents, level = [-1], [0]
     for d in range(1, depth + 1):
@@ -63,7 +63,7 @@ def generated_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Tree:
 
 
 def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_words: int, seed: int) -> TreeTask:
-    """Text-like rows: a third of a row's words come from the lists of its path's nodes, the others from a power law."""
+    """Text-like rows: a third of the words come from lists of the nodes on the path, the rest from a power law."""
     rng = np.random.default_rng(seed)
     tree = generated_tree(n_nodes, depth, rng)
     leaves = np.flatnonzero(tree.is_leaf)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, under the name the user gave."""
+"""Files are written completely or not at all, under the name the user gave."""
 
 from __future__ import annotations
 

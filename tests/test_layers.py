@@ -1,4 +1,4 @@
-"""Imports between the layers of the package point downwards only."""
+"""Imports between the layers of the package only point downwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def modules():
 
 
 def imported_names(path):
-    """Absolute dotted names of everything a module imports, lazy imports inside functions included."""
+    """Absolute dotted names of everything a module imports, including lazy imports inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""The programs that SPOC is compared with have its optimum, and the page is written."""
+"""SPOC and its rivals reach the same optimum, and the page is written."""
 
 from __future__ import annotations
 

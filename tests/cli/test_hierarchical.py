@@ -1,4 +1,4 @@
-"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and what is refused."""
+"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NODES = ["ash", "beech", "cedar", "fir", "leafy", "needly", "tree"]
 TREE = Taxonomy.from_parents(
@@ -30,7 +30,7 @@ def data():
 
 @pytest.fixture
 def files(data, tmp_path):
-    """Files of lists of labels, whose columns have names, and the tree."""
+    """Files with lists of named labels, and the tree."""
     X, y = data
     Y = sp.csr_array(np.eye(7, dtype=np.int8)[y])
     write_xmc(tmp_path / "train.txt", X[:48], Y[:48])
@@ -41,7 +41,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 

@@ -1,4 +1,4 @@
-"""What a fit costs, as far as the system tells."""
+"""The cost of a fit, as reported by the system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_memory_never_shrinks_during_a_fit(monkeypatch):
 
 @pytest.mark.skipif(not forget_peak(), reason="the system does not tell the memory of a fit")
 def test_a_fit_needs_at_least_the_memory_of_its_weights():
-    """Also when memory that earlier work freed could be reused."""
+    """Even if memory freed by earlier work could be reused."""
     rng = np.random.default_rng(0)
     many, y = rng.normal(size=(300, 4000)).astype(np.float32), np.arange(300) % 60
     for _ in range(4):

@@ -24,7 +24,7 @@ def rows():
 
 
 def test_parts_that_have_ended_keep_their_last_value(ax):
-    # Bin 0 ends after iteration 1; in bin 2 one label has ended before iteration 2.
+    # Bin 0 finishes after iteration 1; in bin 2 one label has finished before iteration 2.
     history = History(
         {
             "iteration": np.array([0, 1, 0, 1, 2]),

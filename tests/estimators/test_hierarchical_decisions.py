@@ -114,7 +114,7 @@ def test_beam_and_flat_decisions_rank_sums_of_scores(tree, data):
     model.set_params(decision="beam", beam_width=100)
     np.testing.assert_array_equal(model.predict(X), model.classes_[sums.argmax(axis=1)])
     model.set_params(beam_width=1)
-    assert (model.predict(X) == greedy).mean() > 0.9  # a narrow beam is greedy, but for leaves met on the way
+    assert (model.predict(X) == greedy).mean() > 0.9  # a narrow beam is greedy, except for leaves on the way
     top = model.predict_topk(X, 9)
     assert (top.indices[:, 7:] == -1).all()
     assert np.isneginf(top.scores[:, 7:]).all()
@@ -136,7 +136,7 @@ def test_labels_on_inner_nodes(tree, data):
     inner = np.where((y == "x") & (np.arange(84) % 2 == 0), "a2", np.where(y == "b1", "b", y))
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X, inner)
     assert {"a2", "b"} <= set(model.classes_)
-    assert not {"a2", "b"} & set(model.predict(X))  # what is below has data: predictions go on
+    assert not {"a2", "b"} & set(model.predict(X))  # nodes below have data: predictions continue
     stopping = HierarchicalClassifier(tree, C=1.0, stop=True, random_state=0).fit(X, inner)
     assert "b" in stopping.predict(X)
     assert stopping.taxonomy_.n_nodes == tree.n_nodes + 2
@@ -158,7 +158,7 @@ def test_nodes_without_data_are_never_predicted(tree, data):
     keep = ~np.isin(y, ["b2", "x", "y"])
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], y[keep])
     assert set(model.predict(X)) <= {"a1", "b1", "c", "d1"}
-    labels = np.where(y[keep] == "b1", "b", y[keep])  # nothing below b: predictions end there
+    labels = np.where(y[keep] == "b1", "b", y[keep])  # nothing below b: predictions stop there
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], labels)
     assert "b" in model.predict(X[keep])
     assert model.coef_.shape[0] == tree.n_nodes - 1

@@ -1,4 +1,4 @@
-"""Learned codes inside OutputCodeClassifier: what they are learned on, what is minimised, rounds, bounds, refusals."""
+"""Learned codes inside OutputCodeClassifier: their input, the objective, rounds, bounds, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = np.array(["ash", "beech", "cedar", "fir"])
 
 @pytest.fixture(scope="module")
 def data():
-    """Four classes that overlap, and one row alone in its class."""
+    """Four overlapping classes, and one row alone in its class."""
     rng = np.random.default_rng(0)
     y = np.arange(80) % 4
     X = np.eye(4, 5)[y] @ rng.normal(size=(5, 5)) + 0.6 * rng.normal(size=(80, 5))
@@ -57,7 +57,7 @@ def test_the_code_is_learned_on_outputs_for_rows_not_seen(data, learn):
     assert model.certificate_.primal == pytest.approx(objective(model.code_matrix_, h, y, 0.7, learn), rel=1e-5)
     assert model.certificate_.relative_gap <= 1e-7
     rng = np.random.default_rng(0)
-    for _ in range(20):  # a minimum: nothing near it is better
+    for _ in range(20):  # a minimum: no point near it is better
         near = model.code_matrix_ + 0.01 * rng.normal(size=model.code_matrix_.shape)
         assert objective(near, h, y, 0.7, learn) >= model.certificate_.dual * (1 - 1e-6)
 
@@ -220,7 +220,7 @@ def test_a_greedy_code_is_one_of_signs_without_constant_columns(data):
     assert (np.abs(model.code_matrix_.sum(axis=0)) < 4).all()
     np.testing.assert_allclose(
         model.decision_function(data[0]) % 1, 0
-    )  # counts of signs: Hamming decoding, which the code is made for
+    )  # counts of signs: Hamming decoding, for which the code is designed
 
 
 @pytest.mark.parametrize("code", ["random", "all-pairs"])
@@ -259,7 +259,7 @@ def test_retraining_takes_sides_by_sign_and_weights_by_size():
     task = retraining_task(M, book)
     np.testing.assert_array_equal(task.book[:, 0], [1, -1, -1, 0])
     np.testing.assert_allclose(task.factors[:, 0], [1.5, 0.5, 1.0, 0.0])
-    np.testing.assert_array_equal(task.book[:, 1], book[:, 1])  # a constant column has nothing to say
+    np.testing.assert_array_equal(task.book[:, 1], book[:, 1])  # a constant column carries no information
     np.testing.assert_array_equal(task.book[:, 2], [1, -1, 0, 0])
     assert retraining_task(book[:, :1].astype(float), book[:, :1]).factors is None
 
@@ -292,7 +292,7 @@ def test_rounds_need_a_classifier_with_weights(data):
 
 
 def test_the_bound_is_that_of_the_corollaries():
-    """Separable rows, the numbers recomputed from the code and the outputs."""
+    """Separable rows, with the numbers recomputed from the code and the outputs."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = np.eye(3)[y] + 0.02 * rng.normal(size=(60, 3))
@@ -326,7 +326,7 @@ def test_the_bound_says_why_it_does_not_apply(data):
         model.generalization_bound(label="yew")
 
 
-# Stopping and going on.
+# Stopping and resuming.
 
 
 def test_the_callback_stops_between_stages(data):
@@ -400,7 +400,7 @@ def test_verbose_prints_progress(data, capsys):
     assert "42 of 42 columns" in capsys.readouterr().out
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -443,8 +443,8 @@ def test_several_labels_a_row_are_refused(data):
 
 
 @pytest.mark.parametrize("learn", ["l1", "l2", "linf"])
-def test_a_tolerance_beyond_double_precision_is_said_to_be_so(learn):
-    """C ‖h‖² is so large that sums of losses have no digits left; bounds are recounted from the outputs."""
+def test_a_tolerance_beyond_double_precision_is_reported(learn):
+    """C ‖h‖² is so large that sums of losses have no digits left; bounds are recomputed from the outputs."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = 1e12 * rng.normal(size=(60, 2))

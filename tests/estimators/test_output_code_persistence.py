@@ -1,4 +1,4 @@
-"""Output codes go to a folder and come back the same; what a folder cannot hold is named before anything is written."""
+"""Output codes survive a round trip to a folder; parts that cannot be stored are named before anything is written."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from widemargin import Status, TopKClassifier
 
-# Exempt in scikit-learn's own LinearSVC, too: they compare at 1e-7. `test_a_repeated_row_equals_its_weight` is the law.
+# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
 AT_ROUNDING_ERROR = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
     "equal problems are solved to the certified gap, not to rounding error",
@@ -37,7 +37,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.fixture(scope="module")
 def data():
-    """Five classes that overlap; a row of zeros, a repeated row, and a class with one sample."""
+    """Five overlapping classes; a row of zeros, a repeated row, and a class with one sample."""
     rng = np.random.default_rng(0)
     y = np.append(np.arange(43) % 4, [1, 4])
     X = np.eye(5)[y] @ rng.normal(size=(5, 6)) + 0.7 * rng.normal(size=(45, 6))
@@ -47,7 +47,7 @@ def data():
 
 
 def loss_of(scores, y, k, variant):
-    """Σ of the top-k hinge, one row after another."""
+    """Σ of the top-k hinge, row by row."""
     losses = []
     for row, true in zip(scores, y, strict=True):
         margins = sorted((1 + s - row[true] for j, s in enumerate(row) if j != true), reverse=True)[:k]
@@ -236,7 +236,7 @@ def test_random_state_is_scikit_learns(data):
     assert (weights(3) != weights(4)).any()
     state = np.random.RandomState(3)
     np.testing.assert_array_equal(weights(state), weights(3))
-    assert (weights(state) != weights(3)).any()  # the state has moved on
+    assert (weights(state) != weights(3)).any()  # the state has changed
     np.random.seed(3)  # noqa: NPY002 - None draws from the global state, as everywhere in scikit-learn
     np.testing.assert_array_equal(weights(None), weights(3))
 

@@ -169,7 +169,7 @@ def test_a_new_fit_leaves_nothing_of_the_other_kind(data):
     assert not hasattr(model, "coef_")
 
 
-def test_the_callback_stops_training_with_honest_bounds_and_a_warm_start_goes_on(data):
+def test_the_callback_stops_training_with_honest_bounds_and_a_warm_start_resumes(data):
     X, y = data
 
     def near(progress):

@@ -1,4 +1,4 @@
-"""Code matrices: their definitions, what random ones promise, and what the checks refuse."""
+"""Code matrices: their definitions, the guarantees of random codes, and the checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from widemargin.labels.codes import (
 
 
 def naive_separation(rows, opposite_too=False):
-    """Σ (1 − u v)/2 for every pair of rows, the smallest; also of one with the opposite of the other."""
+    """The smallest Σ (1 − u v)/2 over all pairs of rows, and of rows with negated rows."""
     distances = [np.inf]
     for u, v in itertools.combinations(rows.astype(float), 2):
         distances.append(sum((1 - a * b) / 2 for a, b in zip(u, v, strict=True)))
@@ -220,7 +220,7 @@ def test_bch_codes_keep_the_distance_that_they_promise(k, n, shape, distance):
     assert (code == bch_code(k, n, random_state=3)).all()
     if k > 5:
         assert not same_or_opposite_columns(code)
-    # As many columns as may be wrong are corrected.
+    # The code corrects as many wrong columns as its distance allows.
     rng = np.random.default_rng(0)
     wrong = code.copy()
     for row in wrong:

@@ -1,4 +1,4 @@
-"""Decoding against plain loops, and the expected error against drawing one of the best."""
+"""Decoding against plain loops, and the expected error against random choices among the best."""
 
 from __future__ import annotations
 

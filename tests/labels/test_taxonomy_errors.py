@@ -1,4 +1,4 @@
-"""Every bad tree is refused with the thing and the remedy, files with the line."""
+"""Every bad tree gives an error with the problem and the remedy, and for files with the line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_files_of_every_kind_give_the_same_tree(tmp_path, content):
     assert Taxonomy.from_tsv(file) == Taxonomy.from_parents({"b": "a", "c": "a"})
 
 
-def test_the_header_can_be_said_or_denied(tmp_path):
+def test_the_header_can_be_declared_or_denied(tmp_path):
     file = tmp_path / "tree.tsv"
     file.write_text("child\tparent\nb\ta\n")
     assert "child" in Taxonomy.from_tsv(file, header=False)

@@ -1,4 +1,4 @@
-"""A model folder gives back what was written, and equal states give byte-equal models."""
+"""A model folder returns what was written, and equal states give byte-identical models."""
 
 from __future__ import annotations
 

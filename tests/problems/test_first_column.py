@@ -12,7 +12,7 @@ from widemargin.problems.codes import greedy_code
 
 
 def naive_error(signs, code, y, weights):
-    """Equation (1), row by row: one of the best classes is drawn uniformly."""
+    """Equation (1), row by row: ties are broken uniformly at random."""
     right = 0.0
     for h, true, weight in zip(signs, y, weights, strict=True):
         scores = [sum(int(a) * int(m) for a, m in zip(h, row, strict=True)) for row in code]
@@ -22,7 +22,7 @@ def naive_error(signs, code, y, weights):
 
 
 def best_of_all_columns(signs, y, weights, k):
-    """Smallest error over the 2^k columns by eq. (5), the constant ones included."""
+    """Smallest error over the 2^k columns by eq. (5), including the constant ones."""
     plus, minus = np.zeros(k), np.zeros(k)
     for sign, true, weight in zip(signs, y, weights, strict=True):
         (plus if sign > 0 else minus)[true] += weight / sum(weights)

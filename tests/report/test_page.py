@@ -1,4 +1,4 @@
-"""The report as a page: every family, hostile names, bounded size, and numbers that were counted another way."""
+"""The report as a page: every family, hostile names, bounded size, and numbers checked by separate counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = np.array(
 )
 TREE = Taxonomy.from_edges([(name, "a<b" if place % 2 else "c&d") for place, name in enumerate(HOSTILE)])
 N_ROWS = 80
-DRAWN = ("labels", "code", "tree")  # the others have the same pictures, and drawing takes most of the time
+DRAWN = ("labels", "code", "tree")  # the other families have the same pictures, and drawing takes most of the time
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def rows():
 
 
 def label_sets(classes):
-    """The class and, in some rows, the next one."""
+    """The class and, in some rows, the next class."""
     Y = np.eye(5, dtype=int)[classes]
     Y[::3] |= np.roll(Y[::3], 1, axis=1)
     return sp.csr_array(Y)

@@ -1,4 +1,4 @@
-"""The HTTP service: predictions, explanations, limits, and errors that say what is wrong."""
+"""The HTTP service: predictions, explanations, limits, and helpful errors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_facts_health_and_meters(client, model):
         ({"rows": [[0.0, 0.0, 0.0]] * 1001}, "at most 1000"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(client, body, reason):
+def test_bad_requests_get_an_error_that_says_what_is_wrong(client, body, reason):
     answer = client.post("/predict", json=body)
     assert answer.status_code == 422
     assert reason in answer.text
@@ -180,7 +180,7 @@ def test_requests_that_come_together_are_predicted_together():
         batches = Batches(predict, most_rows=8, most_waiting=100)
         batches.start()
         first = asyncio.create_task(batches.ask(["a"], 1, 1))
-        while batches.n_batches < 1:  # until its batch has begun
+        while batches.n_batches < 1:  # until its batch has started
             await asyncio.sleep(0)
         others = [asyncio.create_task(batches.ask([f"{n}", f"{n}'"], 2, 2)) for n in range(5)]
         while batches.n_waiting < 10:

@@ -1,4 +1,4 @@
-"""Codes for l1 and l∞ from programs with only some of the margins, against the program with all of them."""
+"""Codes for l1 and l∞ from programs with a subset of the margins, against the program with all margins."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recount(h, y, code, norm, C, norm_bound=None, weights=None):
 
 @pytest.fixture
 def one_pair_at_a_time(monkeypatch):
-    """Programs start with the worst margin of each row, and get one more per row in a round."""
+    """Programs start with the worst margin of each row, and get at most one more per row and round."""
     monkeypatch.setattr(linear_programs, "FEW_PAIRS", 0)
     monkeypatch.setattr(linear_programs, "PAIRS", 1)
 

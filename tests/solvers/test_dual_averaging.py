@@ -1,4 +1,4 @@
-"""Dual averaging on the five methods: its bounds hold the optimum of independent solvers, and what each is worth."""
+"""Dual averaging on the five methods: its bounds contain the optimum of independent solvers, and their quality."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
@@ -38,7 +39,7 @@ def make_problem(method, options, tree, C=1.0, seed=0):
 
 def optimum(X, losses, penalty):
     """The optimal value by Clarabel: the primal for a quadratic penalty, the joint dual for orthogonal transfer."""
-    blocks = [(losses.row[g], losses.cost[g], losses.constraints(g)) for g in range(losses.n_blocks)]
+    blocks = [(losses.row[g], losses.cost[g], constraints_of(losses, g)) for g in range(losses.n_blocks)]
     m = penalty.paths.m
     if isinstance(penalty, OrthogonalPenalty):
         return _joint_dual(X, blocks, penalty, m)
@@ -112,7 +113,7 @@ def test_the_rows_are_those_of_algorithm_1():
     np.testing.assert_allclose(result.history["dual_published"], [-3.0, -0.5, -1.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["primal"], [1.0, 1.0, 4.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["dual"], [0.0, 0.0, 0.0])
-    # The tail begins anew at t = 2: its only functions are 0 there, and again 0 at t = 3.
+    # The tail restarts at t = 2: its only functions are 0 there, and again 0 at t = 3.
     np.testing.assert_allclose(result.history["dual_tail"], [-3.0, 0.0, 0.0], atol=1e-12)
 
 
@@ -143,8 +144,6 @@ def test_callback_and_time_limit_stop():
     assert [p.done for p in seen] == [1, 2, 3]
     assert seen[-1].dual <= seen[-1].primal
     assert solve_dual_averaging(X, losses, penalty, tol=0.0, callback=TimeLimit(0.0)).status is Status.TIME_LIMIT
-    with pytest.raises(ValueError, match="lower_bound must be"):
-        solve_dual_averaging(X, losses, penalty, lower_bound="best")
 
 
 def test_an_overflow_ends_with_a_warning_and_bounds_that_hold():

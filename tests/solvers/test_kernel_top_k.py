@@ -108,7 +108,7 @@ def test_a_precomputed_matrix_is_the_same_problem(dtype, bias):
     result = solve_kernel_top_k(PrecomputedKernel(K), y, 5, TopKHinge(2), weights, bias=bias, tol=1e-5)
     optimum = qp_optimum(X @ X.T + bias**2, y, 5, TopKHinge(2), weights)
     np.testing.assert_allclose(result.certificate.primal, optimum, rtol=1.2e-5)
-    np.testing.assert_array_equal(K, (X @ X.T).astype(dtype))  # what was given is as it was
+    np.testing.assert_array_equal(K, (X @ X.T).astype(dtype))  # the input is unchanged
     x = result.dual.toarray()
     rows = np.hstack([X, np.full((len(y), 1), bias)])
     W = weights_of(rows, y, x)
@@ -265,7 +265,7 @@ def _interrupt(progress):
 
 
 class CountedAscent:
-    """The core's solver; says when it has begun, and counts the pieces of work it is given."""
+    """The core's solver; signals when it has started, and counts its pieces of work."""
 
     def __init__(self, begun, *given):
         self.core, self.begun, self.n_pieces = _core.KernelAscentDouble(*given), begun, 0
@@ -304,7 +304,7 @@ def test_ctrl_c_ends_a_long_run_after_the_piece_in_hand(cache_size_mb, monkeypat
     assert made[0].n_pieces - n_then[0] <= 1
 
 
-def test_float32_that_stalls_goes_on_in_float64(digits, monkeypatch):
+def test_float32_that_stalls_continues_in_float64(digits, monkeypatch):
     """At C = 100 the rounding of float32 scores, weighted by the costs, is above a gap of 1e-5."""
     kernel, y = digits
     double, made = _core.KernelAscentDouble, []

@@ -51,7 +51,7 @@ def by_clarabel(h, y, k, C, norm_bound=None, weights=None, b=None, kernel=None):
 
 
 def check_against(learned, optimum, tol):
-    """The bounds enclose the optimum and are as close as asked."""
+    """The bounds enclose the optimum within the tolerance."""
     certificate = learned.certificate
     slack = QP_ACCURACY * max(1.0, abs(optimum))
     assert learned.status is Status.CONVERGED
@@ -214,7 +214,7 @@ def test_the_rows_of_the_code_sum_to_zero():
 
 
 def test_a_bound_that_is_not_active_gives_the_least_loss():
-    h, y, _ = make(0, noise=0.05)  # two rows are equal but for their classes
+    h, y, _ = make(0, noise=0.05)  # two rows differ only in their classes
     learned = continuous_code(h, y, norm="l2", norm_bound=100.0)
     check_against(learned, by_clarabel(h, y, 4, 1.0, 100.0), 1e-6)
     assert np.linalg.norm(learned.code) < 100.0
@@ -370,7 +370,7 @@ def test_worst_first_says_what_it_cannot_do():
 
 @pytest.mark.parametrize("seed", [92, 1349, 3777, 3957])
 def test_a_kernel_code_that_a_limit_ends_has_a_feasible_dual_and_a_true_bound(seed):
-    """Weights that are made longer, for margins just below 1, would give dual variables above their costs."""
+    """Scaling up the weights for margins just below 1 would give dual variables above their costs."""
     rng = np.random.default_rng(seed)
     n, k, n_columns = int(rng.integers(4, 12)), int(rng.integers(2, 4)), int(rng.integers(1, 6))
     h, y = rng.normal(size=(n, n_columns)) * 10 ** rng.uniform(-1, 2), rng.integers(0, k, n)

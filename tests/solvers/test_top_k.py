@@ -27,7 +27,7 @@ LOSSES = [
 
 
 def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
-    """Rows of which some are zero and some are repeated, every weight different, one of them 0."""
+    """Rows of which some are zero and some are repeated; all weights differ, one is 0."""
     X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
     X[:zero_rows] = 0.0
     X[n // 2] = X[n // 2 + 1]
@@ -52,7 +52,7 @@ def _optimum(X, y, m, loss, costs, bias):
 
 
 def _loss_expression(z, loss):
-    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a fact of smoothing by the conjugate."""
+    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a property of smoothing by the conjugate."""
     if loss.smoothing > 0.0:
         v = cp.Variable(z.shape)
         return _plain_loss(v, loss) + cp.sum_squares(z - v) / (2 * loss.smoothing)

@@ -1,4 +1,4 @@
-"""Blocks of rows by matrix products give the visits of single rows."""
+"""Blocks of rows by matrix products make the same visits as single rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_blocks_make_the_visits_of_single_rows(loss, monkeypatch):
     plain = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
     monkeypatch.setattr(linear, "WIDE_VALUES", 0)
     blocked = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
-    assert plain.dual.nnz > 100  # averages of W are taken at other moments, the dual variables are those of the visits
+    assert plain.dual.nnz > 100  # averages of W are taken at other moments; the dual variables are the same
     assert np.allclose(blocked.dual.toarray(), plain.dual.toarray(), rtol=0.0, atol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""When an ascent is evaluated, and what is made of the gaps."""
+"""When an ascent is evaluated, and how the gaps are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts of the top-k SVM from dual variables of another problem: always feasible, and the best of their ray."""
+"""Starts of the top-k SVM from dual variables of another problem: always feasible, and the best point on their ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TopPush against Clarabel, in both reductions; statuses, and what the certificate is of."""
+"""TopPush against Clarabel, in both reductions; statuses, and the subject of the certificate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problem(seed, n=14, n_classes=3, n_features=4):
 
 
 def optimum_joint(rows, y, costs, n_classes):
-    """The paper's problem on features that are written out."""
+    """The paper's problem on explicit features."""
     W, top = cp.Variable((n_classes, rows.shape[1])), cp.Variable()
     loss = sum(c * cp.square(cp.pos(1 + top - W[true] @ x)) for x, true, c in zip(rows, y, costs, strict=True))
     below = [W[r] @ x <= top for x, true in zip(rows, y, strict=True) for r in range(n_classes) if r != true]

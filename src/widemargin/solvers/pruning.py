@@ -19,11 +19,11 @@ import scipy.sparse as sp
 
 from widemargin.problems.scores import LinearScorer, drop_small, squared_norms
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.problems.tree_factor import TreeWeights
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, QuadraticPenalty, pair_products
 from widemargin.solvers.result import SolverResult
-from widemargin.solvers.tree.dense_joint_dual import CoupledResult
-from widemargin.solvers.tree.joint_dual import JointResult, TreeWeights
+from widemargin.solvers.tree.joint_dual import JointResult
 
 __all__ = ["prune_top_k", "prune_tree"]
 
@@ -147,7 +147,7 @@ def prune_tree(
     if isinstance(penalty, OrthogonalPenalty):
         products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
         value = penalty.value_of_products(products)
-        if isinstance(result, JointResult | CoupledResult):
+        if isinstance(result, JointResult):
             changes["products"] = products
     else:
         value = penalty.value(coef.astype(np.float64)) + penalty.value(constant)

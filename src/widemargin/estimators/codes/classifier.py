@@ -51,9 +51,10 @@ from sklearn.utils.validation import (
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
 from widemargin.estimators.codes.learning import CodeLearner, CodeRound, Stopped, Watch, fold_of_rows
-from widemargin.estimators.codes.storage import StoredOutputCode
+from widemargin.estimators.codes.storage import CodeCodec
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.scoring import LinearLabelModel
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     COUNT,
@@ -74,7 +75,7 @@ from widemargin.labels.decoding import Decoding, decode
 from widemargin.labels.encoding import encode_targets
 from widemargin.problems.codes import GeneralizationBound, error_bound
 from widemargin.problems.kernels import Kernel, make_kernel
-from widemargin.problems.scores import LinearScorer
+from widemargin.problems.scores import BlockScorer, LinearScorer
 from widemargin.solvers.codes.continuous import NORMS
 from widemargin.solvers.result import Callback, History, Status
 
@@ -95,7 +96,7 @@ ADVICE = {
 }
 
 
-class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelModel):
+class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
     Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.
@@ -220,6 +221,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelMode
     True
     """
 
+    codec: ClassVar[Codec] = CodeCodec(certified=False)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
         COMMON_CONSTRAINTS
         | KERNEL_CONSTRAINTS
@@ -587,7 +589,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, LinearLabelMode
     def _problem_name(self, index: int) -> str:
         return f"column {index}"
 
-    def _scorer(self) -> CodeScorer:
+    @property
+    def scorer(self) -> CodeScorer:
+        """The scores of this model."""
         n_values, decoding = sum(self.code_book_.shape), self._decoding()
         decoder: Any = functools.partial(decode, code=self.__dict__.get("code_matrix_"), decoding=decoding)
         if "dual_coef_" in self.__dict__:
@@ -634,7 +638,7 @@ def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
     return code.scores(outputs)
 
 
-class CodeScorer:
+class CodeScorer(BlockScorer):
     """A fitted output code made ready for prediction.
 
     Parameters
@@ -647,11 +651,6 @@ class CodeScorer:
         Numbers that a row needs on the way: columns and classes.
     memory_limit_mb : float
         Limit on what the rows of a block need; a block has at least one row.
-
-    Attributes
-    ----------
-    rows_per_block : int
-        Rows per block; with 1 the last bits of a row's scores do not depend on the batch.
     """
 
     def __init__(
@@ -660,32 +659,7 @@ class CodeScorer:
         self.outputs, self.decode = columns.output_function(), decode
         self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
 
-    def scores(self, X: Any, *, n_threads: int = 1) -> Floats:
-        """All scores, of shape (n_samples, n_classes), or (n_samples, 1) for two classes."""
-        blocks = [scores for _, scores in self._blocks(X, n_threads)]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-    def top_k(
-        self, X: Any, k: int, *, n_threads: int = 1, memory_limit_mb: float | None = None
-    ) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Indices and scores of the top k of three or more classes, best first; ties go to the lower class."""
-        n_samples = _num_samples(X)
-        indices, ranked = np.full((n_samples, k), -1, dtype=np.int64), np.full((n_samples, k), -np.inf)
-        for rows, scores in self._blocks(X, n_threads):
-            found = min(k, scores.shape[1])
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :found]
-            indices[rows, :found] = best
-            ranked[rows, :found] = np.take_along_axis(scores, best, axis=1)
-        return indices, ranked
-
-    def label_scores(self, X: Any, y: npt.NDArray[Any], *, n_threads: int = 1) -> Floats:
-        """The score of one given class per row, shape (n_samples,)."""
-        out = np.empty(_num_samples(X))
-        for rows, scores in self._blocks(X, n_threads):
-            out[rows] = scores[np.arange(len(scores)), y[rows]]
-        return out
-
-    def _blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, Floats]]:
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, Floats]]:
         """Ranges of rows and their scores; an empty range if there are no rows."""
         n_samples = _num_samples(X)
         for first in range(0, max(n_samples, 1), self.rows_per_block):

@@ -32,7 +32,7 @@ from widemargin.estimators.training import TrainingData
 from widemargin.labels.codes import Code
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import Executor, current_executor, run_tasks, use_executor
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import LinearScorer, compact
 from widemargin.solvers.limits import worst_of
@@ -288,9 +288,8 @@ class OwnTrainer:
         model.n_jobs, model.callback = n_jobs, model.callback if self.callback is None else self.callback
         begin = None if start is None else (start[0][columns], start[1][columns])
         result = model._fit_checked(TrainingData(X, X, encoded, weights), begin)
-        bounds = None if result.bounds_by_label is None else result.bounds_by_label[:, :N_BOUNDS]
-        parts = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status, bounds)
-        return LinearColumns(self.template, *parts)
+        parts = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
+        return LinearColumns(self.template, *parts, result.bounds_by_label[:, :N_BOUNDS])
 
 
 class ClonedTrainer:

@@ -19,14 +19,8 @@ import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from widemargin.estimators.scoring import (
-    LinearLabelModel,
-    keep_support_vectors,
-    kernel_scorer,
-    tag_kernel,
-    training_kernel,
-)
-from widemargin.estimators.top_k.storage import StoredTopKModel
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     COUNT,
@@ -41,7 +35,7 @@ from widemargin.estimators.training import (
     training_data,
     warn_of_pruned_gap,
 )
-from widemargin.problems.scores import KernelScorer, compact
+from widemargin.problems.scores import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.pruning import prune_top_k
 from widemargin.solvers.result import Callback, SolverResult, Status
@@ -60,7 +54,7 @@ ADVICE = {
 }
 
 
-class TopKClassifier(StoredTopKModel, LinearLabelModel):
+class TopKClassifier(LabelModel):
     """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
 
     Parameters
@@ -177,6 +171,7 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
     True
     """
 
+    codec: ClassVar[Codec] = Codec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
         COMMON_CONSTRAINTS
         | KERNEL_CONSTRAINTS
@@ -379,20 +374,6 @@ class TopKClassifier(StoredTopKModel, LinearLabelModel):
         coef = sp.csr_array(coefficients[self.support_].T)
         self.dual_coef_ = sp.csr_array(coef[[1]] - coef[[0]]) if coef.shape[0] == 2 else coef
         keep_support_vectors(self, X, kernel)
-
-    def _has_kernel(self) -> bool:
-        return hasattr(self, "dual_coef_")
-
-    def _scorer(self) -> Any:
-        if not self._has_kernel():
-            return super()._scorer()
-        return kernel_scorer(self)
-
-    def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        if not self._has_kernel():
-            return super()._best_labels(X, k)
-        scorer: KernelScorer = self._scorer()
-        return scorer.top_k(X, k, n_threads=self._n_threads())
 
 
 def _difference(coef: Any) -> Any:

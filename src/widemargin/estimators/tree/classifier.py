@@ -35,7 +35,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 
-from widemargin.estimators.scoring import keep_support_vectors, kernel_scorer, tag_kernel, training_kernel
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     TrainingData,
     keep_data,
@@ -46,11 +47,11 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.parameters import CONSTRAINTS, check_hierarchical_parameters
-from widemargin.estimators.tree.storage import StoredHierarchicalModel
+from widemargin.estimators.tree.storage import TreeCodec
 from widemargin.estimators.tree.targets import TreeTargets, tree_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.parallel import current_executor, run_tasks
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.scores import compact
 from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, QuadraticPenalty, pair_products, tree_penalty
@@ -59,10 +60,10 @@ from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, solve_joint_dual
-from widemargin.solvers.tree.kernel_joint_dual import KernelJointResult, solve_kernel_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import solve_node, solve_node_top_k
 
-__all__ = ["HierarchicalClassifier", "TreeKernelModel", "TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
+__all__ = ["HierarchicalClassifier", "TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -187,21 +188,8 @@ def solve(
         return solve_dense_joint_dual(X, problem.losses, problem.penalty, **given)
     if estimator.k == 1:
         return solve_joint_dual(X, problem.losses, problem.penalty, start=start, **options, **threads)
-    targets = problem.targets
-    rows = X if len(targets.row) == X.shape[0] else X[targets.row]
-    with _distributed(rows) as run:
-        result = solve_node_top_k(
-            rows,
-            targets.taxonomy.tree,
-            targets.class_node[targets.label],
-            int(estimator.k),
-            C=float(estimator.C),
-            sample_weight=problem.weights,
-            node_scaling=estimator.node_scaling,
-            run=run,
-            **options,
-            **threads,
-        )
+    with _distributed(X) as run:
+        result = solve_node_top_k(X, problem.losses, int(estimator.k), run=run, **options, **threads)
     # The worst problem there is a parent, not a class; the history has all parents.
     return replace(result, certificate=replace(result.certificate, worst=None))
 
@@ -261,18 +249,6 @@ def _outputs(problem: TreeProblem) -> int:
     return 0 if is_output is None else int(is_output.sum())
 
 
-class TreeKernelModel(TreeLabelModel):
-    """Adds kernels to a model on a tree; a mix-in for the estimator."""
-
-    def _keep_support(self, result: KernelJointResult, X: Any, kernel: Any) -> None:
-        """Set what a kernel model predicts from."""
-        self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
-        keep_support_vectors(self, X, kernel)
-
-    def _scorer(self) -> Any:
-        return kernel_scorer(self) if hasattr(self, "dual_coef_") else super()._scorer()
-
-
 SEEDS = np.iinfo(np.int32).max
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
@@ -294,7 +270,7 @@ OF_ONE_FIT = (
 """Attributes that not every fit sets."""
 
 
-class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
+class HierarchicalClassifier(TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -446,6 +422,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     2
     """
 
+    codec: ClassVar[Codec] = TreeCodec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
 
     def __init__(
@@ -594,8 +571,9 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         self.class_node_, self._stops = targets.class_node, targets.stops
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
         self.alpha_, self.intercept_ = problem.alpha, result.intercept
-        if isinstance(result, KernelJointResult):
-            self._keep_support(result, data.X, kernel)
+        if isinstance(result, JointResult) and result.support is not None:
+            self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
+            keep_support_vectors(self, data.X, kernel)
         else:
             self.coef_ = compact(result.coef)
             self._freeze_weights()
@@ -603,7 +581,11 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         if pairs is not None:
             self._pairs = pairs
             self.orthogonality_ = Orthogonality(self.taxonomy_, *pairs)
-        if isinstance(result, JointResult):
+        if (
+            isinstance(result, JointResult)
+            and self.k == 1
+            and problem.penalty.paths.n_entries == problem.losses.paths.n_entries
+        ):
             self._tree_point = TreePoint(result.start, self.method, self.kernel != "linear", problem.alpha, problem)
         keep_data(self, data)
         self.kind_, self.sparse_output_ = targets.kind, False

@@ -1,21 +1,20 @@
-"""Orthogonal transfer for what the compiled ascent does not have: any K, and a top-k loss among siblings.
+"""Orthogonal transfer where the compiled ascent does not apply: a K between any nodes, or a top-k loss among siblings.
 
     minimise  ½ Σ_ij K_ij |w_iᵀw_j| + Σ_g γ_g φ_g(W),     φ_g = max over the levels l of the path of row g
                                                            (mean of the k_l largest max(0, 1 − s_p(l) + s_j))
 
-over the siblings j of the path's node p(l), with k_l = k or their number if that is less. k = 1 is the loss of
-`problems.tree_losses`; on a flat tree it is the top-k hinge β. K is any matrix of `problems.orthogonal`, also one that
-joins nodes of which neither is above the other. A term of φ_g is a *vertex* v: a level and at most k_l siblings T, with
-E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1 the dual is that of
-`solvers.joint_dual`, with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between the best
-vertex and the worst that has mass, row after row in random order, then a step in S, until the certified `decrease_gap`
-is at most `tol`. In NumPy: 0.1 to 0.3 ms per visit on subtrees of RCV1, where the compiled ascent takes 1 to 2 µs.
-Memory: W, B and three arrays of rows × nodes, all dense in float64.
+over the siblings j of the path's node p(l), with k_l = k, or their number if that is less. k = 1 is the loss of
+`problems.tree_losses`; on a flat tree it is the top-k hinge β. K is any matrix of `OrthogonalPenalty.of_matrix`, also
+one that joins nodes of which neither is above the other. A term of φ_g is a *vertex* v: a level and at most k_l
+siblings T, with E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1 the dual is that of
+`solvers.tree.joint_dual`, with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between the
+best vertex and the worst that has mass, row after row in random order, then a step in S, until the certified
+`decrease_gap` is at most `tol`. In NumPy: 0.1 to 0.3 ms per visit on subtrees of RCV1; the compiled ascent takes 1 to 2
+µs. Memory: W, B and three arrays of rows × nodes, all dense in float64.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,47 +26,28 @@ from scipy.linalg import solve_triangular
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, pair_products
 from widemargin.solvers.limits import ROUNDING
-from widemargin.solvers.result import Callback, SolverResult
+from widemargin.solvers.result import Callback
 from widemargin.solvers.tree.joint_dual import (
     COUPLING_SHARE,
     JointProgress,
-    check_costs,
-    checked_largest,
+    JointResult,
+    check_problem,
+    largest_value,
     rows_with_constant,
 )
 from widemargin.solvers.tree.kernel_joint_dual import SignSteps
 
-__all__ = ["CoupledResult", "solve_dense_joint_dual"]
+__all__ = ["solve_dense_joint_dual"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-STEPS = 8  # of a visit, at least
+STEPS = 8  # least number of steps of a visit
 SLACK_NOISE = 1e-14  # slacks closer than this count as equal
 STILL_VISITS = 2  # visits without a step after which a row sleeps
 AWAKE = 1e-9  # gap of a row, over γ, above which it wakes up
-WORK_ARRAYS = 5  # of nodes × features and of rows × nodes, that are alive at once
+WORK_ARRAYS = 5  # arrays of nodes × features and of rows × nodes that exist at once
 MEGABYTE = 2**20
-
-
-@dataclass(frozen=True)
-class CoupledResult(SolverResult):
-    """A `SolverResult` with the signs of orthogonal transfer, on the layout of its penalty.
-
-    Parameters
-    ----------
-    S, products : ndarray of float64 of shape (n_entries,)
-        As of `JointResult`.
-
-    Examples
-    --------
-    >>> from widemargin.solvers.tree.dense_joint_dual import CoupledResult
-    >>> list(CoupledResult.__dataclass_fields__)[-2:]
-    ['S', 'products']
-    """
-
-    S: Floats | None = None
-    products: Floats | None = None
 
 
 def solve_dense_joint_dual(
@@ -82,36 +62,30 @@ def solve_dense_joint_dual(
     seed: int = 0,
     callback: Callback | None = None,
     memory_limit_mb: float = 1024.0,
-) -> CoupledResult:
-    """Train, and certify what is returned.
+) -> JointResult:
+    """Train, and certify the result.
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows.
+    X, tol, max_iter, callback
+        As for `solve_joint_dual`.
     losses : TreeLosses
         The blocks of a method that trains paths, from `problems.tree_losses.tree_losses`.
     penalty : OrthogonalPenalty
-        Of the same nodes; its layout may be another.
+        For the same nodes; its layout may be different.
     k : int
-        How many siblings may count in the loss of a level.
+        Largest number of siblings that count in the loss of a level.
     bias : float
-        Value of the constant feature, which is part of the penalty; 0 for none.
-    tol : float
-        `decrease_gap` to reach.
-    max_iter : int
-        Passes at most.
+        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
     seed : int
-        Of the order in which rows are visited.
-    callback : callable or None
-        Called with a `Progress` after each pass; stops the solver when true.
+        Seed of the order in which rows are visited.
     memory_limit_mb : float
-        Room for dense arrays; more is an error.
+        Memory for dense arrays; if they need more, an error is raised.
 
     Returns
     -------
-    CoupledResult
-        `coef` (m, n_features), row r being node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
+    JointResult
+        `coef` (m, n_features), row r for node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
 
     Examples
@@ -129,10 +103,17 @@ def solve_dense_joint_dual(
     (True, (5, 3))
     """
     rows = rows_with_constant(X, bias)
-    _check(rows, losses, penalty, k, memory_limit_mb)
-    largest = checked_largest(rows)
+    check_problem(rows.shape[0], losses, penalty, any_pairs=True)
+    needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
+    if needed > memory_limit_mb:
+        raise ValueError(
+            f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {losses.paths.m:,} "
+            f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
+            f"memory_limit_mb={memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, or "
+            "use fewer features"
+        )
+    rounding = ROUNDING if largest_value(rows) > 0.0 else 0.0
     run = _Run(rows, losses, penalty, k, seed)
-    rounding = ROUNDING if largest > 0.0 else 0.0
     progress = JointProgress(run.at_zero, tol, max_iter, callback, rounding)
     while progress.status is None:
         run.advance(progress)
@@ -141,7 +122,7 @@ def solve_dense_joint_dual(
 
 
 class _Path:
-    """The constraints of rows with one label: siblings that should lose, by level, and how many count there."""
+    """The constraints of rows with one label: the siblings that should lose, by level, and how many of them count."""
 
     def __init__(self, losses: TreeLosses, node: int, n_levels: int, k: int) -> None:
         paths = losses.paths
@@ -162,7 +143,7 @@ class _Path:
         return loss
 
     def best_vertex(self, s: Floats) -> tuple[tuple[int, ...], float, int]:
-        """The vertex of the largest slack at scores s as (winner, losers …), its slack, and k_l; () without a loss."""
+        """The vertex with the largest slack at scores s as (winner, losers …) or (), its slack, and k_l."""
         best, slack, of = (), 0.0, 1
         for winner, losers, count in self.levels:
             hinges = 1.0 - s[winner] + s[losers]
@@ -188,7 +169,7 @@ class _Vertex:
 
 
 class _Run:
-    """One problem on its way.
+    """The state of one problem.
 
     Sets: `vertices` by block; `combined` (n_blocks, m) = Σ_v a_v E_v and `gain` (n_blocks,) = Σ_v a_v ρ_v; S with
     `U`, M(S) = U diag(d) Uᵀ, and P = M⁻¹; B and W = P B.
@@ -197,8 +178,7 @@ class _Run:
     def __init__(self, X: Any, losses: TreeLosses, penalty: OrthogonalPenalty, k: int, seed: int) -> None:
         self.X, self.losses, self.penalty = X, losses, penalty
         self.m, self.random = losses.paths.m, np.random.default_rng(seed)
-        ends = zip(losses.node.tolist(), losses.n_levels.tolist(), strict=True)
-        self.path_of = [(node, n_levels) for node, n_levels in ends]
+        self.path_of = list(zip(losses.node.tolist(), losses.n_levels.tolist(), strict=True))
         self.paths = {key: _Path(losses, *key, k) for key in set(self.path_of)}
         self.squared_norms = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
         self.vertices: list[dict[tuple[int, ...], _Vertex]] = [{} for _ in range(losses.n_blocks)]
@@ -218,7 +198,7 @@ class _Run:
         return {key: np.array(found) for key, found in numbers.items()}
 
     def advance(self, progress: JointProgress) -> None:
-        """A pass over the rows that are awake, a step in S, and a certificate if the tolerance seems near."""
+        """A pass over the rows that are awake, a step in S, and a certificate if it is due."""
         awake = np.flatnonzero((self.still < STILL_VISITS) & (self.losses.cost > 0.0))
         gap = sum(self._visit(g) for g in self.random.permutation(awake).tolist())
         Q = self.B @ self.B.T
@@ -227,8 +207,8 @@ class _Run:
             self._set_signs(S)
         products = pair_products(self.penalty.paths, self.W)
         dual = float(self.losses.cost @ self.gain) - 0.5 * float(np.sum(self.P * Q))
-        progress.record(dual, gap + self.penalty.excess(self.S, products), len(awake), self.losses.n_blocks)
-        if progress.wants_certificate:
+        gap += self.penalty.excess(self.S, products)
+        if progress.record(dual, gap, len(awake), self.losses.n_blocks):
             self.certify(progress)
 
     def certify(self, progress: JointProgress) -> None:
@@ -237,7 +217,7 @@ class _Run:
             if vertices:
                 self._combine(g)
         self._rebuild()
-        scores, cost = self._scores(), self.losses.cost
+        scores, cost = np.asarray(self.X @ self.W.T), self.losses.cost
         loss = self._losses_of(scores)
         kept = self.gain - np.einsum("gi,gi->g", self.combined, scores[self.losses.row])
         self.still[loss - kept > AWAKE] = 0
@@ -245,15 +225,15 @@ class _Run:
         if progress.accept(self.penalty.value(self.W) + float(cost @ loss), dual):
             self.best = self.combined.copy(), self.gain.copy(), self.S
 
-    def result(self, progress: JointProgress, bias: float) -> CoupledResult:
-        """The best point that was certified, or a multiple of its weights where zero weights are better than these."""
+    def result(self, progress: JointProgress, bias: float) -> JointResult:
+        """The best certified point, or a multiple of its weights if zero weights are better."""
         self.combined, self.gain, S = self.best
         self._set_signs(S)
         self._rebuild()
-        scores, cost = self._scores(), self.losses.cost
+        scores, cost = np.asarray(self.X @ self.W.T), self.losses.cost
         progress.certified = self.penalty.value(self.W) + float(cost @ self._losses_of(scores))
         W = progress.shorten(lambda t: float(cost @ self._losses_of(t * scores))) * self.W
-        return CoupledResult(
+        return JointResult(
             coef=W if bias == 0.0 else W[:, :-1].copy(),
             intercept=np.zeros(self.m) if bias == 0.0 else bias * W[:, -1],
             dual=sp.csr_array(np.maximum(-self.combined, 0.0)),
@@ -309,7 +289,7 @@ class _Run:
         return moved * direction
 
     def _combine(self, g: int) -> None:
-        """Sets: `combined` and `gain` of a block, from masses that are feasible to the last bit."""
+        """Sets: `combined` and `gain` of a block, from masses that are exactly feasible."""
         vertices = list(self.vertices[g].values())
         masses = np.array([vertex.mass for vertex in vertices])
         masses /= max(1.0, float(masses.sum()) * (1.0 + 1e-15))
@@ -338,33 +318,9 @@ class _Run:
         whole: Floats = solve_triangular(self.U, half.T, unit_diagonal=True)
         return whole
 
-    def _scores(self) -> Floats:
-        return np.asarray(self.X @ self.W.T)
-
     def _losses_of(self, scores: Floats) -> Floats:
         """φ of all blocks at scores of shape (n_samples, m)."""
         loss = np.zeros(self.losses.n_blocks)
         for key, blocks in self.blocks_of.items():
             loss[blocks] = self.paths[key].losses(scores[self.losses.row[blocks]])
         return loss
-
-
-def _check(rows: Any, losses: TreeLosses, penalty: OrthogonalPenalty, k: int, memory_limit_mb: float) -> None:
-    m = losses.paths.m
-    if losses.is_output is not None:
-        raise ValueError("this solver is for methods that train paths")
-    if rows.shape[0] != losses.n_samples:
-        raise ValueError(f"X has {rows.shape[0]} rows, but there are {losses.n_samples} labels")
-    if penalty.paths.m != m:
-        raise ValueError(f"the penalty is of {penalty.paths.m} nodes, the losses of {m}; use one tree")
-    check_costs(losses)
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    needed = WORK_ARRAYS * 8 * m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
-    if needed > memory_limit_mb:
-        raise ValueError(
-            f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {m:,} nodes × "
-            f"{rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
-            f"memory_limit_mb={memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, or "
-            "fewer features"
-        )

@@ -8,11 +8,11 @@ Each g(t) gives a linear function below φ, and any average of these a lower bou
 
     J* ≥ avg(φ(W(t)) − ⟨g(t), W(t)⟩) − ‖avg g(t)‖² / (2σ).
 
-`lower_bound="published"` averages over all iterations. It is valid and nearly worthless: directions of curvature κ grow
-until t ≈ κ/(2σ), by many orders of magnitude where κ/σ is large, and the average never forgets it. "tail" averages from
-the last power of 2 on as well, and converges. Rounding of sums is allowed for in both. The rate is O(ln t / (σt)), so
-that this is a baseline to compare with, not a way to train: the joint dual needs some ten passes where this needs
-thousands (Zhou, Xiao and Wu, ICML 2011; Xiao, JMLR 11, 2010). Memory: six arrays of the size of W, dense in float64.
+`lower_bound="published"` averages over all iterations. It is valid but almost useless: directions of curvature κ grow
+until t ≈ κ/(2σ), by many orders of magnitude if κ/σ is large, and the average never forgets it. "tail" also averages
+from the last power of 2 on, and converges. Both allow for the rounding of sums. The rate is O(ln t / (σt)), so this is
+a baseline for comparisons, not a way to train: the joint dual takes about ten passes where this takes thousands (Zhou,
+Xiao and Wu, ICML 2011; Xiao, JMLR 11, 2010). Memory: six dense float64 arrays of the size of W.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import scipy.sparse as sp
 
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
-from widemargin.problems.tree_penalties import TreePenalty
+from widemargin.problems.tree_penalties import Penalty
 from widemargin.solvers.limits import Limits, ending, history_of
 from widemargin.solvers.result import Callback, SolverResult, Status
 
@@ -35,16 +35,16 @@ __all__ = ["solve_dual_averaging"]
 Floats = npt.NDArray[np.float64]
 
 SCORES_MB = 256.0
-"""Scores of all examples at all nodes are made by one product up to this size, by parts above it."""
+"""Scores of all examples at all nodes are computed by one product up to this size, in parts above it."""
 ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
-"""Allowance for the rounding of a sum of n terms, over √n and the norm of the terms."""
+"""Bound on the rounding of a sum of n terms, over √n and the norm of the terms."""
 COLUMNS = ("iteration", "seconds", "objective", "primal", "dual", "dual_published", "dual_tail")
 
 
 def solve_dual_averaging(
     X: Any,
     losses: TreeLosses,
-    penalty: TreePenalty,
+    penalty: Penalty,
     *,
     bias: float = 0.0,
     lower_bound: Literal["tail", "published"] = "tail",
@@ -60,27 +60,27 @@ def solve_dual_averaging(
     X : ndarray or csr_array of shape (n_samples, n_features)
         Examples.
     losses : TreeLosses
-        H, of `tree_losses`.
-    penalty : TreePenalty
-        Of `tree_penalty`, for the same method and tree.
+        H, from `tree_losses`.
+    penalty : OrthogonalPenalty or QuadraticPenalty
+        From `tree_penalty`, for the same method and tree.
     bias : float
-        Value of a constant feature, whose weights are the intercepts; 0 for none.
+        Value of the constant feature, whose weights are the intercepts; 0 for none.
     lower_bound : {"tail", "published"}
-        Which lower bounds count: averages over all iterations, or also from the last power of 2 on.
+        Lower bounds that count: averages over all iterations, or also from the last power of 2 on.
     stop : {"decrease_gap", "gap"}
-        What `tol` is compared with: `decrease_gap`, or the difference of the bounds, ε of Algorithm 1 as published.
+        Quantity that `tol` limits: `decrease_gap`, or the difference of the bounds, ε of Algorithm 1 as published.
     tol : float
         Gap to reach.
     max_iter : int
-        Iterations, each a pass over the examples, at most.
+        Largest number of iterations, each a pass over the examples.
     callback : callable or None
-        Called with a `Progress` after each iteration; stops the solver when true.
+        Called with a `Progress` after each iteration; stops the solver when it returns true.
 
     Returns
     -------
     SolverResult
         `coef` (m, n_features) with the weights of the best iterate, row r for node r + 1 of the tree, `intercept` (m,),
-        and no `dual`. `history` has one row an iteration: the objective of its iterate, the best bounds so far, and
+        and no `dual`. `history` has one row per iteration: the objective of its iterate, the best bounds so far, and
         both lower bounds of the iteration itself.
 
     Examples
@@ -98,36 +98,30 @@ def solve_dual_averaging(
     >>> 0.2495 < result.certificate.dual <= 0.25 <= result.certificate.primal < 0.2505
     True
     """
-    if lower_bound not in ("tail", "published"):
-        raise ValueError(f'lower_bound must be "tail" or "published", got {lower_bound!r}')
-    if stop not in ("decrease_gap", "gap"):
-        raise ValueError(f'stop must be "decrease_gap" or "gap", got {stop!r}')
     if getattr(penalty, "missing", 0.0):
         raise ValueError(
             "dual averaging needs a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix of K "
-            "is singular; use the joint dual, or a K with a positive definite one"
+            "is singular; use solver='dual', or a K whose comparison matrix is positive definite"
         )
-    run = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail")
+    run, limits = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail"), Limits(max_iter, callback)
     rows: list[tuple[float, ...]] = []
-    limits, status = Limits(max_iter, callback), Status.MAX_ITER
-    for t in range(1, max_iter + 1):
+    status = None
+    while status is None:
+        t = len(rows) + 1
         if not run.step(t):
             status = Status.STOPPED
             break
         seconds = limits.elapsed_s
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
         reached = limits.reached(t, seconds, run.upper, run.lower)
-        ended = run.ending(tol, stop) or reached
-        if ended is not None:
-            status = ended
-            break
+        status = run.ending(tol, stop) or reached
     return run.result(bias, rows, status)
 
 
 class _Average:
-    """The average of linear functions a + ⟨g, W⟩ below φ, and how far rounding may have moved it.
+    """The average of linear functions a + ⟨g, W⟩ below φ, and bounds on its rounding errors.
 
-    Sets: `offset`, `slope`, and bounds `offset_error`, `slope_error` on what rounding did to them.
+    Sets: `offset`, `slope`, and bounds `offset_error`, `slope_error` on their rounding errors.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -137,7 +131,7 @@ class _Average:
         self.offset, self.offset_error, self.slope_error = 0.0, 0.0, 0.0
 
     def add(self, offset: float, offset_size: float, g: Floats, g_size: float) -> None:
-        """Take one more function; `offset_size` and `g_size` are the sizes of the terms that they are sums of."""
+        """Add a function; `offset_size` and `g_size` are the sizes of the terms in the two sums."""
         self.count += 1
         share = 1.0 / self.count
         self.slope *= 1.0 - share
@@ -149,7 +143,7 @@ class _Average:
         self.offset_error, self.slope_error = (keep + new + own).tolist()
 
     def bound(self, sigma: float) -> float:
-        """The least value of the average plus (σ/2)‖W‖², from below."""
+        """A lower bound on the minimum of the average plus (σ/2)‖W‖²."""
         slope = float(np.linalg.norm(self.slope)) * (1.0 + self.rounding) + self.slope_error
         return self.offset - self.offset_error - 0.5 * slope * slope / sigma
 
@@ -160,14 +154,15 @@ class _Average:
 
 
 class _Run:
-    """The iterates and the bounds, on the features that some example has: the other weights are always 0.
+    """The iterates and the bounds, on the features that occur in some example: the other weights are always 0.
 
     Sets: `W`, the last iterate, with its `objective`, `penalty_at` (value and subgradient) and `point`; `upper` with
     `best`, `lower`; `published` and `tail`, the lower bounds of the last iteration.
     """
 
-    def __init__(self, X: Any, losses: TreeLosses, penalty: TreePenalty, use_tail: bool) -> None:
-        self.n_features, self.used = X.shape[1], _used_columns(X)
+    def __init__(self, X: Any, losses: TreeLosses, penalty: Penalty, use_tail: bool) -> None:
+        self.n_features = X.shape[1]
+        self.used = np.unique(X.indices).astype(np.int64) if sp.issparse(X) else np.arange(X.shape[1])
         self.X, self.losses, self.penalty, self.use_tail = X[:, self.used], losses, penalty, use_tail
         self.by_feature = self.X.T.tocsr() if sp.issparse(X) else self.X.T
         self.sigma = float(penalty.modulus)
@@ -180,7 +175,7 @@ class _Run:
         self.penalty_at, self.point = penalty.value_and_subgradient(self.W), self._losses_at(self.W)
 
     def step(self, t: int) -> bool:
-        """One iteration; false, with a warning, if numbers have become too large."""
+        """One iteration; false, with a warning, if numbers became too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             self._take_subgradient(t)
             W = self.all.slope / -self.sigma
@@ -189,7 +184,7 @@ class _Run:
         if not (np.isfinite(penalty_at[0]) and np.isfinite(self.published)):
             warnings.warn(
                 f"dual averaging left the range of floating-point numbers in iteration {t}: the curvature of the "
-                f"penalty is too large for its modulus {self.sigma:.3g}; use the joint dual",
+                f"penalty is too large for its modulus {self.sigma:.3g}; use solver='dual'",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -231,20 +226,19 @@ class _Run:
     def _loss_subgradient(self) -> Floats:
         """A subgradient of H at W, dense."""
         coefficients = self.losses.coefficients(self.point)
-        if self.scores_fit:  # a product with a dense array is faster than making a sparse one
+        if self.scores_fit:  # a product with a dense array is faster than building a sparse one
             return np.ascontiguousarray((self.by_feature @ coefficients.T.toarray()).T)
         g = coefficients @ self.X
         return np.asarray(g.toarray() if sp.issparse(g) else g)
 
     def result(self, bias: float, rows: list[tuple[float, ...]], status: Status) -> SolverResult:
-        """The best iterate, its objective computed anew."""
+        """The best iterate, with its objective recomputed."""
         primal = self.penalty.value(self.best) + self.losses.evaluate(self.X, self.best).value
         weights = np.zeros((len(self.best), self.n_features))
         weights[:, self.used] = self.best
-        has_bias = bias != 0.0
         return SolverResult(
-            coef=weights[:, :-1].copy() if has_bias else weights,
-            intercept=bias * weights[:, -1] if has_bias else np.zeros(len(weights)),
+            coef=weights if bias == 0.0 else weights[:, :-1].copy(),
+            intercept=np.zeros(len(weights)) if bias == 0.0 else bias * weights[:, -1],
             dual=None,
             certificate=Certificate(primal, self.lower, self.at_zero, primal),
             history=history_of(rows, COLUMNS, whole=("iteration",)),
@@ -254,14 +248,9 @@ class _Run:
 
 
 def _with_bias(X: Any, bias: float) -> Any:
-    """X in float64 by row, with the constant feature as last column if there is one."""
+    """X in float64 by row, with the constant feature as last column unless bias is 0."""
     X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
     if bias == 0.0:
         return X
     column = np.full((X.shape[0], 1), bias)
     return sp.hstack([X, sp.csr_array(column)], format="csr") if sp.issparse(X) else np.hstack([X, column])
-
-
-def _used_columns(X: Any) -> npt.NDArray[np.int64]:
-    """Features that some example has, ascending; all of them for dense rows."""
-    return np.unique(X.indices).astype(np.int64) if sp.issparse(X) else np.arange(X.shape[1])
