@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from reproduce_one_vs_all.problems import Problem
 from widemargin.metrics import precision_at_k, precision_recall_f1
-from widemargin.problems.scores import top_k
+from widemargin.problems.scores import LinearScorer
 from widemargin.solvers.one_vs_all import plan as engine
 from widemargin.solvers.one_vs_all import problem as arrays
 
@@ -233,7 +233,7 @@ def quality(problem: Problem, result: Any) -> list[float] | None:
         return None
     coef = result.coef.toarray() if sp.issparse(result.coef) else result.coef
     coef = sp.csr_array(np.where(np.abs(coef) < PRUNE, 0, coef))
-    best, _ = top_k(problem.X_test, coef, result.intercept, max(PLACES))
+    best, _ = LinearScorer(coef, result.intercept).top_k(problem.X_test, max(PLACES))
     scores = problem.X_test @ coef.T
     predicted = (scores.toarray() if sp.issparse(scores) else scores) + result.intercept > 0
     macro = precision_recall_f1(problem.Y_test, sp.csr_array(predicted), average="macro", zero_division=np.nan)

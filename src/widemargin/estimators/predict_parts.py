@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from widemargin.data.store import is_store, open_store, write_store
 from widemargin.data.stream import ROWS_PER_BLOCK, RowStream
 from widemargin.estimators.persistence import load_classifier
-from widemargin.estimators.scoring import LinearLabelModel, TopK
+from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.parallel import as_executor, run_tasks
 from widemargin.parallel import folders as copies
 from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
@@ -153,7 +153,7 @@ def predict_in_parts(
 
 def _has_a_row_per_label(model: Any) -> bool:
     """Whether the labels of a model are ranked by rows of sparse weights; on a tree, rows belong to nodes."""
-    by_score = isinstance(model, LinearLabelModel) and type(model).predict_topk is LinearLabelModel.predict_topk
+    by_score = isinstance(model, LabelModel) and type(model).predict_topk is LabelModel.predict_topk
     return by_score and sp.issparse(getattr(model, "coef_", None))
 
 

@@ -56,14 +56,15 @@ from widemargin.estimators.codes.fit import (
     fit_code,
     is_own,
 )
-from widemargin.estimators.codes.storage import StoredOutputCode
+from widemargin.estimators.codes.storage import CodeCodec
 from widemargin.estimators.explanation import weights_of_rows
-from widemargin.estimators.scoring import LinearLabelModel
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import TrainingData, keep_data, kernel_description
 from widemargin.labels.decoding import Decoding, decode
 from widemargin.problems.codes import GeneralizationBound, error_bound
 from widemargin.problems.kernels import Kernel, make_kernel
-from widemargin.problems.scores import LinearScorer
+from widemargin.problems.scores import BlockScorer, LinearScorer
 from widemargin.solvers.result import Callback, Status
 
 __all__ = ["CodeScorer", "CodeWeights", "InnerDecoder", "OutputCodeClassifier", "kernel_scores"]
@@ -102,7 +103,7 @@ class InnerDecoder:
         return self._scorer.scores(outputs)
 
 
-class CodeScorer:
+class CodeScorer(BlockScorer):
     """A fitted output code made ready for prediction.
 
     Parameters
@@ -116,10 +117,6 @@ class CodeScorer:
     memory_limit_mb : float
         Bound on what the rows of a block need; at least one row is done at a time.
 
-    Attributes
-    ----------
-    rows_per_block : int
-        Rows that are done at once; with 1 the last bits of a row's scores do not depend on the batch.
     """
 
     def __init__(
@@ -128,32 +125,7 @@ class CodeScorer:
         self.outputs, self.decode = columns.output_function(), decode
         self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
 
-    def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
-        """All scores, of shape (n_samples, n_classes), or (n_samples, 1) for two classes."""
-        blocks = [scores for _, scores in self._blocks(X, n_threads)]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-    def top_k(
-        self, X: Any, k: int, *, n_threads: int = 1, memory_limit_mb: float | None = None
-    ) -> tuple[IntArray, FloatArray]:
-        """Indices and scores of the k best of three classes or more, best first, the lower class first among equals."""
-        n_samples = _num_samples(X)
-        indices, ranked = np.full((n_samples, k), -1, dtype=np.int64), np.full((n_samples, k), -np.inf)
-        for rows, scores in self._blocks(X, n_threads):
-            found = min(k, scores.shape[1])
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :found]
-            indices[rows, :found] = best
-            ranked[rows, :found] = np.take_along_axis(scores, best, axis=1)
-        return indices, ranked
-
-    def label_scores(self, X: Any, y: npt.NDArray[Any], *, n_threads: int = 1) -> FloatArray:
-        """The score of one given class a row, shape (n_samples,)."""
-        out = np.empty(_num_samples(X))
-        for rows, scores in self._blocks(X, n_threads):
-            out[rows] = scores[np.arange(len(scores)), y[rows]]
-        return out
-
-    def _blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows and their scores; an empty range if there are no rows."""
         n_samples = _num_samples(X)
         for first in range(0, max(n_samples, 1), self.rows_per_block):
@@ -166,7 +138,7 @@ class CodeScorer:
 Floats = npt.NDArray[np.float64]
 
 
-class CodeWeights(LinearLabelModel):
+class CodeWeights(LabelModel):
     """Adds the weights of classes to an output code; a mix-in for the estimator."""
 
     def _explained_row(self, X: Any) -> Any:
@@ -212,7 +184,7 @@ def _column_at(column: Any, features: npt.NDArray[Any]) -> tuple[Floats, float]:
     return weights_of_rows(coef, np.array([0]), features)[0], float(np.ravel(column.intercept_)[0])
 
 
-class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
+class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
     Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.
@@ -337,6 +309,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
     True
     """
 
+    codec: ClassVar[Codec] = CodeCodec(certified=False)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
     normalize = False  # rows are scaled, if at all, by the binary classifier
 
@@ -554,15 +527,17 @@ class OutputCodeClassifier(MetaEstimatorMixin, StoredOutputCode, CodeWeights):
     def _problem_name(self, index: int) -> str:
         return f"column {index}"
 
-    def _scorer(self) -> Any:
-        n_values = sum(self.code_book_.shape)
+    @property
+    def scorer(self) -> CodeScorer:
+        """The scores of this model."""
+        n_values, code = sum(self.code_book_.shape), vars(self).get("code_matrix_")
         decoder: Any
         if "dual_coef_" in self.__dict__:
             kernel = make_kernel(*kernel_description(self, self.gamma_))
             decoder = functools.partial(kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
         elif self._decoding() == "inner":
-            decoder = InnerDecoder(self.code_matrix_)
+            decoder = InnerDecoder(np.asarray(code))
         else:
-            decoder = functools.partial(decode, code=self.code_matrix_, decoding=self._decoding())
+            decoder = functools.partial(decode, code=np.asarray(code), decoding=self._decoding())
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)

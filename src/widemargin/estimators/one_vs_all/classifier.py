@@ -19,8 +19,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
-from widemargin.estimators.scoring import LinearLabelModel
-from widemargin.estimators.storage import StoredLinearModel
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     HARMLESS_GAP,
@@ -54,7 +53,7 @@ ADVICE = {
 }
 
 
-class OneVsAllClassifier(StoredLinearModel, LinearLabelModel):
+class OneVsAllClassifier(LabelModel):
     """Large-margin linear classifier with one independent problem per label, and a certificate for each.
 
     Parameters

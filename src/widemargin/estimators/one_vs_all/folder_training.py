@@ -45,7 +45,7 @@ from widemargin.estimators.one_vs_all.shards import (
     watching_memory,
     write_labels,
 )
-from widemargin.estimators.persistence import check_savable, load, save
+from widemargin.estimators.persistence import check_savable, load, save, stored_parameters
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import TrainingData
 from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
@@ -280,7 +280,7 @@ def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan) -> di
     identity = {
         "data": _fingerprint(dataset),
         "kind": type(estimator).__name__,
-        "parameters": estimator._stored_parameters(),
+        "parameters": stored_parameters(estimator),
         "solver": plan.algorithm,
         "width": plan.width,
         "package_version": __version__,

@@ -35,7 +35,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 
-from widemargin.estimators.scoring import keep_support_vectors, kernel_scorer, tag_kernel, training_kernel
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     TrainingData,
     keep_data,
@@ -46,7 +47,7 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.parameters import CONSTRAINTS, check_hierarchical_parameters
-from widemargin.estimators.tree.storage import StoredHierarchicalModel
+from widemargin.estimators.tree.storage import TreeCodec
 from widemargin.estimators.tree.targets import TreeTargets, tree_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.parallel import current_executor, run_tasks
@@ -62,7 +63,7 @@ from widemargin.solvers.tree.joint_dual import JointResult, JointStart, solve_jo
 from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import solve_node, solve_node_top_k
 
-__all__ = ["HierarchicalClassifier", "TreeKernelModel", "TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
+__all__ = ["HierarchicalClassifier", "TreePoint", "TreeProblem", "make_problem", "pairs_of", "solve"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -248,18 +249,6 @@ def _outputs(problem: TreeProblem) -> int:
     return 0 if is_output is None else int(is_output.sum())
 
 
-class TreeKernelModel(TreeLabelModel):
-    """Adds kernels to a model on a tree; a mix-in for the estimator."""
-
-    def _keep_support(self, result: JointResult, X: Any, kernel: Any) -> None:
-        """Set what a kernel model predicts from."""
-        self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
-        keep_support_vectors(self, X, kernel)
-
-    def _scorer(self) -> Any:
-        return kernel_scorer(self) if hasattr(self, "dual_coef_") else super()._scorer()
-
-
 SEEDS = np.iinfo(np.int32).max
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
@@ -281,7 +270,7 @@ OF_ONE_FIT = (
 """Attributes that not every fit sets."""
 
 
-class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
+class HierarchicalClassifier(TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -433,6 +422,7 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
     2
     """
 
+    codec: ClassVar[Codec] = TreeCodec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
 
     def __init__(
@@ -582,7 +572,8 @@ class HierarchicalClassifier(StoredHierarchicalModel, TreeKernelModel):
         self._decisions = DecisionTree(self.taxonomy_.tree, self.class_node_, self.method in PATH_METHODS)
         self.alpha_, self.intercept_ = problem.alpha, result.intercept
         if isinstance(result, JointResult) and result.support is not None:
-            self._keep_support(result, data.X, kernel)
+            self.support_, self.dual_coef_ = result.support, sp.csr_array(result.dual_coef)
+            keep_support_vectors(self, data.X, kernel)
         else:
             self.coef_ = compact(result.coef)
             self._freeze_weights()

@@ -60,7 +60,7 @@ import numpy.typing as npt
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_consistent_length
 
-from widemargin.estimators.calibration import BYTES_PER_MB, CalibratedModel, if_calibrated
+from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import (
     Explanation,
     LabelExplanation,
@@ -72,7 +72,7 @@ from widemargin.estimators.explanation import (
     plain,
     weights_of_rows,
 )
-from widemargin.estimators.scoring import _SCORERS, LinearLabelModel, TopK
+from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.estimators.training import COUNT
 from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.encoding import encode_targets, unwrap
@@ -89,8 +89,8 @@ __all__ = [
     "DecisionTree",
     "Orthogonality",
     "PairOfNodes",
+    "TreeCalibrator",
     "TreeLabelModel",
-    "TreeProbabilities",
     "explain_paths",
     "nearest_labels",
     "nodes_of_labels",
@@ -268,66 +268,36 @@ def _live_nodes(tree: Tree, class_node: Ints) -> tuple[Ints, Ints]:
     return live, tree.parent[live]
 
 
-class TreeProbabilities(CalibratedModel):
-    """Probabilities of a fitted model on a tree; a mix-in for the estimator."""
+class TreeCalibrator(Calibrator):
+    """Probabilities of a model on a tree: a choice between siblings at every node of a path."""
 
-    taxonomy_: Taxonomy
-    _decisions: DecisionTree
-
-    @if_calibrated
-    def predict_node_proba(self, X: Any) -> Floats:
-        """Probabilities that the label of a row is a node or below it; those of children add up to their parent's.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_nodes − 1)
-            Column c belongs to `taxonomy_.nodes[c + 1]`, as in `node_scores`; 0 for nodes below which nothing was seen
-            in training. Dense, so it is refused above `memory_limit_mb`. There only after `calibrate`.
-        """
-        X = self._check_rows(X)
-        tree = self.taxonomy_.tree
-        self._refuse_dense(_num_samples(X), tree.n_nodes - 1, "predict_node_proba")
-        out = np.zeros((_num_samples(X), tree.n_nodes - 1))
-        for rows, scores in self._steady_blocks(X):
-            out[rows, self._decisions.rows] = self._path_probabilities(scores)
-        if len(self._decisions.levels) == 1:  # classes that compete at once: nodes above them sum them up
-            for depth in range(int(tree.depth.max()), 1, -1):
-                nodes = np.flatnonzero(tree.depth == depth)
-                np.add.at(out.T, tree.parent[nodes] - 1, out.T[nodes - 1])
-        return out
-
-    def _path_probabilities(self, scores: Floats) -> Floats:
+    def path_probabilities(self, scores: Floats) -> Floats:
         """P of the nodes of the decision tree, (n_rows, n_live), from the scores of all nodes."""
-        tree = self._decisions
-        starts, found = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
-        found = self.calibration_.of_groups(found, starts, _node_of(tree, tree.parent[starts]))
+        tree = self.model._decisions
+        starts, live = tree.group_start, np.ascontiguousarray(scores[:, tree.rows])
+        found: Floats = self.model.calibration_.of_groups(live, starts, _node_of(tree, tree.parent[starts]))
         for level in tree.levels[1:]:
             found[:, level] *= found[:, tree.parent[level]]
         return found
 
-    def _probabilities(self, scores: Floats) -> Floats:
-        place = self._decisions.place
-        found: Floats = self._path_probabilities(scores)[:, place]
+    def probabilities(self, scores: Floats) -> Floats:
+        place = self.model._decisions.place
+        found: Floats = self.path_probabilities(scores)[:, place]
         found[:, place < 0] = 1.0  # every label is the root or below it
         return found
 
-    def _n_groups(self) -> int | None:
-        return int(self.taxonomy_.n_nodes)
+    def n_groups(self) -> int | None:
+        return int(self.model.taxonomy_.n_nodes)
 
-    def _n_block_values(self) -> int:
-        return int(self.taxonomy_.n_nodes)
+    def n_block_values(self) -> int:
+        return int(self.model.taxonomy_.n_nodes)
 
-    def _calibration_targets(self, y: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
+    def targets(self, y: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
         y = y if hasattr(y, "shape") or isinstance(y, list) else list(y)
         targets = encode_targets(y)
-        in_tree = label_nodes(targets.classes, self.taxonomy_, self.separator, missing=-1) >= 0
+        in_tree = label_nodes(targets.classes, self.model.taxonomy_, self.model.separator, missing=-1) >= 0
         if not in_tree.any():
-            label_nodes(targets.classes, self.taxonomy_, self.separator)  # the error that names them
+            label_nodes(targets.classes, self.model.taxonomy_, self.model.separator)  # the error that names them
         several = targets.kind == "multilabel"
         known = targets.Y @ in_tree > 0 if several else in_tree[targets.indices]
         if several and not in_tree.all():  # a row may have labels of both kinds
@@ -336,10 +306,10 @@ class TreeProbabilities(CalibratedModel):
             y = [[names[label] for label in row.tolist() if in_tree[label]] for row in rows]
         return y, np.asarray(known)
 
-    def _fold_model(self) -> Any:
-        return super()._fold_model().set_params(taxonomy=without_stops(self.taxonomy_, self._stops))
+    def fold_model(self) -> Any:
+        return super().fold_model().set_params(taxonomy=without_stops(self.model.taxonomy_, self.model._stops))
 
-    def _evidence(self, model: Any, X: Any, y: Any, weights: Floats) -> Choices:
+    def evidence(self, model: Any, X: Any, y: Any, weights: Floats) -> Choices:
         """The choices on the way to the label of every row; labels that the model does not know are left out."""
         X = model._check_rows(X)
         row, place, share = _examples(model, y)
@@ -355,7 +325,7 @@ class TreeProbabilities(CalibratedModel):
         """Nodes of another model's tree in this one, by name; virtual nodes of the two may differ."""
         used, place = np.unique(nodes, return_inverse=True)
         names = [model.taxonomy_.nodes[node] for node in used.tolist()]
-        found: Ints = self.taxonomy_.indices(names).astype(np.int64)[place.reshape(-1)]
+        found: Ints = self.model.taxonomy_.indices(names).astype(np.int64)[place.reshape(-1)]
         return found
 
 
@@ -554,8 +524,8 @@ BLOCK_ARRAYS = 8
 """Arrays of the size of the scores of a block that are alive at once."""
 
 
-class TreeLabelModel(TreeProbabilities, LinearLabelModel):
-    """Scores and predictions of a fitted model on a tree; a mix-in for the estimator."""
+class TreeLabelModel(LabelModel):
+    """Scores and predictions of a fitted model on a tree."""
 
     taxonomy_: Taxonomy
     class_node_: Ints
@@ -757,6 +727,38 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
         self._refuse_large(X.shape[0], self.taxonomy_.n_nodes - 1, "node_scores", "nodes")
         return self._all_scores(X)
 
+    @if_calibrated
+    def predict_node_proba(self, X: Any) -> Floats:
+        """Probabilities that the label of a row is a node or below it; those of children add up to their parent's.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_nodes − 1)
+            Column c belongs to `taxonomy_.nodes[c + 1]`, as in `node_scores`; 0 for nodes below which nothing was seen
+            in training. Dense, so it is refused above `memory_limit_mb`. Only calibrated models have this method.
+        """
+        X = self._check_rows(X)
+        tree = self.taxonomy_.tree
+        self._refuse_dense(_num_samples(X), tree.n_nodes - 1, "predict_node_proba")
+        out = np.zeros((_num_samples(X), tree.n_nodes - 1))
+        for rows, scores in self.calibrator.steady_blocks(X):
+            out[rows, self._decisions.rows] = self.calibrator.path_probabilities(scores)
+        if len(self._decisions.levels) == 1:  # classes that compete at once: nodes above them sum them up
+            for depth in range(int(tree.depth.max()), 1, -1):
+                nodes = np.flatnonzero(tree.depth == depth)
+                np.add.at(out.T, tree.parent[nodes] - 1, out.T[nodes - 1])
+        return out
+
+    @property
+    def calibrator(self) -> TreeCalibrator:
+        """The probabilities of this model."""
+        return TreeCalibrator(self)
+
     def _decision(self) -> str:
         """The rule in force: that of the method unless one was chosen."""
         if self.decision != "auto":
@@ -822,17 +824,13 @@ class TreeLabelModel(TreeProbabilities, LinearLabelModel):
 
     def _all_scores(self, X: Any) -> Floats:
         """Scores at all nodes, shape (n_rows, m)."""
-        scores: Floats = self._scorer().scores(X, n_threads=self._n_threads())
+        scores: Floats = self.scorer.scores(X, n_threads=self._n_threads())
         return scores
 
-    def _scorer(self) -> Any:
-        if not isinstance(getattr(self, "coef_", None), TreeWeights):
-            return super()._scorer()
-        cached = _SCORERS.get(self)
-        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
-            cached = (self.coef_, self.intercept_, FactoredScorer(self.coef_, self.intercept_))
-            _SCORERS[self] = cached
-        return cached[2]
+    def _linear_scorer(self) -> Any:
+        if isinstance(self.coef_, TreeWeights):
+            return FactoredScorer(self.coef_, self.intercept_)
+        return super()._linear_scorer()
 
     def _n_weights(self) -> int:
         coef = getattr(self, "coef_", None)
