@@ -518,8 +518,6 @@ class ShardRun:
 
     def _solve_ranges(self, job: ShardJob, ranges: list[Range]) -> None:
         """Run the tasks until all ranges are done. Sets: n_done."""
-        if ranges and self._is_late():
-            raise self._unfinished()
 
         def callback(progress: Progress) -> bool:
             return self._asks_to_stop(progress.done, progress.primal, progress.dual)
