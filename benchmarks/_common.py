@@ -1,4 +1,4 @@
-"""What the benchmarks share: where the data are, which machine this is, timing, figures, peak memory, result files."""
+"""Code shared by the benchmarks: finding data, describing the machine, timing, figures, peak memory, result files."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ REPETITIONS = 3  # of each piece of our code in one turn of `benchmarks/against.
 
 
 def find_data(name: str) -> Path | None:
-    """A file or folder of the benchmark data, or None after saying what is missing."""
+    """A file or folder of the benchmark data; if it is missing, print a message and return None."""
     folder = Path(os.environ.get(DATA_VARIABLE, ROOT / "data"))
     path = folder / name
     if path.exists():
         return path
-    hint = f"set {DATA_VARIABLE} to the folder that holds it" if not folder.exists() else "it is not in that folder"
-    print(f"{name} is missing in {folder} ({hint})", file=sys.stderr)
+    hint = "" if folder.exists() else f"; set {DATA_VARIABLE} to the folder that contains it"
+    print(f"{name} is missing in {folder}{hint}", file=sys.stderr)
     return None
 
 
 def cpu_model() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name as reported by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def n_cores() -> int:
 
 
 def describe_machine(packages: Sequence[str] = ("numpy", "scipy", "scikit-learn")) -> str:
-    """Processor, cores, load (of other jobs, too) and versions in one line, without names or paths."""
+    """Processor, cores, load (including other jobs) and versions in one line, without names or paths."""
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
     system = f"{platform.system()}, load {os.getloadavg()[0]:.1f} at the end"
     return f"{cpu_model()}, {n_cores()} cores, {system}, Python {platform.python_version()}, {versions}"
@@ -63,7 +63,7 @@ def describe_machine(packages: Sequence[str] = ("numpy", "scipy", "scikit-learn"
 
 @dataclass(frozen=True)
 class Timing:
-    """Medians over the repetitions, in seconds; CPU time is that of all threads."""
+    """Medians over the repetitions, in seconds; CPU time covers all threads."""
 
     wall_s: float
     cpu_s: float
@@ -127,15 +127,15 @@ def peak_bytes() -> int:
 
 
 def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:
-    """How far the resident memory of this process rises above its present state; call it in a fresh process."""
-    forget_peak()  # that of the imports
+    """Growth of the peak resident memory of this process during a call; use it in a fresh process."""
+    forget_peak()  # the peak of the imports
     before = peak_bytes()
     result = function()
     return peak_bytes() - before, result
 
 
 def in_fresh_process(script: str, *arguments: object) -> Any:
-    """What a script prints as JSON when it is run with these arguments, by the same Python."""
+    """Run a script with the same Python and return the JSON that it prints."""
     command = [sys.executable, script, *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -152,7 +152,7 @@ def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_result(name: str, title: str, sections: Sequence[str]) -> Path:
-    """Print the sections and keep them in benchmarks/results/<date>-<name>.md."""
+    """Print the sections and write them to benchmarks/results/<date>-<name>.md."""
     text = "\n\n".join([f"# {title}", *sections]) + "\n"
     print(text)
     path = RESULTS / f"{datetime.date.today().isoformat()}-{name}.md"
@@ -161,7 +161,7 @@ def write_result(name: str, title: str, sections: Sequence[str]) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file, whole or not at all: written to a temporary name and renamed; its folder is made."""
+    """Write a file atomically, under a temporary name that is then renamed; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")

@@ -27,7 +27,7 @@ def letter():
 
 
 def usps():
-    """Training rows as they are, in [−1, 1]."""
+    """Unscaled training rows, in [−1, 1]."""
     path = find_data("usps/usps.npz")
     if path is None:
         return None
@@ -36,7 +36,7 @@ def usps():
 
 
 def caltech():
-    """Silhouettes of the training part, 0 or 1."""
+    """Silhouettes of the training part, with values 0 or 1."""
     path = find_data("caltech101-silhouettes/caltech101_silhouettes_28.npz")
     if path is None:
         return None
@@ -46,7 +46,7 @@ def caltech():
 
 
 def newsgroups():
-    """tf-idf of the training part, sparse."""
+    """Sparse tf-idf features of the training part."""
     path = find_data("20newsgroups/train.txt.gz")
     if path is None:
         return None
@@ -63,4 +63,4 @@ SETS = {
     "20newsgroups": (newsgroups, 1.0),
     "digits": (digits, 1.0),
 }
-"""Loader and C of every set."""
+"""Loader and C of every data set."""

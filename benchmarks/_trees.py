@@ -1,4 +1,4 @@
-"""The category-tree tasks of the benchmarks: subtrees of RCV1-v2, and generated trees."""
+"""The category-tree tasks of the benchmarks: subtrees of RCV1-v2 and generated trees."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rcv1_task(folder: Path, category: str, part: str = "train") -> TreeTask:
 
 
 def generated_taxonomy(n_nodes: int, depth: int, rng: np.random.Generator) -> Taxonomy:
-    """A tree of that many nodes below the root, all leaves near that depth, with uneven numbers of children.
+    """A tree with `n_nodes` nodes below the root, leaves at about `depth`, and uneven numbers of children.
 
     Nodes are named by their numbers.
     """
@@ -74,7 +74,7 @@ def generated_taxonomy(n_nodes: int, depth: int, rng: np.random.Generator) -> Ta
 
 
 def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_words: int, seed: int) -> TreeTask:
-    """Text-like rows: a third of a row's words come from the lists of its path's nodes, the others from a power law."""
+    """Text-like rows: a third of the words come from lists of the nodes on the path, the rest from a power law."""
     rng = np.random.default_rng(seed)
     taxonomy = generated_taxonomy(n_nodes, depth, rng)
     tree = taxonomy.tree

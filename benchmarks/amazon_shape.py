@@ -1,9 +1,9 @@
-"""Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB; the cost per label grows as the data do.
+"""Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB, at a cost per label linear in the data.
 
-490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf's frequencies, in a store on disk. The
-tasks are those of `widemargin train`: what is decided on all labels together, then shards of random labels, in a fresh
-process that maps the store. Only these labels are trained; nothing is said of a training of all labels, nor of more
-cores than were used. The same with a quarter and a half of rows and labels, so that labels are as frequent as before.
+490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf frequencies, in a store on disk. The
+tasks are those of `widemargin train`: first the choices that depend on all labels, then shards of random labels, in a
+fresh process that maps the store. Only these labels are trained, so the benchmark says nothing about training all
+labels or using more cores. It is repeated with a quarter and half of rows and labels, at the same label frequencies.
 
     python benchmarks/amazon_shape.py [--folder DIR] [--labels 2000] [--scale 1.0]
 """
@@ -14,27 +14,28 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from _common import describe_machine, format_table, in_fresh_process, write_result
-from widemargin import OneVsAllClassifier, datasets, open_store, write_store
-from widemargin.data.load import Dataset
-from widemargin.estimators._label_job import LabelJob
-from widemargin.parallel.shards import find_choices, peak_memory_mb, solve_shard
+from widemargin import OneVsAllClassifier, _core, datasets, open_store, write_store
+from widemargin.estimators.one_vs_all.folder_training import job_plan, write_rows
+from widemargin.estimators.one_vs_all.shards import ShardJob, find_choices, solve_shard, write_labels
+from widemargin.parallel.executors import MEGABYTE, peak_bytes
 
 SHAPE = {"n_samples": 490_000, "n_features": 136_000, "n_labels": 670_000}
-# Labels with an exponent of ½: as in Amazon-670K, most have a few rows and the most frequent ones below two thousand.
+# With exponent ½, as in Amazon-670K, most labels have few rows and the most frequent ones fewer than two thousand.
 ROWS = {"labels_per_row": 5.45, "nnz_per_row": 75.0, "exponent": 0.5, "word_exponent": 1.0, "random_state": 0}
 LIMIT_MB = 3000.0
-SHARD_LABELS = 100  # of a range of labels, whose frequencies are in random order
+SHARD_LABELS = 100  # labels per shard; frequencies are in random order
 SHARES = (0.25, 0.5, 1.0)
 PRUNE = 0.01
 
 
 def make_store(folder: Path, scale: float, share: float) -> Path:
-    """The store with a share of rows and labels, made if it is not there."""
+    """The store with a share of rows and labels, written if it does not exist."""
     path = folder / f"amazon-{scale:g}-{share:g}.store"
     if not path.exists():
         sizes = {name: max(100, int(scale * size)) for name, size in SHAPE.items()}
@@ -44,34 +45,28 @@ def make_store(folder: Path, scale: float, share: float) -> Path:
 
 
 def work(path: Path, n_labels: int) -> dict[str, float]:
-    """In a fresh process: the tasks of a training, one after another; CPU seconds, weights and peak memory."""
+    """In a fresh process: run the tasks one after another and measure CPU seconds, weights and peak memory."""
     store = open_store(path)
-    estimator = OneVsAllClassifier(prune=PRUNE, normalize=True)
-    job = LabelJob.of(estimator, Dataset(store.X, store.Y, None, None, str(path)), LIMIT_MB)
+    estimator = OneVsAllClassifier(prune=PRUNE)
+    plan = job_plan(estimator, estimator._training_data(store.X, store.Y, None), LIMIT_MB)
     with tempfile.TemporaryDirectory() as folder:
-        rows, labels = job.write_rows(Path(folder) / "rows"), job.write_labels(Path(folder) / "labels")
-        params = {
-            "labels": labels,
-            "solver": job.solver,
-            "options": job.options,
-            "choices": None,
-            "n_threads": 1,
-            "instruction_set": job.identity["instruction_set"],
-            "memory_limit_mb": LIMIT_MB,
-        }
+        rows, labels = write_rows(Path(folder) / "rows", store.X, str(path), normalize=True), f"{folder}/labels"
+        write_labels(Path(labels), plan.problem)
+        job = ShardJob.of(plan, rows, labels, 1, _core.choose_instruction_set(), LIMIT_MB)
         began = time.process_time()
-        params["choices"] = find_choices(rows, params)
+        job = replace(job, plan=replace(job.plan, choices=find_choices(job)))
         once = time.process_time() - began
-        total, n_labels = job.n_labels, min(n_labels, job.n_labels)
+        total = plan.problem.n_labels
+        n_labels = min(n_labels, total)
         ranges = np.random.default_rng(1).permutation(total // SHARD_LABELS)[: max(1, n_labels // SHARD_LABELS)]
         began, n_weights = time.process_time(), 0
         for first in (SHARD_LABELS * ranges).tolist():
-            done = solve_shard(rows, (first, first + SHARD_LABELS), params, f"{folder}/{first}.npz")
+            done = solve_shard(job, (first, first + SHARD_LABELS), f"{folder}/{first}.npz")
             n_weights += done["n_weights"]
         seconds = time.process_time() - began
     n_solved = SHARD_LABELS * len(ranges)
     return {
-        "solver": job.solver,
+        "solver": plan.algorithm,
         "rows": store.X.shape[0],
         "nnz": int(store.X.nnz),
         "labels": total,
@@ -79,17 +74,17 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
         "once_s": once,
         "ms_per_label": 1000 * seconds / n_solved,
         "weights_per_label": n_weights / n_solved,
-        "peak_mb": peak_memory_mb(),
+        "peak_mb": peak_bytes() / MEGABYTE,
     }
 
 
 def summary(result: dict[str, float]) -> str:
-    """What was measured on the largest set besides the table."""
+    """Measurements on the largest set that are not in the table."""
     kept = "kept" if result["peak_mb"] <= LIMIT_MB else "NOT KEPT"
     return "\n".join(
         [
             f"- labels trained: {result['solved']:,} of {result['labels']:,}, in random shards",
-            f"- what is decided on all labels together: {result['once_s']:.0f} CPU s, once",
+            f"- choices that depend on all labels: {result['once_s']:.0f} CPU s, once",
             f"- peak resident memory of the worker: {result['peak_mb']:,.0f} MB, limit {LIMIT_MB:,.0f} MB: {kept}",
         ]
     )
@@ -125,7 +120,7 @@ def main() -> None:
     ]
     head = ["rows", "non-zeros", "labels solved", "CPU ms per label", "ns per label and non-zero", "growth over linear"]
     head += ["weights per label", "peak MB"]
-    how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, a worker's limit {LIMIT_MB:,.0f} MB."
+    how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, memory limit of a worker {LIMIT_MB:,.0f} MB."
     machine = describe_machine()
     sections = [how, format_table(head, rows), summary(results[-1]), machine]
     if arguments.scale == 1.0:

@@ -1,9 +1,9 @@
-"""Goal: calibrated probabilities are nearer to the shares of what comes true than the plain sigmoid of the score.
+"""Goal: calibrated probabilities are closer to observed frequencies than the plain sigmoid of the score.
 
-Models are trained on the training rows and calibrated on the same rows by three folds; the expected calibration error
-(15 bins of equal width) is that of the test rows. Several labels a row: over the best 1 and 5 labels of each row, and
-over all pairs of a row and a label. One label a row: over the best class of each row. The probabilities of 200 rows are
-computed in batches of 1, 7 and 200 and compared bit by bit.
+Models are trained on the training rows and calibrated on the same rows by three folds. The expected calibration error
+(15 bins of equal width) is measured on the test rows. With several labels per row it covers the top 1 and top 5 labels
+of each row, and all pairs of a row and a label; with one label per row, the best class of each row. The probabilities
+of 200 rows are computed in batches of 1, 7 and 200 and must be bit-identical.
 
     WIDEMARGIN_DATA=… python benchmarks/calibration.py
 """
@@ -35,7 +35,7 @@ COLUMNS = ("data", "model", "pairs", "plain sigmoid", *METHODS, "fit CPU s", "ca
 
 
 def measure(name, label, model, train, test, errors_of):
-    """Table rows of one model: errors of the plain sigmoid and of both methods, by what `errors_of` counts."""
+    """Table rows of one model: errors of the plain sigmoid and of both methods, as measured by `errors_of`."""
     start = time.process_time()
     model.fit(*train)
     fit_s = time.process_time() - start
@@ -52,7 +52,7 @@ def measure(name, label, model, train, test, errors_of):
 
 
 def in_batches(model, X):
-    """Whether probabilities are the same, bit by bit, for rows one by one, by seven and at once."""
+    """Whether probabilities are bit-identical in batches of one row, of seven rows and of all rows."""
     whole = model.predict_proba(X)
     return all(
         np.array_equal(whole, np.concatenate([model.predict_proba(X[i : i + n]) for i in range(0, X.shape[0], n)]))
@@ -61,13 +61,13 @@ def in_batches(model, X):
 
 
 def errors_of_lists(model, test, method):
-    """Errors over the best labels of each row, and over all pairs."""
+    """Errors over the top labels of each row, and over all pairs."""
     X, Y = test
     top = model.predict_topk(X, 5)
     listed = expit(top.scores) if method is None else model.label_proba(X, top.indices)
     at = calibration_error_at_k(Y, top, listed, [1, 5])
     everything = expit(model.decision_function(X)) if method is None else model.predict_proba(X)
-    return {"best 1": at[0], "best 5": at[1], "all": expected_calibration_error(Y.toarray(), everything)}
+    return {"top 1": at[0], "top 5": at[1], "all": expected_calibration_error(Y.toarray(), everything)}
 
 
 def errors_of_best(model, test, method):
@@ -116,9 +116,9 @@ def main() -> int:
     if not rows:
         return 1
     about = (
-        "Expected calibration error on test rows, 15 bins of equal width; smaller is better. Calibration by "
-        f"{FOLDS} folds of the training rows; its CPU time is that of {FOLDS} more fits and of the maps. The test rows "
-        "of both sets differ from the training rows in kind: other source packages, later messages."
+        "Expected calibration error on test rows, 15 bins of equal width; smaller is better. Models are calibrated by "
+        f"{FOLDS} folds of the training rows; the CPU time covers {FOLDS} more fits and the maps. The test rows of "
+        "both sets are of a different kind than the training rows: other source packages, later messages."
     )
     write_result("calibration", "Calibration", [about, format_table(COLUMNS, rows), describe_machine()])
     return 0

@@ -1,14 +1,14 @@
-"""Check a one-vs-all model against its promises, independently of the solver: scipy, float64, all rows.
+"""Check the guarantees of a one-vs-all model independently of the solver: scipy, float64, all rows.
 
-Goal: no label of the model breaks the stopping rule
+Goal: no label of the model violates the stopping rule
 
     ‖∇L(w, b)‖ ≤ tol · max(1, min(P, N)) / n · ‖∇L(0)‖,      L = ½‖w‖² + Σ_i φ(y_i (w·x_i + b)),
 
 φ(m) = max(0, 1 − m)² or, with `--loss logistic`, log(1 + e^−m), and the solver's bounds bracket the optimum. Prints the
-largest ratio of both sides, the number of labels that break the rule, the certified gaps, and how far the reported
-objectives are from recomputed ones. With --reference the truncated Newton solver from mean-separating weights solves
-the same labels at the same tolerance, and once more far beyond it: the mean objective may be at most 1e-4 worse than
-its, and the optimum must lie between the bounds. Ends with status 1 on any break.
+largest ratio of both sides, the number of labels that violate the rule, the certified gaps, and the distance of the
+reported objectives from recomputed ones. With --reference the truncated Newton solver, started from mean-separating
+weights, solves the same labels at the same tolerance and again far beyond it. The mean objective may be at most 1e-4
+worse than its mean objective, and the optimum must lie between the bounds. Exits with code 1 on any violation.
 
     WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py debian-tags --tol 1e-3
     WIDEMARGIN_DATA=/path/to/data python benchmarks/check_stop_rule.py yso-finna-en --labels 400 --reference
@@ -38,7 +38,7 @@ ALLOWED_DIFFERENCE = 1e-4  # of the mean objective from the reference solver's
 
 
 def read_training_set(name):
-    """Rows of unit length (float32) and the label indicator, by a reader of this script's own."""
+    """Rows of unit length (float32) and the label indicator, read by this script itself."""
     path = Path(os.environ.get("WIDEMARGIN_DATA", "data")) / name / FILES[name]
     if not path.exists():
         sys.exit(f"{path} is missing; point WIDEMARGIN_DATA at the folder with the data sets")
@@ -76,7 +76,7 @@ def loss_and_slope(m, loss):
 
 
 def recompute(X, Y, coef, intercept, tol, loss):
-    """‖∇L‖ over what the rule allows, and L, of every label. Shapes (n_labels,)."""
+    """‖∇L‖ divided by the bound of the rule, and L, for every label. Shapes (n_labels,)."""
     X, XT, Y = X.astype(np.float64), X.T.tocsr().astype(np.float64), sp.csc_array(Y)
     n, n_labels = X.shape[0], Y.shape[1]
     ratios, objectives = np.zeros(n_labels), np.zeros(n_labels)
@@ -97,11 +97,13 @@ def recompute(X, Y, coef, intercept, tol, loss):
 
 
 def compare_with_reference(X, Y, result, objectives, tol, loss):
-    """Print the differences from the truncated Newton solver; return the number of broken promises."""
-    from widemargin.solvers.one_vs_all import solve_one_vs_all
+    """Print the differences from the truncated Newton solver; return the number of violations."""
+    from widemargin.solvers.one_vs_all.plan import make_plan, solve
+    from widemargin.solvers.one_vs_all.problem import Problem
 
-    newton = solve_one_vs_all(X, Y, tol=tol, gap_tol=None, init="msi", loss=loss)
-    best = solve_one_vs_all(X, Y, initial=(newton.coef, newton.intercept), loss=loss, **OPTIMUM)
+    problem = Problem.of(X, Y, loss=loss)
+    newton = solve(make_plan(problem, tol=tol, gap_tol=None, init="msi"))
+    best = solve(make_plan(problem, start=(newton.coef, newton.intercept), **OPTIMUM))
     _, reference = recompute(X, Y, newton.coef, newton.intercept, tol, loss)
     optimum = best.primal_by_label
     difference = objectives.mean() / reference.mean() - 1
@@ -117,37 +119,31 @@ def compare_with_reference(X, Y, result, objectives, tol, loss):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", choices=sorted(FILES))
-    parser.add_argument("--labels", type=int, default=0, help="evenly spaced labels; 0: all of them")
+    parser.add_argument("--labels", type=int, default=0, help="number of evenly spaced labels; 0: all")
     parser.add_argument("--tol", type=float, default=1e-2)
     parser.add_argument("--gap-tol", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--reference", action="store_true", help="compare with the truncated Newton solver as well")
+    parser.add_argument("--reference", action="store_true", help="also compare with the truncated Newton solver")
     parser.add_argument("--loss", choices=["squared_hinge", "logistic"], default="squared_hinge")
     arguments = parser.parse_args()
-    from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
+    from widemargin.solvers.one_vs_all.plan import make_plan, solve
+    from widemargin.solvers.one_vs_all.problem import Problem
 
     X, Y = read_training_set(arguments.data)
     if arguments.labels:
         Y = sp.csr_array(sp.csc_array(Y)[:, np.linspace(0, Y.shape[1] - 1, arguments.labels).astype(int)])
     started = time.process_time()
-    result = solve_fast_one_vs_all(
-        X,
-        Y,
-        loss=arguments.loss,
-        tol=arguments.tol,
-        gap_tol=arguments.gap_tol,
-        prune=1e-30,
-        n_threads=arguments.threads,
-    )
+    options = {"tol": arguments.tol, "gap_tol": arguments.gap_tol, "prune": 1e-30, "n_threads": arguments.threads}
+    result = solve(make_plan(Problem.of(X, Y, loss=arguments.loss), **options))
     cpu_s = time.process_time() - started
     ratios, objectives = recompute(X, Y, result.coef, result.intercept, arguments.tol, arguments.loss)
     gaps = (result.primal_by_label - result.dual_by_label) / np.maximum(result.primal_by_label, 1e-300)
     error = np.abs(objectives - result.primal_by_label) / np.maximum(objectives, 1e-300)
     broken = int((ratios > 1).sum() + (gaps > arguments.gap_tol).sum())
     print(
-        f"{arguments.data}: {Y.shape[1]} labels, tol {arguments.tol:g}, {1e3 * cpu_s / Y.shape[1]:.2f} ms CPU a label"
+        f"{arguments.data}: {Y.shape[1]} labels, tol {arguments.tol:g}, {1e3 * cpu_s / Y.shape[1]:.2f} CPU ms per label"
     )
-    print(f"rule: largest ratio {ratios.max():.4f}, {(ratios > 1).sum()} labels break it")
+    print(f"rule: largest ratio {ratios.max():.4f}, {(ratios > 1).sum()} labels violate it")
     print(f"certified relative gap: mean {gaps.mean():.2e}, largest {gaps.max():.2e}")
     print(f"reported objective: largest relative error {error.max():.1e}")
     if arguments.reference:

@@ -1,9 +1,9 @@
-"""`compare` on four sets, each within a budget; writes docs/reproductions/comparison.md.
+"""`compare` on four data sets, each within a budget; writes docs/reproductions/comparison.md.
 
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python benchmarks/compare_methods.py [--budget 600] [--sets letter …]
 
-Goal: every comparison ends within its budget, and what it recommends is within the interval of the best method.
-Finished sets are kept in benchmarks/results/comparison.json, so that one can be run again alone.
+Goal: every comparison finishes within its budget, and the recommended method is within the interval of the best one.
+Results are kept in benchmarks/results/comparison.json, so that a single data set can be run again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from _trees import rcv1_task
 from widemargin import Taxonomy, compare, read_xmc
 
 RESULTS = Path(__file__).parent / "results" / "comparison.json"
-LEAST_MEMORY = 5e5  # growth below it says only that earlier fits had left free memory
+LEAST_MEMORY = 5e5  # smaller growth only means that the fit reused memory freed by earlier fits
 PAGE = Path(__file__).parent.parent / "docs" / "reproductions" / "comparison.md"
 
 
 def ccat():
-    """The subtree CCAT of RCV1-v2, rows with one path in it, training and test part."""
+    """The subtree CCAT of RCV1-v2: rows with one path in it, training and test part."""
     folder = find_data("rcv1v2-subsets/labels.txt").parent
     taxonomy = Taxonomy.from_tsv(folder / "hierarchy.tsv").subtree("CCAT")
     parts = [rcv1_task(folder, "CCAT", part) for part in ("train", "test")]
@@ -35,7 +35,7 @@ def ccat():
 
 
 def debian_tags():
-    """Tags of Debian's packages, several a row."""
+    """Tags of Debian packages, several per row."""
     folder = find_data("debian-tags/tags_train.txt.gz").parent
     (X, Y), (X_test, Y_test) = (read_xmc(folder / f"tags_{part}.txt.gz") for part in ("train", "test"))
     return {"X": X, "y": Y, "X_test": X_test, "y_test": Y_test, "normalize": True}
@@ -62,7 +62,7 @@ LOADERS = {
 
 
 def describe(name, found):
-    """The section of a set."""
+    """The section of a data set."""
     metric, others = found["metric"], [m for m in found["methods"][0]["quality"] if m != found["metric"]]
     columns = ["method", "chosen", metric, *others, "gap", "CPU s", "memory", "model", "µs per row"]
     rows = []
@@ -105,20 +105,20 @@ def describe(name, found):
 def write_page(results):
     introduction = """# Comparisons
 
-What `widemargin compare` says of four sets: quality with 95 % intervals on rows that took no part in any choice of
-parameters, certified gap, CPU seconds and memory of the fit (? where it reused memory that earlier fits had freed),
-size of the model on disk, CPU time of a prediction. It recommends the best method, unless one that is not worse beyond
-chance saves half of the CPU time, and a second of it. \\* marks methods of which the budget stopped a fit. Accuracy is
-exact, on the tree CCAT as well, where hierarchical F1 and tree loss are beside it, and methods that predict a path are
-also tried with `stop=True`. One command writes this page:
-`PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."""
+This page shows the output of `widemargin compare` for four data sets: quality with 95 % intervals on rows that were not
+used to choose parameters, certified gap, CPU seconds and memory of the fit (? if it reused memory freed by earlier
+fits), size of the model on disk, and CPU time of a prediction. `compare` recommends the best method, unless a method
+that is equally good within chance saves half of the CPU time and at least one second.
+\\* marks methods with a fit that the budget stopped. Accuracy is exact, on the tree CCAT as well. There, hierarchical
+F1 and tree loss are shown too, and methods that predict a path are also run with `stop=True`. One command writes this
+page: `PYTHONPATH=benchmarks python benchmarks/compare_methods.py`."""
     sections = [describe(name, results[name]) for name in LOADERS if name in results]
     write_text(PAGE, "\n\n".join([introduction, *sections]) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=float, default=600.0, help="seconds for each set")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds per data set")
     parser.add_argument("--sets", nargs="+", default=list(LOADERS), choices=list(LOADERS))
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

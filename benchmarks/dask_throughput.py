@@ -1,16 +1,16 @@
 """Goal: two dask workers at least 1.7 times as fast as one on two cores (wall time, median of 5), with equal models.
 
-A training of 8,000 labels of a generated set on a cluster of worker processes with a thread each, from the call of
-`train` to the model on disk, workers warm. Beside it, in the same rounds, what this machine gives to two processes at
-once: copies of arrays far larger than the caches, in two processes against one (memory bandwidth).
+The benchmark trains 8,000 labels of a generated set on a cluster of worker processes with one thread each, and times it
+from the call of `train` to the model on disk, with warm workers. The same rounds measure what two processes can achieve
+on this machine: copies of arrays far larger than the caches, in two processes and in one (memory bandwidth).
 
-One process does what comes before the first shard and after the last, about a second: half as many labels, 12 s of
-work, gave 1.54 and 1.61.
+The work before the first shard and after the last, about a second, runs in one process. With half as many labels, 12 s
+of work, the ratios were 1.54 and 1.61.
 
-Two kinds of cluster are measured, each alone on the machine while it is. As installed, dask watches itself: a process
-of an idle cluster takes about 4 percent of a core for profiles, ticks and monitors, which one worker does not feel and
-two workers on two cores pay for. `QUIET` is what the guide to large data advises on a machine that the workers fill.
-On a shared machine the speed drifts within a round: some show more than 2.
+Two kinds of cluster are measured, one at a time. As installed, dask monitors itself: each process of an idle cluster
+takes about 4 percent of a core for profiles, ticks and monitors. One worker does not notice this; two workers on two
+cores do. `QUIET` contains the settings that the guide to large data recommends if the workers use all cores. On a
+shared machine the speed drifts within a round, so some rounds show more than 2.
 
     python benchmarks/dask_throughput.py [--repetitions 5] [--labels 8000]
 """
@@ -38,7 +38,7 @@ STREAM_COPIES = 8
 SHAPE = {"n_samples": 20_000, "n_features": 20_000}
 ROWS = {"labels_per_row": 3.0, "nnz_per_row": 75.0, "exponent": 0.5, "word_exponent": 1.0, "random_state": 0}
 WARM_LABELS = 400
-SHARDS = 40  # of all labels: a multiple of both numbers of workers
+SHARDS = 40  # a multiple of both numbers of workers
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -49,7 +49,7 @@ PROCESSES = multiprocessing.get_context("fork")
 
 
 def bytes_of(folder: Path) -> str:
-    """A hash of all files of a model."""
+    """Hash of all files of a model."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
@@ -57,7 +57,7 @@ def bytes_of(folder: Path) -> str:
 
 
 def time_training(client: Client, store: Path, shard_size: int) -> tuple[float, str]:
-    """Wall seconds of a training on the workers of a client, and the hash of its model."""
+    """Wall seconds of training on the workers of a client, and the hash of the model."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "model"
         began = time.perf_counter()
@@ -76,7 +76,7 @@ def copy_arrays(started, results) -> None:
 
 
 def time_copies(n_processes: int) -> float:
-    """Mean wall seconds of copies in several processes at once."""
+    """Mean wall seconds of copying arrays in several processes at once."""
     barrier, results = PROCESSES.Barrier(n_processes), PROCESSES.SimpleQueue()
     processes = [PROCESSES.Process(target=copy_arrays, args=(barrier, results)) for _ in range(n_processes)]
     for process in processes:
@@ -88,7 +88,7 @@ def time_copies(n_processes: int) -> float:
 
 
 def time_cluster(n_workers: int, settings: dict, folder: Path, n_labels: int) -> tuple[float, str]:
-    """A training on a new cluster; a small one goes before it, as imports are not what is measured."""
+    """Time training on a new cluster, after a small training run that imports everything."""
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "memory_limit": 0}
     with (
         dask.config.set(settings),
@@ -100,7 +100,7 @@ def time_cluster(n_workers: int, settings: dict, folder: Path, n_labels: int) ->
 
 
 def measure(folder: Path, n_labels: int, repetitions: int) -> dict[str, dict[int, list[float]]]:
-    """Seconds of one and two processes by what they do; the two are neighbours, as the machine's speed drifts."""
+    """Seconds of one and two processes by task; both run next to each other, because the machine's speed drifts."""
     times: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in (*SETTINGS, "copies")}
     hashes = set()
     for _ in range(repetitions):
@@ -116,7 +116,7 @@ def measure(folder: Path, n_labels: int, repetitions: int) -> dict[str, dict[int
 
 
 def summary(text: str, times: dict[int, list[float]], work: int) -> list[str]:
-    """A row of the table; with two processes there is `work` times as much to do."""
+    """A row of the table; two processes do `work` times as much work."""
     medians = [f"{statistics.median(times[n]):.2f}" for n in (1, 2)]
     return [
         text,
@@ -127,7 +127,7 @@ def summary(text: str, times: dict[int, list[float]], work: int) -> list[str]:
 
 
 def throughput(times: dict[int, list[float]], work: int) -> float:
-    """Of two processes over one, the median of the rounds."""
+    """Throughput of two processes over one, median of the rounds."""
     return statistics.median(work * one / two for one, two in zip(times[1], times[2], strict=True))
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=8000)
     arguments = parser.parse_args()
     if n_cores() < 2:
-        print("this needs two cores")
+        print("this benchmark needs two cores")
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -147,12 +147,12 @@ def main() -> None:
     table = format_table(
         ["", "one", "two", "throughput of two over one", "rounds"],
         [
-            *(summary(f"dask workers {name}, s a training", times[name], work=1) for name in SETTINGS),
+            *(summary(f"dask workers {name}, s per training run", times[name], work=1) for name in SETTINGS),
             summary("processes that copy arrays, s", times["copies"], work=2),
         ],
     )
     reached = "reached" if throughput(times["with quiet settings"], work=1) >= WANTED_RATIO else "NOT reached"
-    verdict = f"Wanted with quiet settings: {WANTED_RATIO}; {reached}. Models: equal bytes."
+    verdict = f"Goal with quiet settings: {WANTED_RATIO}; {reached}. The models are byte-identical."
     how = f"Medians of {arguments.repetitions} rounds, {arguments.labels} labels, {SHARDS} shards."
     write_result("dask-throughput", "Two dask workers against one", [how, table, verdict, describe_machine()])
 

@@ -1,12 +1,12 @@
-"""Orthogonal transfer on three subtrees of RCV1-v2: passes and CPU seconds to certified gaps, dual averaging beside it.
+"""Orthogonal transfer on three subtrees of RCV1-v2: passes and CPU seconds to certified gaps, next to dual averaging.
 
     WIDEMARGIN_DATA=data python benchmarks/hierarchical.py [--categories MCAT ECAT CCAT] [--methods orthogonal] [--ours]
 
-Goal: `decrease_gap` 1e-3 within 30 passes and 1e-6 within 100 for C from 1/N to 10⁴/N, and at least 100 times less CPU
-than regularised dual averaging with the repaired lower bound to reach 1e-2. Dual averaging is given up at a multiple of
-the joint dual's time, and its row says so. A pass of the joint dual is as many visits of rows as there are rows, which
-is what `n_iter` counts: a round visits the rows that are awake and so is a part of one. Certificates read all rows once
-more and are counted apart. One core; the CPU time of the joint dual to 1e-2 is the median of several runs.
+Goal: `decrease_gap` 1e-3 within 30 passes and 1e-6 within 100 for C from 1/N to 10⁴/N, and 1e-2 in at most a hundredth
+of the CPU time of regularised dual averaging with the repaired lower bound. Dual averaging stops at a multiple of the
+joint dual's time, and its row says so. A pass of the joint dual is one visit per row, which is what `n_iter` counts. A
+round visits only the rows that are awake and is part of a pass. Certificates read all rows once more and are counted
+separately. One core; the CPU time of the joint dual to 1e-2 is the median of several runs.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from widemargin import HierarchicalClassifier, Status
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
 TOLERANCES = (1e-2, 1e-3, 1e-6)
 C_TIMES_N = (1.0, 10.0, 100.0, 1e3, 1e4)
-REPETITIONS = {1e-2: 7}  # of a tolerance, else 1: the times to compare are short
+REPETITIONS = {1e-2: 7}  # by tolerance, default 1; the times to compare are short
 OUR_C_TIMES_N, OUR_TOLERANCE = (1.0, 1e3), 1e-3  # with --ours
 
 
 @dataclass(frozen=True)
 class Run:
-    """Passes, certificates, rounds, CPU seconds and the gap reached."""
+    """Passes, certificates, rounds, CPU seconds and the final gap."""
 
     passes: float
     certificates: int
@@ -46,13 +46,13 @@ class Run:
 
 
 def joint_dual(task: TreeTask, method: str, C: float, tol: float) -> HierarchicalClassifier:
-    """The model by ascent on the joint dual, not yet fitted; C is that of the paper, a mean over the rows."""
+    """An unfitted model that ascends the joint dual; C multiplies the mean loss over the rows, as in the paper."""
     C /= len(task.labels)
     return HierarchicalClassifier(task.taxonomy, method=method, C=C, tol=tol, fit_intercept=False, random_state=0)
 
 
 def run_joint(task: TreeTask, method: str, C: float, tol: float) -> Run:
-    """The joint dual to a tolerance: median of some runs, if there are some; all give the same result."""
+    """Run once or several times and take the median time; the results are identical."""
     model, labels, times = joint_dual(task, method, C, tol), task.label_names, []
     for _ in range(REPETITIONS.get(tol, 1)):
         began = time.process_time()
@@ -64,7 +64,7 @@ def run_joint(task: TreeTask, method: str, C: float, tol: float) -> Run:
 
 
 def run_averaging(task: TreeTask, method: str, C: float, limit_s: float) -> tuple[Run, bool]:
-    """Dual averaging to the first tolerance, or up to a limit of CPU seconds."""
+    """Dual averaging to the first tolerance or to a limit of CPU seconds."""
     model, labels = joint_dual(task, method, C, TOLERANCES[0]), task.label_names
     began = time.process_time()
     model.set_params(
@@ -76,7 +76,7 @@ def run_averaging(task: TreeTask, method: str, C: float, limit_s: float) -> tupl
 
 
 def trainable(task: TreeTask, method: str) -> TreeTask:
-    """The task with the rows that a method takes: those of leaves where all leaves compete."""
+    """The task with the rows that a method accepts: only those of leaves where all leaves compete."""
     if method not in ("flat", "tree-loss"):
         return task
     leaf = task.tree.is_leaf[task.labels]
@@ -84,7 +84,7 @@ def trainable(task: TreeTask, method: str) -> TreeTask:
 
 
 def our_pieces(tasks: Sequence[TreeTask], methods: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Fits by the joint dual on every task by every method."""
+    """One fit per task, method and C."""
     for given in tasks:
         for method in methods:
             task = trainable(given, method)
@@ -108,19 +108,21 @@ def compare(task: TreeTask, method: str, C: float, give_up: float) -> list[str]:
 
 
 def main() -> None:
-    """Run all tasks and keep the table."""
+    """Run all tasks and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--categories", nargs="+", default=["MCAT", "ECAT", "CCAT"])
     parser.add_argument("--methods", nargs="+", default=["orthogonal"], choices=METHODS)
-    parser.add_argument("--give-up", type=float, default=120.0, help="times the joint dual's CPU; 0: no dual averaging")
-    parser.add_argument("--name", default="hierarchical", help="of the result file")
+    parser.add_argument(
+        "--give-up", type=float, default=120.0, help="limit of dual averaging / our CPU time; 0: skip it"
+    )
+    parser.add_argument("--name", default="hierarchical", help="name of the result file")
     add_ours_option(parser)
     args = parser.parse_args()
     folder = find_data("rcv1v2-subsets")
     if folder is None:
         return
     tasks = [rcv1_task(folder, category) for category in args.categories]
-    warnings.simplefilter("ignore")  # dual averaging that was given up
+    warnings.simplefilter("ignore")  # of dual averaging that stops early
     if args.ours:
         with threadpool_limits(limits=1):
             print_figures(our_pieces(tasks, args.methods))
@@ -136,10 +138,10 @@ def main() -> None:
         for t in tasks
     )
     explain = (
-        "Joint dual: passes + certificates (rounds) / CPU s to a certified decrease_gap. A pass is as many visits as "
-        "there are rows, a round visits those that are awake, a certificate reads all rows once more. Dual averaging: "
+        "Joint dual: passes + certificates (rounds) / CPU s to a certified decrease_gap. A pass is one visit per row, "
+        "a round visits the rows that are awake, and a certificate reads all rows once more. Dual averaging: "
         "passes / CPU s, stopped at "
-        f"{args.give_up:g} times the CPU of the joint dual. {sizes}."
+        f"{args.give_up:g} times the CPU time of the joint dual. {sizes}."
     )
     title = "Hierarchical training: passes and CPU to certified gaps"
     write_result(args.name, title, [explain, format_table(columns, table), f"Machine: {describe_machine()}."])

@@ -1,10 +1,11 @@
 """Goal: kernel SPOC to a certified gap of 1e-3 on 5,000 rows of letter, in memory bounded by the cache.
 
 The first 5,000 rows of `letter`, features scaled by (x − 7.5) / 7.5, rbf with γ = 1, C = 1, 26 classes. The first table
-has kernel SPOC, the kernel top-k solver with k = 1, which is the same problem, and LIBSVM through scikit-learn: another
-multiclass problem (325 binary ones, with intercepts), at its default tolerance and without a certificate, as a measure
-of what users wait for. Runs alternate; CPU seconds, median. The second table has SPOC with several bounds on the cache,
-each in a fresh process, with the growth of its resident memory; the whole kernel matrix takes 95 MB as float32.
+compares kernel SPOC, the kernel top-k solver with k = 1, which solves the same problem, and LIBSVM through
+scikit-learn. LIBSVM solves a different multiclass problem (325 binary ones, with intercepts), at its default tolerance
+and without a certificate; it shows what users are used to. Runs alternate; CPU seconds are medians. The second table
+runs SPOC with several cache limits, each in a fresh process, and shows the growth of its resident memory. The whole
+kernel matrix takes 95 MB as float32.
 
     WIDEMARGIN_DATA=data python benchmarks/kernel_spoc.py [--repetitions 5]
 """
@@ -29,7 +30,7 @@ from _common import (
 )
 from widemargin import TopKClassifier
 from widemargin.problems.kernels import make_kernel
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 N_ROWS, N_CLASSES, GAMMA, C, TOL = 5000, 26, 1.0, 1.0, 1e-3
 CACHES_MB = (10, 30, 100)
@@ -80,7 +81,7 @@ def compare(repetitions):
 
 
 def measure(cache_size_mb):
-    """In a fresh process: time, growth of memory, gap."""
+    """In a fresh process: measure time, growth of memory and gap."""
     X, y = letter()
     by_spoc(X[:200], y[:200])
     measured = {}
@@ -109,12 +110,12 @@ def main():
         measure(options.measure)
         return
     first = format_table(["solver", "CPU s", "certified gap", "passes"], compare(options.repetitions))
-    columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "ended"]
+    columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "status"]
     second = format_table(columns, [bounded(size) for size in CACHES_MB])
     about = (
         f"letter, first {N_ROWS:,} rows, features (x − 7.5) / 7.5, rbf with γ = {GAMMA:g}, C = {C:g}; ours to a "
         f"certified gap of {TOL:g}, kernel matrix included, one thread. Median of {options.repetitions} alternating "
-        "runs. LIBSVM solves another problem, one-vs-one with intercepts, at its default tolerance."
+        "runs. LIBSVM solves a different problem, one-vs-one with intercepts, at its default tolerance."
     )
     title = "SPOC with a bounded cache, one run each in a fresh process; the whole kernel matrix takes 95 MB."
     packages = ("numpy", "scipy", "scikit-learn")

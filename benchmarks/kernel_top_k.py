@@ -1,10 +1,10 @@
-"""Goal: a kernel top-k SVM of 3,000 rows in at most the CPU time that LIBLINEAR needs for a linear one of 16,000.
+"""Goal: a kernel top-k SVM on 3,000 rows in at most the CPU time that LIBLINEAR needs for a linear one on 16,000.
 
-The rows are those of `letter`, every feature (0 … 15) scaled to [−1, 1] by (x − 7.5) / 7.5; no intercept, C = 1, k = 1
-and 5. Ours: rbf kernel with γ = 1 to a certified relative gap of 1e-3, on the first 3,000 rows, the kernel matrix and
-the certificate included. LIBLINEAR: -s 4 on all 16,000 training rows, its train() alone, at its default tolerance.
-Runs of the two alternate; CPU seconds of all threads. A second table has ours on all 16,000 rows, whose kernel matrix
-takes 977 MB as float32, with several bounds on the cache; each in a fresh process, with the growth of its memory.
+The rows are those of `letter`, with features (0 … 15) scaled to [−1, 1] by (x − 7.5) / 7.5; no intercept, C = 1, k = 1
+and 5. Ours: rbf kernel with γ = 1 to a certified relative gap of 1e-3 on the first 3,000 rows, including the kernel
+matrix and the certificate. LIBLINEAR: -s 4 on all 16,000 training rows, only its train(), at its default tolerance.
+Runs of the two alternate; CPU seconds cover all threads. The second table runs ours on all 16,000 rows, whose kernel
+matrix takes 977 MB as float32, with several cache limits, each in a fresh process, and shows the growth of its memory.
 
     WIDEMARGIN_DATA=data python benchmarks/kernel_top_k.py [--repetitions 5]
 """
@@ -75,7 +75,7 @@ def compare(repetitions):
 
 
 def measure(cache_size_mb):
-    """In a fresh process: all rows, the growth of resident memory and the time."""
+    """In a fresh process: train on all rows; measure the growth of resident memory and the time."""
     X, y = letter(ALL)
     solve(X[:200], y[:200], LOSSES[0])
     measured = {}
@@ -105,7 +105,7 @@ def main():
         return
     columns = ["solver", "rows", "CPU s", "LIBLINEAR / ours", "certified gap", "passes"]
     first = format_table(columns, compare(options.repetitions))
-    columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "ended"]
+    columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "status"]
     second = format_table(columns, [all_rows(size) for size in CACHES_MB])
     about = (
         f"letter, features (x − 7.5) / 7.5, C = 1, no intercept; ours rbf with γ = 1 to a certified gap of {TOL:g}, "

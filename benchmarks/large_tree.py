@@ -2,9 +2,9 @@
 
     python benchmarks/large_tree.py [--nodes 20000] [--rows 50000 100000 200000] [--tol 1e-2] [--n-jobs 2]
 
-Goal: 20,000 nodes in six levels, 200,000 rows of 30 words, `decrease_gap` 1e-2 within 10 minutes on two cores and
-6 GB, and a time that grows linearly in the rows. Every number of rows is trained in a process of its own; memory is
-the peak of that process, data and everything else included.
+Goal: 20,000 nodes in six levels and 200,000 rows of 30 words to `decrease_gap` 1e-2 within 10 minutes on two cores and
+6 GB, in time linear in the number of rows. Each number of rows is trained in its own process; memory is the peak of
+that process, including the data and everything else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[
 
 
 def main() -> None:
-    """Train every number of rows in a process of its own and keep the table."""
+    """Train each number of rows in its own process and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=20_000)
     parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 100_000, 200_000])
@@ -69,9 +69,9 @@ def main() -> None:
         rest = [f"{done['peak_mb']:.0f}", str(done["passes"]), f"{done['gap']:.1e}", f"{done['weights_mb']:.0f}"]
         table.append([f"{n_rows:,}", *times, *rest])
         print(table[-1], flush=True)
-    columns = ["rows", "wall s", "CPU s", "CPU µs a row", "peak MB", "passes", "decrease_gap", "weights MB"]
+    columns = ["rows", "wall s", "CPU s", "CPU µs per row", "peak MB", "passes", "decrease_gap", "weights MB"]
     intro = (
-        f"{done['nodes']:.0f} nodes in {DEPTH} levels, {WORDS} words a row, {FEATURES:,} features, "
+        f"{done['nodes']:.0f} nodes in {DEPTH} levels, {WORDS} words per row, {FEATURES:,} features, "
         f"method orthogonal, alpha {done['alpha']:.3f}, C = {args.C:g}, tol {args.tol:g}, {args.n_jobs} threads."
     )
     write_result(

@@ -1,8 +1,8 @@
-"""Goal: peak memory of training = data + pruned model + at most 64 MB a thread, also with 100,000 labels.
+"""Goal: peak memory of training = data + pruned model + at most 64 MB per thread, also with 100,000 labels.
 
-Every case runs in a fresh process that maps nothing, loads X and Y, and then measures how far its resident memory rises
-above that during `fit`: "data" are the arrays of X and Y as given, once. The solver's own copy of the rows (8 bytes an
-entry and 32 bytes a row, shared by the threads) is not data: it counts as work area, and is shown beside it.
+Every case runs in a fresh process that maps nothing, loads X and Y, and measures the growth of its resident memory
+during `fit`. "Data" are the arrays of X and Y, once. The solver's own copy of the rows (8 bytes per entry and 32 bytes
+per row, shared by the threads) is not data: it counts as work area and has its own column.
 
     WIDEMARGIN_DATA=data python benchmarks/memory.py [--cases yso-finna-en generated]
 """
@@ -25,7 +25,7 @@ from _common import describe_machine, find_data, format_table, in_fresh_process,
 from widemargin import OneVsAllClassifier, datasets, load_data
 
 PRUNE = 0.01
-LIMIT_MB = 64  # a thread
+LIMIT_MB = 64  # per thread
 MB = 2**20
 THREADS = (1, 2)
 GENERATED = {"n_samples": 80_000, "n_features": 40_000, "n_labels": 100_000}
@@ -33,7 +33,7 @@ GENERATED_ROWS = {"labels_per_row": 5.0, "nnz_per_row": 10.0, "exponent": 0.5, "
 
 
 def make_data(case):
-    """X and Y of a case, or None when the data are missing."""
+    """X and Y of a case, or None if the data are missing."""
     if case == "generated":
         return datasets.make_zipf_multilabel(**GENERATED, **GENERATED_ROWS)
     path = find_data(f"{case}/train.txt.gz")
@@ -48,13 +48,13 @@ def n_bytes(matrix):
 
 
 def measure(folder, n_jobs):
-    """In a fresh process: the growth of resident memory during one fit."""
+    """In a fresh process: measure the growth of resident memory during one fit."""
     warnings.simplefilter("ignore")
     X, Y = (sp.load_npz(folder / f"{name}.npz") for name in "XY")
     rng = np.random.default_rng(0)
     OneVsAllClassifier().fit(sp.random_array((50, 9), density=0.3, rng=rng, format="csr"), rng.integers(0, 3, 50))
     if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)  # what loading left behind would be used again without being seen
+        ctypes.CDLL(None).malloc_trim(0)  # memory freed after loading would be reused without being counted
     started = time.process_time()
     growth, model = peak_growth_bytes(lambda: OneVsAllClassifier(prune=PRUNE, n_jobs=n_jobs).fit(X, Y))
     coef = model.coef_
@@ -70,7 +70,7 @@ def measure(folder, n_jobs):
 
 
 def run_case(case):
-    """Rows of the table, one a number of threads."""
+    """Rows of the table, one per number of threads."""
     data = make_data(case)
     if data is None:
         return []
@@ -111,11 +111,21 @@ def main():
         print(json.dumps(measure(options.measure, options.n_jobs)))
         return
     rows = [row for case in options.cases for row in run_case(case)]
-    columns = ["data set", "threads", "CPU s", "data MB", "model MB", "peak MB", "rest a thread MB", "copy MB", "holds"]
+    columns = [
+        "data set",
+        "threads",
+        "CPU s",
+        "data MB",
+        "model MB",
+        "peak MB",
+        "rest per thread MB",
+        "copy MB",
+        "holds",
+    ]
     notes = (
-        f"Weights below {PRUNE} pruned; all labels trained. Peak: data and the growth of resident memory during `fit`. "
-        f"Rest: peak − data − model, a thread; at most {LIMIT_MB} MB wanted. Copy: the solver's own copy of the rows, "
-        f"part of the rest.\n\nMachine: {describe_machine()}."
+        f"Weights below {PRUNE} are pruned; all labels are trained. Peak: data plus the growth of resident memory "
+        f"during `fit`. Rest: peak − data − model, per thread; the goal is at most {LIMIT_MB} MB. Copy: the solver's "
+        f"own copy of the rows, part of the rest.\n\nMachine: {describe_machine()}."
     )
     write_result("memory", "Peak memory of one-vs-all training", [notes, format_table(columns, rows)])
 

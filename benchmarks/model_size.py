@@ -1,11 +1,11 @@
-"""Size of linear models with many outputs: on disk and in memory, as they are and pruned.
+"""Size of linear models with many outputs, on disk and in memory, unpruned and pruned.
 
     python benchmarks/model_size.py [--nodes 2754] [--features 39683] [--rows 8000] [--words 20] [--prune 0 0.001 0.01]
 
-Goal: a tree model of 2,754 nodes and 39,683 features, 875 MB as a dense float64 array, below 30 MB on disk without
-pruning. Text-like rows on a generated tree of four levels; every model is trained in a process of its own. "Zeros" are
-those of the weights that are stored: W itself, or the sparse factor of W for methods that couple a node with its
-ancestors, where W has few zeros. Peak is the growth of resident memory during `fit`, the model included.
+Goal: a tree model with 2,754 nodes and 39,683 features, 875 MB as a dense float64 array, takes less than 30 MB on disk
+without pruning. The rows are text-like, on a generated tree of four levels; each model is trained in its own process.
+"Zeros" counts the zeros of the stored weights: W itself, or the sparse factor of W for methods that couple a node with
+its ancestors, where W has few zeros. Peak is the growth of resident memory during `fit`, including the model.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ DEPTH = 4
 MB = 1e6
 METHODS = ("per-node", "orthogonal", "similarity", "top-k", "flat", "tree-loss")
 SLOW = ("flat", "tree-loss")
-"""Compare every row with all labels; trained at the first threshold only."""
+"""Methods that compare every row with all labels; trained only at the first threshold."""
 GOAL_MB = 30
 
 
 def make_model(method, tree, tol, prune):
-    """The estimator of a method; names of nodes are their numbers."""
+    """The estimator of a method; nodes are named by their numbers."""
     if method == "top-k":
         return TopKClassifier(tol=tol, prune=prune, random_state=0)
     taxonomy = Taxonomy(tuple(map(str, range(tree.n_nodes))), tree)
@@ -41,7 +41,7 @@ def make_model(method, tree, tol, prune):
 
 
 def stored_zeros(coef):
-    """Share of zeros in what is stored, and the form."""
+    """Share of zeros in the stored weights, and their storage format."""
     stored = getattr(coef, "parts", coef)
     form = "factors" if stored is not coef else "CSR" if sp.issparse(coef) else "dense"
     n_values = stored.nnz if sp.issparse(stored) else np.count_nonzero(stored)
@@ -105,7 +105,7 @@ def row_of(method, prune, done):
 
 
 def main():
-    """All methods, without pruning and with, and the table of results."""
+    """Run all methods without and with pruning, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2754)
     parser.add_argument("--features", type=int, default=39_683)
@@ -130,13 +130,13 @@ def main():
             print(rows[-1], flush=True)
     columns = [
         "method", "prune", "outputs", "stored as", "zeros", "dense MB", "disk MB", "peak MB", "fit CPU s",
-        "predict CPU s", "correct", "gap before", "gap as stored", f"below {GOAL_MB} MB",
+        "predict CPU s", "correct", "gap before", "gap after", f"below {GOAL_MB} MB",
     ]  # fmt: skip
     intro = (
         f"{args.nodes:,} nodes in {DEPTH} levels, {args.features:,} features, {args.rows:,} rows of {args.words} "
         f"words, C = 1, tol {args.tol:g}, one thread; {args.test_rows:,} test rows. MB are millions of bytes. "
         "Dense: nodes × features in float64. Peak: growth of resident memory during `fit`. Correct: share of test "
-        "rows. Gaps are `decrease_gap`, before pruning and of the weights as stored."
+        "rows. Gaps are `decrease_gap` before and after pruning."
     )
     write_result(
         "model-size",

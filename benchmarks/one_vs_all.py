@@ -1,12 +1,12 @@
-"""Goal: one-vs-all at a hundredth (short text) or a tenth (long text) of LIBLINEAR's CPU time at the same rule.
+"""Goal: one-vs-all in 1/100 (short text) or 1/10 (long text) of LIBLINEAR's CPU time with the same stopping rule.
 
-One run, one thread, CPU seconds a label, certificate included, against LIBLINEAR's primal solver (`-s 2 -B 1 -R`: the
-same problem with a free intercept) and scikit-learn's OneVsRestClassifier(LinearSVC(dual=False)), whose intercept is
-penalised. BLAS has one thread, as idle ones would count as CPU time. Rows have unit length; all stop at
+CPU seconds per label on one thread, certificate included, against LIBLINEAR's primal solver (`-s 2 -B 1 -R`: the same
+problem with an unpenalised intercept) and scikit-learn's OneVsRestClassifier(LinearSVC(dual=False)), whose intercept is
+penalised. BLAS has one thread, because idle threads would count as CPU time. Rows have unit length. All solvers stop at
 ‖∇‖ ≤ tol · max(1, min(P, N)) / n · ‖∇(0)‖ with tol 0.01. We solve all labels, the rivals a few evenly spaced ones.
 
-Solvers take turns every few seconds, as the speed of a shared machine drifts by a third within minutes: where we need
-longer for all labels these are dealt into parts, and the rivals solve a few of each part next to it.
+Solvers take turns every few seconds, because the speed of a shared machine drifts by a third within minutes. If all
+labels take us longer, they are divided into parts, and the rivals solve a few labels of each part next to it.
 
     WIDEMARGIN_DATA=data python benchmarks/one_vs_all.py [--rival-labels 12] [--repetitions 5] [--ours]
 """
@@ -42,8 +42,8 @@ TOL = 0.01
 PRUNE = 0.01
 OURS, LIBLINEAR, SCIKIT_LEARN = "widemargin", "LIBLINEAR -s 2 -B 1 -R", "scikit-learn LinearSVC(dual=False)"
 RIVALS = (LIBLINEAR, SCIKIT_LEARN)
-OUR_LABELS = 100  # of each set with --ours
-# Name, file, and how many parts the labels are dealt into.
+OUR_LABELS = 100  # per set, with --ours
+# Name, file, and the number of parts that the labels are divided into.
 DATA = [
     ("yso-finna-en", "yso-finna-en/train.txt.gz", 6),
     ("debian-tags", "debian-tags/tags_train.txt.gz", 1),
@@ -56,7 +56,7 @@ def evenly_spaced(n, count):
 
 
 def our_seconds(X, Y, gaps):
-    """Training with its certificate, whose bounds (objective before pruning, dual) go into `gaps`."""
+    """Time of training including the certificate; appends its bounds (objective before pruning, dual) to `gaps`."""
     model = OneVsAllClassifier(tol=TOL, prune=PRUNE)
     seconds = time_it(lambda: model.fit(X, Y), 1).cpu_s
     gaps.append((model.certificate_.primal_before_pruning, model.certificate_.dual))
@@ -64,8 +64,8 @@ def our_seconds(X, Y, gaps):
 
 
 def liblinear_seconds(X64, Y):
-    """Training only: the problem is given to LIBLINEAR before the clock starts."""
-    # -e is relative to max(1, min(P, N)) / n · ‖∇(0)‖ as well: the same rule.
+    """Time of training only: LIBLINEAR gets the problem before the clock starts."""
+    # -e is also relative to max(1, min(P, N)) / n · ‖∇(0)‖: the same rule.
     options = parameter(f"-s 2 -c 1 -B 1 -R -e {TOL} -q")
     problems = [problem(np.where(Y[:, [j]].toarray()[:, 0] > 0, 1.0, -1.0), X64, bias=1) for j in range(Y.shape[1])]
     return time_it(lambda: [train(one, options) for one in problems], 1).cpu_s
@@ -77,7 +77,7 @@ def scikit_learn_seconds(X, Y):
 
 
 def time_all_labels(X, Y, n_parts, n_rival_labels):
-    """Seconds a label of ours and of the rivals, taking turns; our relative gap; how many labels the rivals solved."""
+    """Seconds per label of ours and of the rivals, taking turns; our relative gap; number of labels of the rivals."""
     X64, Y = sp.csr_matrix(X.astype(np.float64)), sp.csc_array(Y)
     seconds, gaps, n_solved = dict.fromkeys((OURS, *RIVALS), 0.0), [], 0
     for first in range(n_parts):
@@ -112,7 +112,15 @@ def compare(name, path, n_parts, options):
                 f"{gap:.1e}" if solver == OURS else "–",
             ]
         )
-    columns = ["solver", "labels", "CPU ms a label", "lowest–highest", "times ours", "lowest–highest", "certified gap"]
+    columns = [
+        "solver",
+        "labels",
+        "CPU ms per label",
+        "lowest–highest",
+        "times ours",
+        "lowest–highest",
+        "certified gap",
+    ]
     return f"## {name}: {X.shape[0]:,} rows, {X.shape[1]:,} features\n\n" + format_table(columns, rows)
 
 
@@ -149,7 +157,7 @@ def main():
             with threadpool_limits(1):
                 sections.append(compare(name, path, n_parts, options))
     packages = ("numpy", "scipy", "scikit-learn", "liblinear-official")
-    intro = f"One thread, tol {TOL}, weights below {PRUNE} pruned; medians of {options.repetitions} rounds.\n"
+    intro = f"One thread, tol {TOL}, weights below {PRUNE} are pruned; medians of {options.repetitions} rounds.\n"
     write_result(
         "one-vs-all",
         "One-vs-all against LIBLINEAR and scikit-learn",

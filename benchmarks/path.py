@@ -1,9 +1,9 @@
-"""Goal: a path over C, each fit started from the one before, for less CPU than fits of their own at the same quality.
+"""Goal: a path over C, each fit started from the previous one, in less CPU time than separate fits of equal quality.
 
-Nine values of C, 2⁻⁴ to 2⁴, on debian-tags, one thread: `widemargin.path` against our own estimator fitted anew at each
-value, and against scikit-learn's LinearSVC(dual=False) in a loop over a few evenly spaced labels (its intercept is
-penalised, its rule the same). Then a sweep of eight pruning thresholds at C = 1 against a fit for each. Runs are
-interleaved; CPU seconds are medians.
+Nine values of C, 2⁻⁴ to 2⁴, on debian-tags, one thread: `widemargin.path` against separate fits of the same estimator,
+and against scikit-learn's LinearSVC(dual=False) in a loop over a few evenly spaced labels (its intercept is penalised,
+its stopping rule is the same). Then a sweep of eight pruning thresholds at C = 1 against one fit per threshold. Runs
+are interleaved; CPU seconds are medians.
 
     WIDEMARGIN_DATA=data python benchmarks/path.py [--repetitions 3] [--rival-labels 8] [--ours]
 """
@@ -41,7 +41,7 @@ OUR_LABELS = 50  # with --ours
 
 
 def interleaved(functions: list[Any], repetitions: int) -> list[float]:
-    """Median CPU seconds of each function, run in turn so that a busy moment meets all of them."""
+    """Median CPU seconds of each function, run in turn so that a busy moment affects all of them."""
     runs = [[time_it(function, 1).cpu_s for function in functions] for _ in range(repetitions)]
     return [statistics.median(column) for column in zip(*runs, strict=True)]
 
@@ -57,7 +57,7 @@ def rival_seconds(X: Any, targets: list[Any], C: float) -> float:
 
 
 def path_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
-    """CPU seconds by C: along the path, in fits of their own, and of the rival by label."""
+    """CPU seconds by C: along the path, in separate fits, and of the rival per label."""
     estimator = OneVsAllClassifier(prune=0.01, tol=TOL)
     results: list[Any] = []
     own = [clone(estimator).set_params(C=C) for C in VALUES]
@@ -66,7 +66,7 @@ def path_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
     whole, *alone = interleaved(functions, options.repetitions)
     few = np.unique(np.linspace(0, Y.shape[1] - 1, options.rival_labels).astype(int))
     targets = [np.asarray(sp.csc_array(Y)[:, [j]].todense()).ravel() > 0 for j in few]
-    with threadpool_limits(1):  # waiting BLAS threads would count as its CPU time
+    with threadpool_limits(1):  # idle BLAS threads would count as its CPU time
         rival = [rival_seconds(X, targets, C) for C in VALUES]
     rows = []
     for row, C in enumerate(VALUES):
@@ -81,7 +81,8 @@ def path_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
         )
     total, each = sum(alone), sum(rival) / len(few)
     rows.append(["all", f"{whole:.2f}", f"{total:.2f}", f"{total / whole:.2f}", "", "", "", "", f"{1e3 * each:.0f}"])
-    columns = ["C", "path, s", "own fits, s", "ratio", "iterations", "own", "gap", "own", "LinearSVC, ms a label"]
+    columns = ["C", "path, s", "separate fits, s", "ratio", "iterations", "separate", "gap", "separate"]
+    columns.append("LinearSVC, ms per label")
     scaled = each * Y.shape[1] / whole
     return (
         format_table(columns, rows)
@@ -90,7 +91,7 @@ def path_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
 
 
 def sweep_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
-    """CPU seconds by threshold: shared, and in fits of their own."""
+    """CPU seconds by threshold: in one sweep and in separate fits."""
     estimator, results = OneVsAllClassifier(tol=TOL), []
     own = [clone(estimator).set_params(prune=threshold) for threshold in THRESHOLDS]
     functions: list[Any] = [
@@ -105,7 +106,7 @@ def sweep_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
         gap, size = table["relative_gap"][row], table["n_weights"][row]
         rows.append([f"{threshold:g}", f"{along:.2f}", f"{alone[row]:.2f}", f"{gap:.1e}", f"{size:,}"])
     rows.append(["all", f"{whole:.2f}", f"{sum(alone):.2f}", "", ""])
-    return format_table(["prune", "sweep, s", "own fits, s", "gap as stored", "weights"], rows)
+    return format_table(["prune", "sweep, s", "separate fits, s", "gap as stored", "weights"], rows)
 
 
 def our_pieces(X: Any, Y: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -134,7 +135,7 @@ def main() -> None:
             print_figures(our_pieces(X, Y))
         return
     intro = f"debian-tags, {X.shape[0]:,} rows, {Y.shape[1]} labels, tol {TOL}, one thread; {options.repetitions} runs."
-    sections = [f"{intro}\nMachine: {describe_machine()}.", "## A path over C, weights below 0.01 pruned"]
+    sections = [f"{intro}\nMachine: {describe_machine()}.", "## A path over C, with weights below 0.01 pruned"]
     sections += [path_table(X, Y, options), "## A sweep of pruning thresholds at C = 1", sweep_table(X, Y, options)]
     write_result("path", "Paths over C and sweeps of pruning thresholds", sections)
 

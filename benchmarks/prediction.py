@@ -1,9 +1,10 @@
-"""Goal: top-k prediction with sparse weights at a fifth of the CPU time of scipy's sparse product + argpartition.
+"""Goal: top-k prediction with sparse weights in a fifth of the CPU time of scipy's sparse product + argpartition.
 
-First all test rows of yso-finna-en with a model trained and pruned as usual: the lists must be those of brute force,
-ties included. Then a generated model and rows, features Zipf-distributed; then a few classes and long rows, as in
-20newsgroups, against scikit-learn's sparse product; then dense weights against NumPy's matrix product (BLAS on one
-thread).
+1. All test rows of yso-finna-en with a trained and pruned model; the lists must equal those of brute force, including
+   ties.
+2. A generated model and rows with Zipf-distributed features.
+3. Few classes and long rows, as in 20newsgroups, against scikit-learn's sparse product.
+4. Dense weights against NumPy's matrix product (BLAS on one thread).
 
     WIDEMARGIN_DATA=data python benchmarks/prediction.py [--model-folder build/yso-model] [--labels 20000] … [--ours]
 
@@ -44,12 +45,12 @@ CHECKED_ROWS = 2000
 TIED_LABELS, TIED_ROWS = 4000, 500
 ZIPF_EXPONENT = 0.8
 FEW_CLASSES, FEW_FEATURES, FEW_ROWS, FEW_NONZEROS = 20, 49_000, 7500, 112  # the shape of 20newsgroups
-FEW_KEPT = 0.4  # share of weights that pruning leaves
+FEW_KEPT = 0.4  # share of weights that pruning keeps
 OUR_ROWS = 5000  # with --ours
 
 
 def zipf_csr(rng, n_rows, n_columns, per_row):
-    """Rows of about `per_row` standard normal values, column j drawn with probability ∝ (j + 1)^−ZIPF_EXPONENT."""
+    """Rows with about `per_row` standard normal values, column j drawn with probability ∝ (j + 1)^−ZIPF_EXPONENT."""
     chances = (1.0 + np.arange(n_columns)) ** -ZIPF_EXPONENT
     columns = rng.choice(n_columns, size=n_rows * per_row, p=chances / chances.sum())
     values = rng.standard_normal(n_rows * per_row).astype(np.float32)
@@ -58,7 +59,7 @@ def zipf_csr(rng, n_rows, n_columns, per_row):
 
 
 def model_with(W, intercept=None):
-    """A fitted model with these weights, read-only as those of a fit, so that prediction keeps its index of them."""
+    """A fitted model with the given weights, made read-only as in a fit, so that prediction keeps its index."""
     n_labels, n_features = W.shape
     one_label_each = sp.csr_array((np.ones(2), ([0, 1], [0, n_labels - 1])), shape=(2, n_labels))
     model = OneVsAllClassifier().fit(sp.csr_array((2, n_features), dtype=np.float32), one_label_each)
@@ -69,7 +70,7 @@ def model_with(W, intercept=None):
 
 
 def scipy_top_k(X, W_transposed, intercept, k, rows_per_block):
-    """The usual way, a block of dense float32 scores at a time; returns labels and scores, best first."""
+    """The usual method, one block of dense float32 scores at a time; returns labels and scores, best first."""
     indices, best = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k), dtype=np.float32)
     for first in range(0, X.shape[0], rows_per_block):
         part = slice(first, first + rows_per_block)
@@ -84,7 +85,7 @@ def scipy_top_k(X, W_transposed, intercept, k, rows_per_block):
 
 
 def fastest_block(X, W_transposed, intercept):
-    """The rival's best number of rows a block, tried on some rows."""
+    """The rival's fastest number of rows per block, measured on some rows."""
     tried = {
         rows: time_it(lambda r=rows: scipy_top_k(X[:TRIED_ROWS], W_transposed, intercept, K, r), 1).cpu_s
         for rows in RIVAL_BLOCKS
@@ -93,7 +94,7 @@ def fastest_block(X, W_transposed, intercept):
 
 
 def brute_force(X, W, intercept, k):
-    """All scores of each row as defined (float64 products added by feature), then a stable sort: lower labels first."""
+    """All scores by definition (float64 products added by feature), then a stable sort: ties go to lower labels."""
     by_feature = sp.csc_array(W).astype(np.float64)
     indices = np.empty((X.shape[0], k), dtype=np.int64)
     for i in range(X.shape[0]):
@@ -107,7 +108,7 @@ def brute_force(X, W, intercept, k):
 
 
 def yso_model(folder):
-    """The model in the folder, trained there first if need be; None without the data."""
+    """The model in the folder, trained first if needed; None if the data are missing."""
     train = find_data("yso-finna-en/train.txt.gz")
     if train is None:
         return None
@@ -118,10 +119,10 @@ def yso_model(folder):
 
 
 def equal_with_ties(rng, X, W, intercept):
-    """Number of rows whose list is that of brute force when every label stands in the model twice or more."""
+    """Number of rows whose list equals that of brute force when every label occurs at least twice in the model."""
     twice = rng.permutation(np.concatenate([np.arange(TIED_LABELS), np.arange(TIED_LABELS), np.arange(50)]))
     W, intercept = sp.csr_array(W[twice]), intercept[twice]
-    X = sp.vstack([X, sp.csr_array((1, X.shape[1]), dtype=X.dtype)], format="csr")  # an empty row: intercepts alone
+    X = sp.vstack([X, sp.csr_array((1, X.shape[1]), dtype=X.dtype)], format="csr")  # an empty row: only intercepts
     ours = model_with(W, intercept).predict_topk(X, K).indices
     return int((ours == brute_force(X, W, intercept, K)).all(axis=1).sum()), X.shape[0]
 
@@ -186,7 +187,7 @@ def compare_sparse(rng, n_labels, n_features, n_rows):
         model.set_params(n_jobs=n_threads)
         seconds = time_it(lambda: model.predict_topk(X, K)).cpu_s
         rows.append([f"widemargin, {n_threads} thread(s)", f"{seconds:.3f}", f"{rival_s / seconds:.1f}"])
-    # Sums of the rival are float32 and may swap near ties.
+    # The rival sums in float32 and may swap near ties.
     differing = float((model.predict_topk(X, K).indices != rival).any(axis=1).mean())
     return [
         (
@@ -194,12 +195,12 @@ def compare_sparse(rng, n_labels, n_features, n_rows):
             f"weights, {n_features:,} features, k = {K}; ratio: scipy's CPU time over ours."
         ),
         format_table(["method", "CPU s", "ratio"], rows),
-        f"Building the index by feature: {build_s:.3f} s, once. Rows with another top {K}: {differing:.4%}.",
+        f"Building the index by feature: {build_s:.3f} s, once. Rows with a different top {K}: {differing:.4%}.",
     ]
 
 
 def scikit_learn_top_k(X, coef_transposed, intercept, k):
-    """What `decision_function` of a scikit-learn model does, and the k best of it, best first."""
+    """The same product as `decision_function` of a scikit-learn model, and the top k of it, best first."""
     scores = safe_sparse_dot(X, coef_transposed, dense_output=True) + intercept
     chosen = np.argpartition(scores, scores.shape[1] - k, axis=1)[:, -k:]
     order = np.argsort(-np.take_along_axis(scores, chosen, axis=1), axis=1)
@@ -223,7 +224,7 @@ def compare_few(rng):
         ours = time_it(lambda model=model: model.predict_topk(X, K), repetitions=5).cpu_s
         per_row = [f"{1e6 * seconds / FEW_ROWS:.2f}" for seconds in (theirs, ours)]
         rows.append([name, *per_row, f"{theirs / ours:.2f}", f"{same:.4%}"])
-    columns = ["weights", "scikit-learn, µs a row", "widemargin, µs a row", "ratio", "equal lists"]
+    columns = ["weights", "scikit-learn, µs per row", "widemargin, µs per row", "ratio", "equal lists"]
     intro = f"{FEW_ROWS:,} rows × {FEW_NONZEROS} values, {FEW_CLASSES} classes, {FEW_FEATURES:,} features, k = {K}"
     return [f"## Few classes\n\n{intro}; medians of 5.", format_table(columns, rows)]
 

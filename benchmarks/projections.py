@@ -1,9 +1,10 @@
-"""Goal: a projection onto a top-k set costs about what one onto the plain simplex costs, for d = 10 … 10⁶ values.
+"""Goal: a projection onto a top-k set takes about as long as one onto the plain simplex, for d = 10 … 10⁶ values.
 
 The first experiment of the top-k paper (Lapin, Hein, Schiele, NIPS 2015): rows of standard normal values, k = 1, 5, 10.
-Every cell projects the same number of values, as many rows as fit. The plain simplex {x ≥ 0, ⟨1,x⟩ = 1} is projected on
-by Kiwiel's variable fixing, as in the paper, and by the usual sort and cumulative sum in NumPy. The results are checked
-on the way: the plain simplex by both methods, the others against the NumPy twins on the first values of a row.
+Every cell projects the same number of values, in as many rows as fit. Projections onto the plain simplex
+{x ≥ 0, ⟨1,x⟩ = 1} use Kiwiel's variable fixing, as in the paper, and the usual sort and cumulative sum in NumPy. The
+results are checked: the two methods for the plain simplex against each other, the other projections against their NumPy
+twins on the first values of a row.
 
     python benchmarks/projections.py [--values 1000000] [--largest 1000000]
 """
@@ -26,7 +27,7 @@ CHECKED_VALUES = 2000  # the twins are slow Python
 
 
 def simplex_by_sort(a):
-    """Rows onto the plain simplex by sort and cumulative sum (Held, Wolfe, Crowder, 1974)."""
+    """Project rows onto the plain simplex by sort and cumulative sum (Held, Wolfe, Crowder, 1974)."""
     sums = np.cumsum(-np.sort(-a, axis=1), axis=1) - 1.0
     t = (sums / np.arange(1, a.shape[1] + 1)).max(axis=1, keepdims=True)
     return np.maximum(a - t, 0.0)
@@ -51,12 +52,12 @@ def check(a, k):
 
 
 def nanoseconds(project, a):
-    """CPU time a value."""
+    """CPU time per value."""
     return 1e9 * time_it(lambda: project(a), REPETITIONS).cpu_s / a.size
 
 
 def measure(rng, d, n_values):
-    """A row for each k: time a value of the two plain projections and of the top-k ones, with ratios to the first."""
+    """One row per k: time per value of the two plain projections and the top-k ones, with ratios to the first."""
     a = rng.standard_normal((max(1, n_values // d), d))
     simplex = partial(project_capped_simplex, k=1, exactly=True)
     np.testing.assert_allclose(simplex(a), simplex_by_sort(a), rtol=0, atol=1e-9)
@@ -72,15 +73,15 @@ def measure(rng, d, n_values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--values", type=int, default=1_000_000, help="values projected in a cell")
-    parser.add_argument("--largest", type=int, default=1_000_000, help="the longest row")
+    parser.add_argument("--values", type=int, default=1_000_000, help="values projected per cell")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="length of the longest row")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     sizes = [10**power for power in range(1, 7) if 10**power <= options.largest]
     rows = [row for d in sizes for row in measure(rng, d, options.values)]
     columns = ["d", "k", "plain simplex, fixing", "plain simplex, NumPy sort", *top_k_methods(1)]
     note = (
-        f"CPU nanoseconds a value, medians of {REPETITIONS}, checks of the input included; in brackets the ratio to "
+        f"CPU nanoseconds per value, medians of {REPETITIONS}, input checks included; in brackets the ratio to "
         f"the plain simplex by variable fixing. r = 1, and ρ = {RHO:g} except for the plain simplex."
     )
     write_result(

@@ -1,11 +1,12 @@
 """Goal: read text at least 8 times as fast as `sklearn.datasets.load_svmlight_file`, in less than twice the memory of
-the resulting arrays.
+the result.
 
     WIDEMARGIN_DATA=<folder> python benchmarks/reader.py [--repetitions 5]
 
-The file is yso-finna-en (142,576 rows) as uncompressed svmlight text, once with its label lists and once with the first
-label of each row; without the data, a generated one of similar shape. Both readers read the same file into float32;
-times are medians, CPU time is that of all threads. Peak memory is measured in a fresh process for each reader.
+The file is yso-finna-en (142,576 rows) as uncompressed svmlight text, once with its label lists and once with only the
+first label of each row. If the data are missing, a file of similar shape is generated. All readers read the same file
+into float32. Times are medians, and CPU time covers all threads. Peak memory is measured in one fresh process per
+reader.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from _common import (
 DATA_FILE = "yso-finna-en/train.txt.gz"
 GENERATED_ROWS, GENERATED_FEATURES, GENERATED_LABELS = 100_000, 40_000, 10_000
 MB = 1e6
-COPIES = 8  # of the file, for the memory of a larger one
+COPIES = 8  # of the file, to measure the memory for a larger one
 
 
 def make_rows() -> tuple[str, bytes, list[bytes]]:
-    """Name of the data, header and rows in XMC format."""
+    """Name of the data, and header and rows in XMC format."""
     source = find_data(DATA_FILE)
     if source is not None:
         header, *rows = gzip.decompress(source.read_bytes()).splitlines()
@@ -56,7 +57,7 @@ def make_rows() -> tuple[str, bytes, list[bytes]]:
 
 
 def write_files(folder: Path) -> tuple[str, dict[str, Path]]:
-    """The same rows in the formats to read."""
+    """Write the same rows in all formats."""
     name, header, rows = make_rows()
     n_rows, *counts = header.split()
     larger = b" ".join([str(COPIES * int(n_rows)).encode(), *counts])
@@ -78,7 +79,7 @@ def write_files(folder: Path) -> tuple[str, dict[str, Path]]:
 
 
 def read(reader: str, path: str, n_threads: int) -> Any:
-    """One way to read a file."""
+    """Read a file with one of the readers."""
     if reader.startswith("sklearn"):
         from sklearn.datasets import load_svmlight_file
 
@@ -93,7 +94,7 @@ def read(reader: str, path: str, n_threads: int) -> Any:
 
 
 def array_bytes(result: Any) -> int:
-    """Size of the arrays in a result; scikit-learn's label lists are Python objects and not counted."""
+    """Size of the arrays in a result; scikit-learn's label lists are Python objects and are not counted."""
     total = 0
     for part in result:
         if sp.issparse(part):
@@ -104,7 +105,7 @@ def array_bytes(result: Any) -> int:
 
 
 def measure_memory(reader: str, path: Path, n_threads: int) -> dict[str, int]:
-    """Peak memory above the start, and size of the arrays, in a fresh process."""
+    """Growth of peak memory and size of the arrays, measured in a fresh process."""
     return in_fresh_process(__file__, "--memory", reader, path, n_threads)
 
 
@@ -119,7 +120,7 @@ def print_memory(reader: str, path: str, n_threads: int) -> None:
 
 
 def speed_rows(paths: dict[str, Path], repetitions: int) -> list[list[str]]:
-    """One row a reader: times and their ratios to scikit-learn's on the same rows."""
+    """One row per reader: times, and ratios to scikit-learn's on the same rows."""
     cases = [
         ("scikit-learn, label lists", "sklearn-lists", "lists", 1, "lists"),
         ("read_svmlight, label lists", "svmlight-lists", "lists", 1, "lists"),
@@ -152,7 +153,7 @@ def speed_rows(paths: dict[str, Path], repetitions: int) -> list[list[str]]:
 
 
 def memory_rows(paths: dict[str, Path]) -> list[list[str]]:
-    """One row a reader: peak memory over the size of the arrays."""
+    """One row per reader: peak memory relative to the size of the arrays."""
     cases = [
         ("scikit-learn, one label", "sklearn", "single", 1),
         ("read_svmlight, one label", "svmlight", "single", n_cores()),
@@ -178,7 +179,7 @@ def memory_rows(paths: dict[str, Path]) -> list[list[str]]:
 
 
 def main() -> None:
-    """Measure and keep the result."""
+    """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--memory", nargs=3, metavar=("READER", "PATH", "THREADS"), help=argparse.SUPPRESS)
@@ -197,7 +198,7 @@ def main() -> None:
 Data: {name}, {size:.1f} MB of text. Medians of {arguments.repetitions} runs.
 Machine: {describe_machine()}."""
     note = "Ratios are scikit-learn's time over the reader's, on the same rows; MB/s counts unpacked text."
-    memory_title = "## Peak resident memory above the start, each in a fresh process"
+    memory_title = "## Growth of peak resident memory, each reader in a fresh process"
     title = "Text readers against scikit-learn's load_svmlight_file"
     write_result("reader", title, [about, "## Speed", speed, note, memory_title, memory])
 

@@ -2,10 +2,10 @@
 
     python benchmarks/reproduce_four_quadrants.py
 
-The paper's data: m points uniform in [−1, 1]², the quadrant is the class, h(x) = x; C = 1, three sets for each m. Ours
-is `solve_spoc` to a certified relative gap of 1e-6. Rivals are Clarabel and OSQP, on the dense dual (29), which is the
-paper's comparison, and on the sparse primal (16), which suits them better; their time is that of setting up and
-solving, not of writing the matrices down. Writes docs/reproductions/four-quadrants.md and its figure.
+The data are the paper's: m points uniform in [−1, 1]², the quadrant is the class, h(x) = x; C = 1, three sets for each
+m. Ours is `solve_spoc` with a certified relative gap of 1e-6. Rivals are Clarabel and OSQP on the dense dual (29), the
+paper's comparison, and on the sparse primal (16), which suits them better. Their time covers setup and solving, not
+building the matrices. Writes docs/reproductions/four-quadrants.md and its figure.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import scipy.sparse as sp
 from matplotlib.figure import Figure
 
 from _common import ROOT, describe_machine, format_table, time_it, write_text
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 N_CLASSES, C, TOL = 4, 1.0, 1e-6
 SIZES = (10, 25, 50, 100, 150, 200, 250, 500, 1000, 2000, 5000)
-LARGEST_DUAL = 250  # rows: its matrix has 16 m² numbers, and Clarabel factorises it
+LARGEST_DUAL = 250  # rows; its matrix has 16 m² numbers, and Clarabel factorises it
 N_SETS = 3  # as in the paper
 OUR_REPETITIONS = 9  # our times are below a millisecond
 OSQP_ITERATIONS = 1_000_000
@@ -53,7 +53,7 @@ def four_quadrants(m, seed):
 class Program:
     """min ½v'Pv + q'v  s.t.  first `n_equal` rows of A v = lower, the others A v ≥ lower; code(v) is M.
 
-    Of P the upper triangle, and −A, too, as Clarabel has rows ≤: writing them down is not timed.
+    P is an upper triangle. −A is stored too, because Clarabel has rows ≤ and building it is not timed.
     """
 
     P: sp.csc_matrix
@@ -66,7 +66,7 @@ class Program:
 
 
 def primal_program(h, y, k, cost):
-    """Equation (16) with C = 1/β: variables M and ξ, a row for each margin and each ξ ≥ 0."""
+    """Equation (16) with C = 1/β: variables M and ξ, one row per margin and per ξ ≥ 0."""
     m, width = h.shape
     rows, wrong = np.nonzero(np.arange(k) != y[:, None])
     n = len(rows)
@@ -84,7 +84,7 @@ def primal_program(h, y, k, cost):
 
 
 def dual_program(h, y, k, cost):
-    """Equation (29) in η = C 1_y − τ: a matrix K ⊗ I of (m k)² numbers, simplices as constraints."""
+    """Equation (29) in η = C 1_y − τ: a matrix K ⊗ I with (m k)² entries, and simplices as constraints."""
     m = len(y)
     true = np.eye(k)[y]
     P = np.kron(h @ h.T, np.eye(k))
@@ -96,7 +96,7 @@ def dual_program(h, y, k, cost):
 
 
 def by_clarabel(program):
-    """The solution v."""
+    """Return the solution v."""
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads, settings.tol_gap_rel = False, 1, TOL
     cones = [clarabel.NonnegativeConeT(len(program.lower) - program.n_equal)]
@@ -107,7 +107,7 @@ def by_clarabel(program):
 
 
 def by_osqp(program):
-    """The solution v."""
+    """Return the solution v."""
     above = np.full(len(program.lower), np.inf)
     above[: program.n_equal] = program.lower[: program.n_equal]
     solver = osqp.OSQP()
@@ -133,7 +133,7 @@ def objective(h, y, code):
 
 
 def measure(m, seed):
-    """CPU seconds of each solver on one set, and how far its objective is above our lower bound, relatively."""
+    """CPU seconds of each solver on one set, and the relative excess of its objective over our lower bound."""
     h, y = four_quadrants(m, seed)
     costs = np.full(m, C)
     kept = {}
@@ -151,7 +151,7 @@ def measure(m, seed):
 
 
 def measure_all(sizes, n_sets):
-    """For each m a dict of solver to (mean CPU seconds, largest excess)."""
+    """For each m, a dict from solver to (mean CPU seconds, largest excess)."""
     measure(sizes[0], 0)  # libraries load on first use
     table = {}
     for m in sizes:
@@ -184,7 +184,7 @@ def milliseconds(seconds):
 
 
 def ratios(table, kind):
-    """m, and the quickest rival on one form over ours."""
+    """For each m, the time of the fastest rival on one form divided by ours."""
     return {
         m: min(row[name][0] for name in row if name.endswith(kind)) / row[OURS][0]
         for m, row in table.items()
@@ -193,7 +193,7 @@ def ratios(table, kind):
 
 
 def write_page(table, path, figure):
-    """The page of results."""
+    """Write the page of results."""
     rows = [
         [f"{m:,}", *(milliseconds(row[name][0]) if name in row else "" for name in LOOKS)] for m, row in table.items()
     ]
@@ -205,27 +205,26 @@ def write_page(table, path, figure):
     slowest, quickest = min(primal.values()), max(primal.values())
     text = f"""# Four quadrants: figure 5 of the output codes paper
 
-Crammer & Singer, "On the learnability and design of output codes for multiclass problems", Machine Learning 47, 2002,
-figure 5: the run time of SPOC, their algorithm for codes with the l2 norm, against that of a general QP solver on the
-same dual, by the number m of examples. Points are uniform in [−1, 1]², their quadrant is the class (k = 4), the outputs
-are the points (l = 2); mean times of three sets for each m. The paper stops at m = 250 (shaded), where it finds two
-orders of magnitude; here C = 1 and m goes on to {max(table):,}. One command,
+This page repeats figure 5 of Crammer & Singer, "On the learnability and design of output codes for multiclass
+problems", Machine Learning 47, 2002. The figure compares the run time of SPOC, their algorithm for codes with the l2
+norm, with that of a general QP solver on the same dual, by the number m of examples. Points are uniform in [−1, 1]²,
+the class is their quadrant (k = 4), and the outputs are the points themselves (l = 2). Times are means over three sets
+for each m. The paper stops at m = 250 (shaded), where it finds two orders of magnitude. Here C = 1 and m goes up to
+{max(table):,}. One command writes the page and its figure:
 
     python benchmarks/reproduce_four_quadrants.py
 
-writes this page and its figure.
-
-What differs from the paper: it compares its program in Matlab with the QP routine of Matlab, and gives neither β nor
-the tolerance of its stop; here all solvers are compiled, C = 1/β = 1, and the gap is 1e-6. SPOC here is the paper's
-reduced problem with rows in random order, rows that sleep, and steps on faces of the dual. Choosing the row of the
-largest violation at each step, as the paper's authors do (JMLR 2001), takes 3 times the CPU time at m = 250 and 19
-times at m = 1,000 (`benchmarks/results/2026-11-17-spoc-orders.md`), and so leaves two orders of magnitude at m = 250.
+The paper compares its own Matlab program with Matlab's QP routine, and states neither β nor the tolerance of its
+stopping rule. Here all solvers are compiled, C = 1/β = 1, and the gap is 1e-6. SPOC solves the paper's reduced problem
+with rows in random order, sleeping rows, and steps on faces of the dual. Choosing the row with the largest violation at
+each step, as the authors do (JMLR 2001), takes 3 times the CPU time at m = 250 and 19 times at m = 1,000
+(`benchmarks/results/2026-11-17-spoc-orders.md`). That still leaves two orders of magnitude at m = 250.
 
 ## In short
 
-- At m = {last} the quicker of Clarabel and OSQP on the dual (29), the paper's comparison, takes {dual[last]:,.0f} times
+- At m = {last} the faster of Clarabel and OSQP on the dual (29), the paper's comparison, takes {dual[last]:,.0f} times
   the CPU time of SPOC.
-- The dual is a dense program of 4m variables; the primal (16) is sparse and suits these solvers better. The quicker of
+- The dual is a dense program of 4m variables; the primal (16) is sparse and suits these solvers better. The faster of
   the two on the primal takes {slowest:.1f} (at m = {least:,}) to {quickest:.0f} times the CPU time of SPOC.
 
 ![CPU time by the number of examples]({figure})
@@ -234,10 +233,10 @@ CPU milliseconds:
 
 {format_table(["m", *LOOKS], rows)}
 
-SPOC is `widemargin.solvers.spoc.solve_spoc` to a certified relative gap of 1e-6, all of its Python included. Clarabel
-has a relative gap of 1e-6 and its default feasibility tolerance, OSQP absolute and relative tolerances of 1e-6; they
-are timed from the finished matrices on, one thread. On the dual they were run up to m = {LARGEST_DUAL}. The largest
-relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
+SPOC is `widemargin.solvers.codes.spoc.solve_spoc` with a certified relative gap of 1e-6, including its Python code.
+Clarabel runs with a relative gap of 1e-6 and its default feasibility tolerance, OSQP with absolute and relative
+tolerances of 1e-6. Their time starts with the finished matrices, on one thread. The dual was run up to m =
+{LARGEST_DUAL}. The largest relative excess of an objective ½‖M‖² + C Σ ξ over SPOC's lower bound:
 
 {excess}
 

@@ -1,11 +1,11 @@
-"""`widemargin serve` under load: many connections for a while, bad requests among them, then a schema fuzzer.
+"""`widemargin serve` under load: many connections at once, bad requests among them, then a schema fuzzer.
 
     python benchmarks/serve_load.py [--connections 64] [--seconds 60] [--schema]
 
-Goal: no error, no growth of memory, malformed, oversized and slow requests answered with 4xx without disturbing others;
-with --schema, schemathesis (installed separately) finds no 5xx against the OpenAPI description. Prints the median and
-the 99th percentile of the time of an answer, under load and for /health on one kept connection of an idle service. Goal
-for the latter: a median below 2 ms.
+Goal: no error and no growth of memory; malformed, oversized and slow requests get a 4xx answer and do not disturb
+others; with --schema, schemathesis (installed separately) finds no 5xx for the OpenAPI description. Prints the median
+and the 99th percentile of the response time, under load and for /health on one kept connection of an idle service. The
+goal for the latter is a median below 2 ms.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BAD = {
 
 
 async def exchange(reader, writer, message):
-    """Status of an answer; the body is read and dropped."""
+    """Status of a response; the body is read and discarded."""
     writer.write(message)
     await writer.drain()
     head = await reader.readuntil(b"\r\n\r\n")
@@ -47,7 +47,7 @@ async def exchange(reader, writer, message):
 
 
 async def connection(port, rows, until, times, statuses, seed):
-    """One client: requests one after the other."""
+    """One client that sends requests one after another."""
     draw = random.Random(seed)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.monotonic() < until:
@@ -61,7 +61,7 @@ async def connection(port, rows, until, times, statuses, seed):
 
 
 async def kept_connection(port, n_requests=500):
-    """Seconds of each answer to /health, one request after the other on one connection."""
+    """Response times of /health in seconds, one request after another on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     times = []
     for _ in range(n_requests):
@@ -73,7 +73,7 @@ async def kept_connection(port, n_requests=500):
 
 
 async def troublemaker(port, until, statuses):
-    """Bad requests, one a moment; each on its own connection."""
+    """Sends bad requests one after another, each on its own connection."""
     while time.monotonic() < until:
         for kind, message in BAD.items():
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,7 +83,7 @@ async def troublemaker(port, until, statuses):
 
 
 async def load(port, rows, n_connections, seconds, process):
-    """All clients, and the memory of the service after a quarter of the time and at the end."""
+    """Run all clients; measure the memory of the service after a quarter of the time and at the end."""
     until = time.monotonic() + seconds
     times, statuses, bad = [], {}, {}
     clients = [connection(port, rows, until, times, statuses, n) for n in range(n_connections)]
@@ -102,7 +102,7 @@ def resident_mb(pid):
 
 
 def start_service(folder):
-    """The process and its port, once it answers."""
+    """The process and its port, as soon as it accepts connections."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -117,7 +117,7 @@ def start_service(folder):
 
 
 def schema_check(port):
-    """The last lines of schemathesis, and whether it found no server error."""
+    """Run schemathesis, print the end of its output, and return whether it found no server error."""
     program = shutil.which("st", path=str(Path(sys.executable).parent)) or shutil.which("st")
     if program is None:
         raise SystemExit("schemathesis is not installed; pip install schemathesis")
@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--schema", action="store_true", help="run schemathesis as well")
+    parser.add_argument("--schema", action="store_true", help="also run schemathesis")
     options = parser.parse_args()
     data = load_debian_tags()
     model = OneVsAllClassifier(normalize=True, prune=0.01).fit(data.X_train, data.y_train)
@@ -156,9 +156,9 @@ def main():
             process.wait()
     percentile = np.percentile(times, [50, 99]) * 1e3
     table = [
-        ["answers", f"{len(times):,}"],
+        ["responses", f"{len(times):,}"],
         ["by status", ", ".join(f"{status}: {n:,}" for status, n in sorted(statuses.items()))],
-        ["requests a second", f"{len(times) / options.seconds:,.0f}"],
+        ["requests per second", f"{len(times) / options.seconds:,.0f}"],
         ["median", f"{percentile[0]:.1f} ms"],
         ["99th percentile", f"{percentile[1]:.1f} ms"],
         ["/health on a kept connection, idle", f"median {idle[0]:.2f} ms, 99th percentile {idle[1]:.2f} ms"],
@@ -167,10 +167,12 @@ def main():
         *([["schemathesis", "no server error" if clean else "server errors"]] if clean is not None else []),
     ]
     about = (
-        f"{options.connections} connections for {options.seconds:g} s on loopback, debian-tags as embedded, "
-        "1 to 4 rows a request."
+        f"{options.connections} connections for {options.seconds:g} s on loopback, embedded debian-tags, "
+        "1 to 4 rows per request."
     )
-    write_result("serve", "The service under load", [about, format_table(["what", "seen"], table), describe_machine()])
+    write_result(
+        "serve", "The service under load", [about, format_table(["quantity", "value"], table), describe_machine()]
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Goal: which order of SPOC takes fewer visits and which less CPU time: passes over the rows in random order, or always
-the row with the largest violation (the paper's), to relative gaps of 1e-3 and 1e-6.
+"""Goal: find which order of SPOC takes fewer visits and which less CPU time, to relative gaps of 1e-3 and 1e-6: passes
+over the rows in random order, or always the row with the largest violation (the paper's order).
 
-A visit solves the reduced problem of one row. A pass in random order leaves out rows that sleep and is counted as
-visits of all rows, so that its number is an upper bound; the gap is looked at every 4 or 10 passes. Steps on faces,
-which only the random order takes, are not visits. The worst row is looked for at every visit, and the gap after each
-pass.
+A visit solves the reduced problem of one row. A pass in random order skips sleeping rows but counts as one visit per
+row, so its number of visits is an upper bound; the gap is checked every 4 or 10 passes. Steps on faces, which only the
+random order takes, are not visits. With the paper's order, the worst row is searched at every visit and the gap is
+checked after each pass.
 
     python benchmarks/spoc_orders.py [--repetitions 3]
 """
@@ -18,13 +18,13 @@ from sklearn.datasets import load_digits
 
 from _common import describe_machine, format_table, time_it, write_result
 from widemargin.problems.kernels import make_kernel
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 GAPS, ORDERS = (1e-3, 1e-6), ("random", "worst-first")
 
 
 def quadrants(n):
-    """Points of four quadrants, as in figure 5 of the paper."""
+    """Points in four quadrants, as in figure 5 of the paper."""
     h = np.random.default_rng(0).uniform(-1.0, 1.0, (n, 2))
     return h, (h[:, 0] > 0) + 2 * (h[:, 1] > 0)
 
@@ -37,7 +37,7 @@ def clusters(n, k, n_columns):
 
 
 def digits(n):
-    """Pixels of digits."""
+    """Pixels of scikit-learn's digits."""
     X, y = load_digits(return_X_y=True)
     return X[:n] / 16.0, y[:n]
 
@@ -75,7 +75,7 @@ def main():
     options = parser.parse_args()
     rows = [measure(name, tol, options.repetitions) for name in PROBLEMS for tol in GAPS]
     columns = ["problem, C = 1", "gap", "visits, random", "visits, worst first", "ms, random", "ms, worst first"]
-    text = "CPU milliseconds, one thread, median; visits as the script says."
+    text = "CPU milliseconds, one thread, median; visits are defined in `benchmarks/spoc_orders.py`."
     write_result("spoc-orders", "SPOC: rows in random order and the worst row first", [
         text, format_table(columns, rows), describe_machine(),
     ])  # fmt: skip

@@ -1,8 +1,8 @@
-"""Goal: two threads at least 1.8 times as fast as one (wall time), with byte-equal models for 1, 2 and 5 threads.
+"""Goal: two threads at least 1.8 times as fast as one (wall time), with byte-identical models for 1, 2 and 5 threads.
 
-Medians of interleaved runs. Beside the threads, in the same run, what this machine gives to two processes at once: the
-fit on one thread in two processes against one process alone, and copies of arrays far larger than the caches (memory
-bandwidth). Two threads cannot be expected to beat two processes that share nothing.
+Medians of interleaved runs. The same run measures what two processes can achieve on this machine: one-thread fits in
+two processes against a single process, and copies of arrays far larger than the caches (memory bandwidth). Two threads
+cannot be expected to beat two processes that share nothing.
 
     WIDEMARGIN_DATA=data python benchmarks/threads.py [--repetitions 5] [--labels 1600]
 """
@@ -25,12 +25,12 @@ PRUNE = 0.01
 WANTED_RATIO = 1.8
 STREAM_BYTES = 2**28  # a copy reads and writes as much; far larger than any cache
 STREAM_COPIES = 8
-# name, file, whether to take evenly spaced labels instead of all
+# name, file, whether to use evenly spaced labels instead of all
 DATA = [
     ("yso-finna-en", "yso-finna-en/train.txt.gz", True),
     ("debian-tags", "debian-tags/tags_train.txt.gz", False),
 ]
-# Children share the data of the parent by fork, as threads do.
+# Forked children share the data of the parent, like threads.
 PROCESSES = multiprocessing.get_context("fork")
 
 
@@ -42,7 +42,7 @@ def timed(function):
 
 
 def at_once(function, n_processes):
-    """Mean wall seconds of the same work in several processes that begin together."""
+    """Mean wall seconds of the same work in several processes that start together."""
     barrier, results = PROCESSES.Barrier(n_processes), PROCESSES.SimpleQueue()
 
     def work():
@@ -59,7 +59,7 @@ def at_once(function, n_processes):
 
 
 def throughput_ratio(function, repetitions):
-    """Work a second of two processes over that of one, median over interleaved pairs."""
+    """Throughput of two processes over that of one, median over interleaved pairs."""
     return statistics.median(2 * at_once(function, 1) / at_once(function, 2) for _ in range(repetitions))
 
 
@@ -70,7 +70,7 @@ def stream():
 
 
 def model_bytes(model):
-    """Everything that training decides, as bytes."""
+    """Everything that training computes, as bytes."""
     coef = model.coef_
     parts = [coef.data, coef.indices, coef.indptr, model.intercept_, model.n_iter_]
     return b"".join(part.tobytes() for part in parts), model.certificate_.to_dict()
@@ -103,7 +103,7 @@ def compare(name, path, labels, repetitions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--labels", type=int, default=1600, help="of yso-finna-en, evenly spaced")
+    parser.add_argument("--labels", type=int, default=1600, help="number of evenly spaced labels of yso-finna-en")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = []
@@ -112,16 +112,16 @@ def main():
         if path is not None:
             rows.append(compare(name, path, options.labels if spaced else None, options.repetitions))
     bandwidth = throughput_ratio(stream, options.repetitions)
-    columns = ["data", "1 thread, s", "2 threads, s", "ratio", "CPU ratio", "two processes", "byte-equal 1, 2, 5"]
+    columns = ["data", "1 thread, s", "2 threads, s", "ratio", "CPU ratio", "two processes", "byte-identical 1, 2, 5"]
     notes = (
-        f"Medians of {options.repetitions} interleaved runs; weights below {PRUNE} pruned. Ratio: wall time of one "
-        f"thread over that of two (wanted: {WANTED_RATIO}). CPU ratio: CPU time of two threads over that of one. Two "
-        "processes: fits a second of two one-thread processes at once over those of one alone.\n\n"
+        f"Medians of {options.repetitions} interleaved runs; weights below {PRUNE} are pruned. Ratio: wall time of one "
+        f"thread over that of two (goal: {WANTED_RATIO}). CPU ratio: CPU time of two threads over that of one. Two "
+        "processes: throughput of two simultaneous one-thread processes over that of a single one.\n\n"
         f"Memory bandwidth, two processes over one (copies of {STREAM_BYTES // 2**20} MB): {bandwidth:.2f}. "
         f"Machine: {describe_machine()}."
     )
     if n_cores() < 2:
-        notes += "\n\nThis process may use one core only: the ratios say nothing."
+        notes += "\n\nThis process may use only one core, so the ratios are meaningless."
     write_result("threads", "One-vs-all on two threads", [notes, format_table(columns, rows)])
 
 

@@ -1,10 +1,10 @@
-"""Goal: the multiclass SVM with less CPU time than LIBLINEAR -s 4, and k = 5, 10 for at most twice that of k = 1.
+"""Goal: the multiclass SVM in less CPU time than LIBLINEAR -s 4, and k = 5, 10 in at most twice the time of k = 1.
 
 Ours stops at a certified relative gap of 1e-3. LIBLINEAR (`-s 4`, no intercept) and scikit-learn's
-LinearSVC(multi_class="crammer_singer") certify nothing: they run with ever smaller tolerances until their objective,
-computed exactly, is as close to the optimum as ours, and their time is interpolated on a logarithmic scale there. The
-optimum is the best certified lower bound. CPU time of train() and of our fit(), runs alternating, medians. For
-memory each side trains in a fresh process; what counts is how far its resident memory rises.
+LinearSVC(multi_class="crammer_singer") have no certificate. They run with decreasing tolerances until their objective,
+computed exactly, is as close to the optimum as ours; their time at that point is interpolated on a logarithmic scale.
+The optimum is the best certified lower bound. CPU time covers only train() and our fit(); runs alternate, and times
+are medians. For memory, each side trains in a fresh process and the growth of its resident memory is measured.
 
     WIDEMARGIN_DATA=data python benchmarks/top_k.py [--repetitions 3] [--sets digits letter …] [--ours]
 """
@@ -49,7 +49,7 @@ def train_ours(X, y, C, k=1, loss="beta", tol=TOL):
 
 
 class Liblinear:
-    """LIBLINEAR -s 4; the problem in its own form is made beforehand."""
+    """LIBLINEAR -s 4; the data are converted to its format beforehand."""
 
     name = "LIBLINEAR"
 
@@ -70,7 +70,7 @@ class Liblinear:
 
 
 class Sklearn:
-    """scikit-learn's LinearSVC, which has a copy of LIBLINEAR inside."""
+    """scikit-learn's LinearSVC, which contains a copy of LIBLINEAR."""
 
     name = "scikit-learn"
 
@@ -85,7 +85,7 @@ class Sklearn:
 
 
 def objective(X, y, C, coef):
-    """½‖W‖² + C Σ max(0, 1 + max of the wrong scores − s_y) in float64."""
+    """½‖W‖² + C Σ max(0, 1 + max of the other classes' scores − s_y) in float64."""
     scores = np.asarray(X.astype(np.float64) @ coef.T)
     true = scores[np.arange(len(y)), y].copy()
     scores[np.arange(len(y)), y] = -np.inf
@@ -93,7 +93,7 @@ def objective(X, y, C, coef):
 
 
 def seconds_to_reach(rival, X, y, C, optimum, distance):
-    """CPU time at which the rival is as close to the optimum, between two of its tolerances."""
+    """CPU time at which the rival is equally close to the optimum, interpolated between two tolerances."""
     before = None
     for tol in TOLERANCES:
         seconds, coef = rival.train(tol)
@@ -108,7 +108,7 @@ def seconds_to_reach(rival, X, y, C, optimum, distance):
 
 
 def compare(name, repetitions):
-    """The row of a set: k = 1 against the rivals."""
+    """A row of the table: k = 1 against the rivals on one data set."""
     (X, y), C = SETS[name][0](), SETS[name][1]
     optimum = train_ours(X, y, C, tol=OPTIMUM_TOL).certificate_.dual
     rivals = [Liblinear(X, y, C), Sklearn(X, y, C)]
@@ -128,12 +128,12 @@ def compare(name, repetitions):
 
 
 def our_losses(y):
-    """k and form of the losses: k = 1, then 5 and 10 (at most m − 1) in both forms."""
+    """The k and form of each loss: k = 1, then 5 and 10 (at most m − 1) in both forms."""
     return [(1, "beta")] + [(min(k, int(y.max())), form) for k in (5, 10) for form in ("alpha", "beta")]
 
 
 def our_pieces(names):
-    """Fits of every set with three losses."""
+    """Three fits per set."""
     for name in names:
         given, C = SETS[name][0](), SETS[name][1]
         for k, form in our_losses(given[1])[::2] if given else ():
@@ -141,7 +141,7 @@ def our_pieces(names):
 
 
 def compare_ks(name, repetitions):
-    """CPU time of k = 5 and 10 (at most m − 1) in both variants over that of k = 1, in one run."""
+    """CPU time of k = 5 and 10 (at most m − 1) in both variants relative to k = 1, in one run."""
     (X, y), C = SETS[name][0](), SETS[name][1]
     losses = our_losses(y)
     times = {loss: [] for loss in losses}
@@ -156,7 +156,7 @@ def compare_ks(name, repetitions):
 
 
 def measure_memory(name, who):
-    """In a fresh process: bytes by which training raises the resident memory."""
+    """In a fresh process: growth of resident memory during training, in bytes."""
     warnings.simplefilter("ignore")
     (X, y), C = SETS[name][0](), SETS[name][1]
     tiny = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
@@ -164,7 +164,7 @@ def measure_memory(name, who):
         train_ours(*tiny, 1.0)
         return peak_growth_bytes(lambda: train_ours(X, y, C))[0]
     Liblinear(*tiny, 1.0).train(0.1)
-    rows = sp.csr_matrix(X, dtype=np.float64)  # its caller's copy is not counted against it
+    rows = sp.csr_matrix(X, dtype=np.float64)  # the caller's copy is not counted
     return peak_growth_bytes(lambda: Liblinear(rows, y, C).train(0.1))[0]
 
 
@@ -186,7 +186,7 @@ def main():
     if options.measure:
         print(json.dumps(measure_memory(*options.measure)))
         return
-    warnings.simplefilter("ignore")  # scikit-learn announces the end of crammer_singer
+    warnings.simplefilter("ignore")  # scikit-learn deprecates crammer_singer
     if options.ours:
         with threadpool_limits(1):
             print_figures(our_pieces(options.sets))
@@ -200,7 +200,7 @@ def main():
     sections = [
         f"Medians of {options.repetitions} alternating runs, one thread, no intercept, certified gap {TOL:g}.",
         format_table(columns, rows),
-        "## k = 5 and 10\n\nWith ten classes 9 stands for 10.\n\n" + format_table(k_columns, ks),
+        "## k = 5 and 10\n\nWith ten classes, k is 9 instead of 10.\n\n" + format_table(k_columns, ks),
         "## Memory\n\n" + format_table(["data", "widemargin, MB", "LIBLINEAR, MB", "share"], memory),
         describe_machine(),
     ]

@@ -1,7 +1,7 @@
-"""Goal: a path over C, and one over k, of the top-k SVM for less CPU time than the same fits from scratch.
+"""Goal: paths of the top-k SVM over C and over k in less CPU time than the same fits from scratch.
 
-`widemargin.path` hands the dual variables of a fit on to the next: C goes up, k goes down. Both sides certify a
-relative gap of 1e-3 at every value; runs alternate, medians, one thread, no intercept.
+`widemargin.path` passes the dual variables of each fit to the next; C increases and k decreases. Both sides certify a
+relative gap of 1e-3 at every value. Runs alternate; times are medians, with one thread and no intercept.
 
     WIDEMARGIN_DATA=data python benchmarks/top_k_path.py [--repetitions 3] [--sets letter …]
 """
@@ -20,7 +20,7 @@ from widemargin import TopKClassifier, path
 
 KS = [1, 3, 5, 10]
 FACTORS = np.geomspace(0.03, 100.0, 8) / 3.0
-"""Around the C of the set: eight values, a factor of 3.2 apart."""
+"""Eight values around the C of the data set, a factor of 3.2 apart."""
 
 
 def cold_fits(model, X, y, grid):
@@ -63,9 +63,7 @@ def main():
     options = parser.parse_args()
     rows = [row for name in options.sets for row in paths_of(name, options.repetitions)]
     columns = ["data", "path", "fits", "path, CPU s", "fits from scratch, CPU s", "ratio"]
-    about = (
-        f"Medians of {options.repetitions} alternating runs; k = 10, 5, 3, 1; C from .01 to 33 times that of the set."
-    )
+    about = f"Medians of {options.repetitions} alternating runs; k = 10, 5, 3, 1; C from .01 to 33 times the usual C."
     write_result("top-k-path", "Paths of the top-k SVM", [about, format_table(columns, rows), describe_machine()])
 
 

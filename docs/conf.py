@@ -35,7 +35,7 @@ html_title = "widemargin"
 html_static_path = []
 html_theme_options = {
     "show_prev_next": False,
-    # One list of all pages, in sections, at the side of every page (_templates/sidebar-nav-bs.html) instead of a bar.
+    # The sidebar of every page lists all pages in sections (_templates/sidebar-nav-bs.html); there is no top bar.
     "navbar_center": [],
     "show_nav_level": 1,
     "secondary_sidebar_items": ["page-toc"],
@@ -45,7 +45,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    # From what everyone asks first to what only some methods have.
+    # From the most common questions to displays for single methods.
     "within_subsection_order": ExplicitOrder(
         [
             f"plot_{name}.py"
@@ -72,7 +72,7 @@ sphinx_gallery_conf = {
 
 
 def has_network() -> bool:
-    """Whether other sites can be reached."""
+    """Whether other sites are reachable."""
     try:
         socket.create_connection(("semver.org", 443), timeout=5).close()
     except OSError:
@@ -80,7 +80,7 @@ def has_network() -> bool:
     return True
 
 
-# `make linkcheck`: links between our own pages always, links to other sites where there is a network.
+# `make linkcheck` always checks links between our own pages, and links to other sites if there is a network.
 linkcheck_timeout = 10
 linkcheck_report_timeouts_as_broken = False
 if "linkcheck" in sys.argv and not has_network():

@@ -2,10 +2,10 @@
 Why a good start saves work
 ===========================
 
-A row that is on the right side by more than the margin adds nothing to the loss, and nothing to the work of a
-Newton step. From zero weights every row is active at first. From the best weights in the span of a few mean
-rows (``init="subspace"``) only the few that may matter are, above all for rare labels, which are most of the
-labels.
+A row that is classified correctly with more than the required margin adds nothing to the loss, and nothing to the
+work of a Newton iteration. With zero weights, every row is active at first. With the best weights in the span of
+a few mean rows (``init="subspace"``), only the few rows that matter are active. This helps rare labels most, and
+most labels are rare.
 """
 
 from matplotlib import pyplot as plt

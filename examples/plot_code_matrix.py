@@ -1,10 +1,10 @@
 """
-A code, drawn and learned
-=========================
+A random code and a learned one
+===============================
 
-An output code has a row for each class and a column for each binary classifier. The columns below were trained
-for a code of random signs, above. Then numbers were learned for it, below, from what the classifiers say on
-rows that they had not seen: a classifier that separates a class from others well can get a larger weight in its row.
+An output code has one row per class and one column per binary classifier. The classifiers were trained for a code of
+random signs (top). Then the entries of the code were learned (bottom) from the outputs of the classifiers on rows they
+had not seen. A classifier that separates a class well from the others can get a larger weight in the row of that class.
 """
 
 from matplotlib import pyplot as plt
@@ -21,5 +21,5 @@ learned = OutputCodeClassifier(learn="l2", C=0.1, random_state=0).fit(X_train, y
 figure, (above, below) = plt.subplots(2, 1, figsize=(6, 7), layout="constrained")
 CodeMatrixDisplay.from_estimator(random, ax=above)
 CodeMatrixDisplay.from_estimator(learned, ax=below)
-above.set_title(f"drawn: {random.score(X_test, y_test):.1%} right")
-_ = below.set_title(f"learned for the same columns: {learned.score(X_test, y_test):.1%} right")
+above.set_title(f"random: {random.score(X_test, y_test):.1%} correct")
+_ = below.set_title(f"learned for the same columns: {learned.score(X_test, y_test):.1%} correct")

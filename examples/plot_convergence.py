@@ -2,9 +2,9 @@
 How far from the optimum? Both bounds during training
 =====================================================
 
-A top-k SVM is trained in passes over the rows. From time to time, at the dots, two numbers are computed: the
-objective of the weights so far, and a bound from below. The optimum is always between them.
-Training ends when the gap is small enough for you, and the last pair is the model's certificate.
+Training a top-k SVM takes several passes over the rows. At the dots, the solver computes two numbers: the objective of
+the current weights and a lower bound. The optimum is always between them. Training stops when the gap is below
+``tol``, and the last pair is the model's certificate.
 """
 
 from matplotlib import pyplot as plt
@@ -22,7 +22,7 @@ right.axhline(model.tol, color="grey", linewidth=0.8)
 figure.suptitle("The optimum is between the lines")
 
 # %%
-# The certificate holds the same two numbers, recomputed in float64; the objective is that of the weights as stored.
+# The certificate contains the same two numbers, recomputed in float64 for the stored weights.
 
 certificate = model.certificate_
 print(f"optimum between {certificate.dual:.4f} and {certificate.primal:.4f}")

@@ -1,10 +1,10 @@
 """
-Orthogonal transfer: what is held apart
-=======================================
+Orthogonal transfer: which weights are orthogonal?
+==================================================
 
-Orthogonal transfer wants the features that separate a node's children to differ from those that separated the
-node from its siblings. Bars show the cosines between the weights of nodes and of their ancestors, level by level; at
-the right margin stands how many pairs the penalty holds exactly orthogonal.
+Orthogonal transfer encourages the features that separate a node's children to differ from those that separated the
+node from its siblings. Bars show the cosines between the weights of nodes and of their ancestors, level by level. The
+number at the right is the number of pairs that the penalty keeps exactly orthogonal.
 """
 
 from matplotlib import pyplot as plt

@@ -1,9 +1,9 @@
 """
-Frequent labels and rare ones
-=============================
+Frequent and rare labels
+========================
 
-With many labels most are rare, and a mean over all predictions hides how they fare. Here the tags of Debian
-packages are put in bins by the number of training rows that have them.
+If there are many labels, most of them are rare, and a mean over all predictions hides them. Here the tags of Debian
+packages are grouped by their number of training rows.
 """
 
 from matplotlib import pyplot as plt

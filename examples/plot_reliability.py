@@ -2,9 +2,8 @@
 Do the probabilities mean what they say?
 ========================================
 
-Of all predictions with a probability of 0.7, seven in ten should be right: dots on the dashed line. A score
-squeezed through a sigmoid does not do that. A calibrated model comes closer, after a look at rows that it was
-not trained on.
+Of all predictions with probability 0.7, seven in ten should be correct; the dots are then on the dashed line. A plain
+sigmoid of the score does not achieve this. A model calibrated on rows that it was not trained on comes closer.
 """
 
 import numpy as np

@@ -2,9 +2,9 @@
 The taxonomy, coloured by error
 ===============================
 
-Each cell is a node, as high as its share of the test rows, to the right of its parent. The stronger the colour,
-the more of its rows are lost: their predictions are neither the node nor anything below it. A row that is lost
-stays lost further right, so look for the places where colour begins.
+Each cell is a node, drawn to the right of its parent. Its height is its share of the test rows. The stronger the
+colour, the more of its rows are lost: their predictions are neither the node nor anything below it. A lost row
+stays lost further right, so look for the places where the colour starts.
 """
 
 from matplotlib import pyplot as plt

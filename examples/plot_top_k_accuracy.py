@@ -1,10 +1,9 @@
 """
-Is the right class among the best few?
-======================================
+Is the true class in the top k?
+===============================
 
-When people see a list of suggestions, the first place is not all that counts. The top-k SVM is trained for
-lists: with ``k=1`` it is the multiclass SVM of Crammer and Singer, with a larger k the true class may stand
-anywhere among the top k.
+When people see a list of suggestions, not only the first place counts. The top-k SVM is trained for lists. With
+``k=1`` it is the multiclass SVM of Crammer and Singer; with a larger k the true class may be anywhere in the top k.
 """
 
 from matplotlib import pyplot as plt

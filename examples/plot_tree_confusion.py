@@ -2,8 +2,8 @@
 Which branches are confused?
 ============================
 
-A mistake between two breeds of dog is not one between a dog and a beetle. The left picture shows where
-predictions go at the top of the tree, the right one looks below a single node, at its children only.
+Confusing two breeds of dog is less serious than confusing a dog with a beetle. The left picture shows where
+predictions go at the top of the tree. The right picture shows only the children of a single node.
 """
 
 from matplotlib import pyplot as plt

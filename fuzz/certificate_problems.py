@@ -1,12 +1,12 @@
-"""The problems of all estimators once more, for `fuzz_certificates.py`: objectives and optima, with numpy, scipy and
-Clarabel, and with nothing from the package.
+"""A second implementation of the problems of all estimators, for `fuzz_certificates.py`: objectives and optima, with
+numpy, scipy and Clarabel, and without anything from the package.
 
-    objective   of stored weights, in extended precision where the machine has it, from the scores s = W x of the
-                training rows and the scalar products G = W Wᵀ: that is all that weights or kernel coefficients are
-                needed for
-    rounding    how much double precision may change that objective, given the rounding error of each score
-    optimum     weights that another solver finds, for problems that it can handle; their objective is a bound from
-                above on the optimum, which no dual value may exceed
+    objective   of stored weights, in extended precision if the machine has it, computed from the scores s = W x of the
+                training rows and the scalar products G = W Wᵀ; nothing else about weights or kernel coefficients is
+                needed
+    rounding    the largest change of that objective by double precision, given the rounding error of each score
+    optimum     weights found by another solver, for problems it can handle; their objective is an upper bound on the
+                optimum, which no dual value may exceed
 
 Written from the papers (Schultheis & Babbar 2022; Lapin, Hein & Schiele 2015; Crammer & Singer 2002; Zhou, Xiao & Wu
 2011; Li, Jin & Zhou 2014; Joachims 2005), each objective as a sum over rows. Everything is dense: problems are tiny.
@@ -26,25 +26,25 @@ Array = np.ndarray
 EXACT = np.longdouble
 EPS = float(np.finfo(np.float64).eps)
 LEAST_CURVATURE, MOST_CURVATURE = 1e-9, 1e7
-"""Weight of the penalty against the losses, both normalised, between which Clarabel finds good solutions."""
+"""Range of the penalty's weight relative to the losses, both normalised, in which Clarabel finds good solutions."""
 SEARCH_STEPS = 45
 
 
 @dataclass
 class Point:
-    """Stored weights as their problem sees them."""
+    """Stored weights in the form that their problem needs."""
 
     scores: Array  # (n_samples, n_outputs)
     G: Array  # (n_outputs, n_outputs), scalar products of the weight vectors, regularised intercept included
     error: Array  # (n_samples, n_outputs): rounding error of a score
 
     def scaled(self, factor: float) -> Point:
-        """The point of the weights times a number."""
+        """The point with the weights multiplied by a number."""
         return Point(self.scores * factor, self.G * factor**2, self.error * factor)
 
 
 def linear_point(X: Array, W: Array, intercept: Array, bias: float = 0.0) -> Point:
-    """Scores X Wᵀ + intercept; with a `bias` the intercept is the weight of a constant feature of that value."""
+    """Scores X Wᵀ + intercept; with `bias` the intercept is the weight of a constant feature with that value."""
     X, W, b = np.asarray(X, dtype=EXACT), np.asarray(W, dtype=EXACT), np.asarray(intercept, dtype=EXACT)
     G = W @ W.T
     if bias:
@@ -98,7 +98,7 @@ class OneVsAll:
         return float((self.costs * self.losses(np.zeros(self.Y.shape))).sum())
 
     def optimum(self, start: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Weights and intercepts by a trust-region method from given ones, label by label."""
+        """Weights and intercepts by a trust-region method from given starts, label by label."""
         W, b = np.array(start[0], dtype=np.float64), np.array(start[1], dtype=np.float64)
         for j in range(self.Y.shape[1]):
             W[j], b[j] = self._optimum_of(j, W[j], float(b[j]))
@@ -160,7 +160,7 @@ class MarginProblem:
     orthogonal: bool = False
 
     def margins(self, scores: Array) -> Array:
-        """z, padded with −inf, of shape (n_blocks, most constraints)."""
+        """z, padded with −inf, of shape (n_blocks, largest number of constraints)."""
         z = self.rho - self.kappa * (scores[self.row, self.i] - scores[self.row, self.j])
         counts = np.bincount(self.block, minlength=len(self.gamma))
         place = np.arange(len(self.block)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -196,7 +196,7 @@ class MarginProblem:
         return float((self.gamma * self.losses(np.zeros((n, len(self.M)), dtype=EXACT))).sum())
 
     def optimum(self, features: Array) -> Array | None:
-        """W of shape (n_outputs, n_features) by Clarabel; None where it is out of its depth."""
+        """W of shape (n_outputs, n_features) by Clarabel; None for problems it cannot handle."""
         size, total = float(np.abs(features).max(initial=0.0)), float(self.gamma.sum())
         if size == 0.0 or not 0.0 < total < np.inf:
             return None
@@ -300,7 +300,7 @@ def smoothed_top_k(z: Array, k: Array, variant: str, smoothing: float) -> Array:
         p = np.clip(rough / smoothing, 0, 1 / k)
         full = with_sum(rough, smoothing, 1 / k, np.ones_like(k))
         return np.maximum(value(np.where(p.sum(axis=1, keepdims=True) <= 1, p, full)), 0)
-    # The value is concave in the sum of p, and negative for larger sums than this.
+    # The value is concave in the sum of p, and negative for larger sums.
     largest = 2 * z.shape[1] * np.maximum(rough.max(axis=1, keepdims=True), 0) / smoothing
     low, high = np.zeros_like(k), np.minimum(largest, 1)
     for _ in range(SEARCH_STEPS):
@@ -313,7 +313,7 @@ def smoothed_top_k(z: Array, k: Array, variant: str, smoothing: float) -> Array:
 
 
 def with_sum(z: Array, smoothing: float, cap: Array, total: Array) -> Array:
-    """clip((z − τ)/γ, 0, cap) with the τ for which it has a given sum, by row; exact between two breakpoints."""
+    """clip((z − τ)/γ, 0, cap) per row, with τ chosen to reach a given sum; exact between two breakpoints."""
     bottom = np.full((len(z), 1), -1e305)
     breaks = -np.sort(-np.concatenate([z, z - smoothing * cap, bottom], axis=1), axis=1)
     p = np.clip((z[:, None, :] - breaks[:, :, None]) / smoothing, 0, cap[:, :, None])
@@ -328,7 +328,7 @@ def with_sum(z: Array, smoothing: float, cap: Array, total: Array) -> Array:
 
 @dataclass
 class TopPushProblem:
-    """½‖W‖² + Σ_i C_i max(0, 1 + t − s_{i,y_i})², t the largest score of a wrong pair; or one such per class."""
+    """½‖W‖² + Σ_i C_i max(0, 1 + t − s_{i,y_i})², t the largest score of a negative pair; or one problem per class."""
 
     y: Array
     n_classes: int
@@ -336,7 +336,7 @@ class TopPushProblem:
     joint: bool
 
     def parts(self) -> list[tuple[Array, Array, Array, Array]]:
-        """Of each problem: rows and classes of its positives, rows and classes of its negatives."""
+        """For each problem: rows and classes of its positives, rows and classes of its negatives."""
         rows, classes = np.flatnonzero(self.costs > 0), np.arange(self.n_classes)
         if self.joint:
             r, c = (a.ravel() for a in np.meshgrid(rows, classes, indexing="ij"))
@@ -397,7 +397,7 @@ class TopPushProblem:
 @dataclass
 class RecallProblem:
     """½‖W‖² + C ξ, ξ the largest of 0 and Δ(y') + 2 Σ_{chosen negatives} s − 2 Σ_{left out positives} s over the
-    labellings y' with at most K positives, Δ = 1 − chosen positives / all positives; jointly, or for each class."""
+    labellings y' with at most K positives, Δ = 1 − chosen positives / all positives; jointly or per class."""
 
     y: Array
     n_classes: int
@@ -409,7 +409,7 @@ class RecallProblem:
         return TopPushProblem(self.y, self.n_classes, np.ones(len(self.y)), self.joint).parts()
 
     def plane(self, part: tuple[Array, Array, Array, Array], scores: Array) -> tuple[float, float, Array, Array]:
-        """Loss, Δ, and which positives are left out and negatives chosen, by the worst labelling."""
+        """Loss, Δ, and the omitted positives and chosen negatives of the worst labelling."""
         rows, classes, other_rows, others = part
         positives, negatives = scores[rows, classes], scores[other_rows, others]
         best, wrong = np.argsort(-positives, kind="stable"), np.argsort(-negatives, kind="stable")
@@ -448,7 +448,7 @@ class RecallProblem:
         return W / size
 
     def _one(self, part: tuple[Array, Array, Array, Array], Z: Array, curvature: float) -> Array:
-        """Cutting planes; the best weights seen."""
+        """The best weights found by cutting planes."""
         shape = self.n_classes, Z.shape[1]
         V, best, best_value = np.zeros(shape), np.zeros(shape), np.inf
         planes: list[Array] = []
@@ -559,7 +559,7 @@ def quadratic_program(P: Any, q: Array, A: Any, b: Array) -> Array | None:
 
 
 def conic_program(P: Any, q: Array, A: Any, b: Array, cones: list[Any]) -> Array | None:
-    """By Clarabel; None if it fails."""
+    """Solve with Clarabel; None if it fails."""
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_iter = 100

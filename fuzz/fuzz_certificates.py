@@ -1,24 +1,24 @@
 """Fuzz the certificates: fit hostile problems with every estimator and recompute primal and dual with separate code.
 
     python fuzz/fuzz_certificates.py --cases 10000 [--seed 0] [--family tree] [--jobs 2] [--json report.json]
-    python fuzz/fuzz_certificates.py --case 123 --seed 0        # one case again, with all it is made of
+    python fuzz/fuzz_certificates.py --case 123 --seed 0        # repeat one case and print its details
 
-A case is a family, rows, labels, weights and parameters, all drawn from (seed, number). Its fit must end in an error
-that names the remedy, or in a model that passes these checks (`certificate_problems.py` has the problems):
+A case consists of a family, rows, labels, weights and parameters, all drawn from (seed, number). Its fit must end in an
+error that names the remedy, or in a model that passes these checks (the problems are in `certificate_problems.py`):
 
-    primal      the objective of the stored weights is the certificate's, to 1e-8 and rounding; so is that at zero
-    dual        no bound from below is above the best objective known, that of another solver included
-    converged   the gap of a fit that says so is within its tolerance; a gap above it is never silent
+    primal      the objective of the stored weights equals the certificate's up to 1e-8 and rounding; same at zero
+    dual        no lower bound is above the best known objective, including that of another solver
+    converged   a fit that claims convergence has a gap within its tolerance; a larger gap always has a warning
     zero        the model is not worse than zero weights
     nan         all numbers are finite
-    threads     two threads give the same bits
-    batch       another memory limit and predictions row by row change nothing but rounding
-    isa         other vector instructions change nothing but rounding
-    time        no more than 60 s of CPU
-    error       no other exception, and no warning of numpy
+    threads     two threads give a bit-identical model
+    batch       another memory limit and row-by-row prediction change results only by rounding
+    isa         other vector instructions change results only by rounding
+    time        at most 60 s of CPU time
+    error       no other exception, and no numpy warning
 
-Every `ORACLE_EVERY`th case is solved again by another solver, every `REFIT_EVERY`th fitted again. Findings are printed
-with the command that repeats them; the exit status says whether there were any.
+Every `ORACLE_EVERY`th case is also solved by another solver, and every `REFIT_EVERY`th is fitted again. Findings are
+printed with the command that repeats them; the exit code says whether there were any.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ CYCLE = (
     "one_vs_all", "top_k", "tree", "codes", "top_push", "tree",
     "one_vs_all", "recall_at_k", "top_k", "tree", "codes", "wsabie",
 )  # fmt: skip
-"""Family of a case by its number."""
+"""Families of consecutive cases, repeated."""
 GROUPS = {"rivals": ("top_push", "recall_at_k", "wsabie")}
 ORACLE_EVERY = 5
 REFIT_EVERY = 3
 SAME = 1e-8
-"""Relative difference of two objectives of the same weights that is allowed beside rounding."""
+"""Allowed relative difference between two objectives of the same weights, in addition to rounding."""
 HARMLESS_GAP = 1e-12
-"""Share of the objective at zero that labels without a minimiser may leave."""
+"""Share of the objective at zero that may remain for labels without a minimiser."""
 PRUNED_GAP = 0.5
-"""Relative gap of stored weights that pruning may not leave without a warning."""
+"""Relative gap of stored weights after pruning that requires a warning."""
 CPU_LIMIT_S = 60.0
 WALL_LIMIT_S = 240.0
-"""After this a case is ended; longer than the CPU limit, as the machine may be busy."""
+"""Wall time after which a case is killed; longer than the CPU limit, because the machine may be busy."""
 SLOWEST_SHOWN = 10
 
 
 @dataclass
 class Case:
-    """One fit: everything that `fit` gets, and what the checks need beside the model."""
+    """One fit: everything passed to `fit`, and what the checks need besides the model."""
 
     number: int
     family: str
@@ -87,7 +87,7 @@ class Case:
     X: Any
     y: Any
     sample_weight: Any = None
-    rows: np.ndarray | None = None  # X as the problem sees it: dense float64, of unit length if asked for
+    rows: np.ndarray | None = None  # X as the problem sees it: dense float64, with rows of unit length if requested
     labels: np.ndarray | None = None  # y as names, one per row; None for several labels per row
     edges: list[tuple[str, str]] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What a case gave."""
+    """The outcome of a case."""
 
     number: int
     family: str
@@ -134,7 +134,7 @@ def one_of(rng: np.random.Generator, *choices: Any) -> Any:
 
 
 def draw_rows(rng: np.random.Generator, labels: np.ndarray, n_features: int) -> np.ndarray:
-    """Dense rows for given class numbers: blobs, noise, bags of words or signs, then made hostile."""
+    """Dense rows for given class numbers: blobs, noise, bags of words or signs, then hostile changes."""
     n = len(labels)
     kind = one_of(rng, "blobs", "noise", "words", "signs", "far")
     if kind == "words":
@@ -177,7 +177,7 @@ def draw_weights(rng: np.random.Generator, n: int) -> np.ndarray | None:
 
 
 def draw_shape(rng: np.random.Generator, classes: int) -> tuple[np.ndarray, int]:
-    """Class number of each row, each of `classes` at least once, and a number of features."""
+    """Class number of each row, with each of `classes` at least once, and a number of features."""
     n = int(rng.integers(classes, 61))
     labels = np.concatenate([np.arange(classes), rng.integers(classes, size=n - classes)])
     if some(rng, 0.2):
@@ -191,7 +191,7 @@ def draw_common(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def stored(rng: np.random.Generator, X: np.ndarray, normalize: bool) -> Any:
-    """Rows in one of the forms that `fit` takes; float32 ones are what they are, not rounded later."""
+    """Rows in one of the forms that `fit` accepts; float32 rows are rounded here, not later."""
     dtype = np.float64 if normalize else one_of(rng, np.float64, np.float64, np.float32)
     with np.errstate(over="ignore"):
         X = X.astype(dtype)
@@ -220,7 +220,7 @@ def draw_class_weight(rng: np.random.Generator, names: Any) -> Any:
 
 
 def draw_case(seed: int, number: int) -> Case:
-    """The case of a number."""
+    """The case with a given number."""
     rng = np.random.default_rng([seed, number])
     family = CYCLE[number % len(CYCLE)]
     case: Case = DRAW[family](rng)
@@ -231,7 +231,7 @@ def draw_case(seed: int, number: int) -> Case:
 
 
 def draw_pruning(rng: np.random.Generator, case: Case) -> None:
-    """Prune weights of linear models that can; drawn apart, so that cases without it stay what they are."""
+    """Prune the weights of linear models that support it; drawn separately to leave other cases unchanged."""
     linear = getattr(case.estimator, "kernel", "linear") == "linear"
     if case.family in ("top_k", "tree") and hasattr(case.estimator, "prune") and linear and some(rng, 0.15):
         case.estimator.prune = one_of(rng, 0.01, log_uniform(rng, -8, 0))
@@ -245,7 +245,7 @@ def single_label_data(rng: np.random.Generator, normalize: bool) -> tuple[Any, n
 
 def draw_one_vs_all(rng: np.random.Generator) -> Case:
     normalize = some(rng, 0.2)
-    large = some(rng, 0.08)  # beyond what is solved to rounding error whatever the tolerance
+    large = some(rng, 0.08)  # too large to be solved to rounding error whatever the tolerance
     if large:
         numbers = rng.integers(int(rng.integers(8, 25)), size=int(rng.integers(150, 301)))
         X = draw_rows(rng, numbers, int(rng.integers(20, 45)))
@@ -269,7 +269,7 @@ def draw_one_vs_all(rng: np.random.Generator) -> Case:
         "memory_limit_mb": one_of(rng, 1024, 1024, 1e-3, log_uniform(rng, -2, 1)),
     }
     labels: np.ndarray | None = y
-    if some(rng, 0.35):  # several labels per row, some for none or all of the rows
+    if some(rng, 0.35):  # several labels per row; some labels have no row or all rows
         Y = (y[:, None] == names) | (rng.random((len(y), len(names))) < 0.2)
         for column in np.flatnonzero(rng.random(len(names)) < 0.15):
             Y[:, column] = some(rng, 0.5)
@@ -384,7 +384,7 @@ def draw_tree(rng: np.random.Generator) -> Case:
 
 
 def draw_matrix(rng: np.random.Generator, taxonomy: Taxonomy) -> np.ndarray:
-    """A K that is diagonally dominant, so that any tree has it."""
+    """A diagonally dominant K, which is valid for any tree."""
     m = len(taxonomy.nodes) - 1
     K = np.zeros((m, m))
     for node in range(1, m + 1):
@@ -502,12 +502,12 @@ DRAW = {
 }
 
 
-# ------------------------------------------------------------------------- the problem of a case, and its stored point
+# -------------------------------------------------------------------------- the problem of a case and its stored point
 
 
 @dataclass
 class Stored:
-    """A fitted model as its problem sees it; values are None where the weights do not say it all."""
+    """A fitted model as its problem sees it; values are None if the weights alone do not determine them."""
 
     primal: float | None
     rounding: float
@@ -518,7 +518,7 @@ class Stored:
 
 
 def row_weights(case: Case, classes: Any, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weights of rows with one label each, with the factors of their classes."""
+    """Weights of rows with one label each, including the factors of their classes."""
     given = getattr(case.estimator, "class_weight", None)
     if given is None:
         return weights
@@ -538,7 +538,7 @@ def dense(coef: Any) -> np.ndarray:
 
 
 def binary_costs(case: Case, model: Any, Y: np.ndarray) -> np.ndarray:
-    """c_ij of a matrix of ±1."""
+    """c_ij for a matrix of ±1."""
     weights = sample_weights(case)
     given = case.estimator.class_weight
     positive, negative = np.ones(Y.shape[1]), np.ones(Y.shape[1])
@@ -600,7 +600,7 @@ def kernel_matrix(kernel: Any, X: Any, rows: np.ndarray, gamma: float, model: An
     if kernel == "sigmoid":
         inner = gamma * products + model.coef0
         return np.tanh(inner), EPS * (rows.shape[1] + 8) * (gamma * spread + abs(model.coef0))
-    K = np.asarray(kernel(X, X), dtype=np.float64)  # of the rows as given: of float32 ones it may be float32
+    K = np.asarray(kernel(X, X), dtype=np.float64)  # computed from the rows as given; float32 rows may give float32
     return K, 16 * EPS * (1.0 + rows.shape[1]) * K
 
 
@@ -664,7 +664,7 @@ def stored_tree(case: Case, model: Any, oracle: bool) -> Stored:
 
 
 def tree_problem(case: Case, model: Any) -> MarginProblem:
-    """The problem on the tree as drawn; rows of W are in the order of the model's nodes."""
+    """The problem on the drawn tree; rows of W are in the order of the model's nodes."""
     e = case.estimator
     assert case.labels is not None
     names = list(model.taxonomy_.nodes)[1:]
@@ -721,7 +721,7 @@ def tree_problem(case: Case, model: Any) -> MarginProblem:
 
 
 def examples_of(case: Case, path: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels: one per row, or each of its labels that is not above another."""
+    """Rows and labels: one label per row, or each of its labels that is not an ancestor of another."""
     assert case.labels is not None
     if isinstance(case.y, np.ndarray):
         return np.arange(len(case.labels)), case.labels
@@ -733,7 +733,7 @@ def examples_of(case: Case, path: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tree_matrix(method: str, names: list[str], above: dict[str, str], path: Any, model: Any) -> np.ndarray:
-    """M of the penalty ½ Σ M_ij ⟨w_i, w_j⟩, for orthogonal transfer of its absolute values."""
+    """M of the penalty ½ Σ M_ij ⟨w_i, w_j⟩; for orthogonal transfer, of ½ Σ M_ij |⟨w_i, w_j⟩|."""
     m = len(names)
     if method in ("flat", "per-node"):
         return np.eye(m)
@@ -788,7 +788,7 @@ def stored_codes(case: Case, model: Any, oracle: bool) -> Stored:
 
 
 def stored_columns(case: Case, model: Any, y: np.ndarray, weights: np.ndarray, oracle: bool) -> Stored:
-    """The binary problems of a code, each with the rows of the classes that its column has."""
+    """The binary problems of a code, each with the rows of the classes in its column."""
     inner, total = case.estimator.estimator, Stored(0.0, 0.0, 0.0, 0.0)
     for column, book in zip(model.estimators_, model.code_book_.T, strict=True):
         side = book[y].astype(np.float64)
@@ -839,7 +839,7 @@ STORED = {
 
 
 def check_fit(case: Case, model: Any, warned: list[Any], outcome: Outcome, oracle: bool) -> None:
-    """Compare the certificate of a fitted model with what is recomputed; adds to the outcome."""
+    """Compare the certificate of a fitted model with recomputed values; add findings to the outcome."""
     with np.errstate(all="ignore"):
         if not is_finite(model):
             outcome.findings.append("nan: weights or bounds are not finite")
@@ -868,7 +868,7 @@ def check_values(case: Case, model: Any, outcome: Outcome, found: Stored) -> Non
     if found.primal is not None:
         words = f"certificate {certificate.primal!r}, stored weights {found.primal!r}"
         report(outcome, "primal", abs(certificate.primal - found.primal) / scale, SAME, words, found.rounding / scale)
-        pruned = certificate.primal - certificate.primal_before_pruning  # what the user gave away
+        pruned = certificate.primal - certificate.primal_before_pruning  # the loss that the user accepted
         worse = (found.primal - pruned - found.at_zero - found.rounding) / max(found.at_zero, np.finfo(float).tiny)
         report(outcome, "zero", worse, SAME, f"{found.primal!r}, at zero weights {found.at_zero!r}")
     if found.infeasible > 0.0:
@@ -878,14 +878,14 @@ def check_values(case: Case, model: Any, outcome: Outcome, found: Stored) -> Non
 
 
 def report(outcome: Outcome, name: str, deviation: float, allowed: float, words: str, rounding: float = 0.0) -> None:
-    """Keep a deviation, less what rounding explains, and the words if it is larger than allowed."""
+    """Record a deviation beyond rounding, and a finding if it is larger than allowed."""
     outcome.deviations[name] = max(outcome.deviations.get(name, 0.0), deviation - rounding)
     if not deviation - rounding <= allowed:
         outcome.findings.append(f"{name}: {words} (relative {deviation:.2g})")
 
 
 def gap_and_tolerance(case: Case, model: Any) -> tuple[float, float]:
-    """The gap that the tolerance of the estimator is about, and the tolerance."""
+    """The gap to which the estimator's tolerance refers, and the tolerance."""
     certificate, e = model.certificate_, case.estimator
     if getattr(e, "prune", 0.0) > 0.0 and case.family != "one_vs_all":
         certificate = replace(certificate, primal=certificate.primal_before_pruning)
@@ -921,7 +921,7 @@ def check_status(case: Case, model: Any, warned: list[Any], outcome: Outcome) ->
 
 
 def check_pruning(case: Case, model: Any, warned: list[Any], outcome: Outcome) -> None:
-    """A stored model that pruning has taken far from its optimum is not silent about it."""
+    """Pruning that takes a model far from its optimum must give a warning."""
     certificate = model.certificate_
     by_pruning = certificate.primal - certificate.primal_before_pruning
     spoilt = certificate.relative_gap > PRUNED_GAP and by_pruning > certificate.primal_before_pruning - certificate.dual
@@ -943,7 +943,7 @@ def fit(case: Case, **changes: Any) -> tuple[Any, list[Any]]:
 
 
 def check_refits(case: Case, model: Any, outcome: Outcome) -> None:
-    """The same fit with more threads, another memory limit and other instructions; predictions row by row."""
+    """Repeat the fit with more threads, another memory limit and other instructions; predict row by row."""
     check_threads(case, model, outcome)
     if getattr(case.estimator, "kernel", "linear") == "linear" and hasattr(case.estimator, "memory_limit_mb"):
         limit = 1024.0 if case.estimator.memory_limit_mb < 1.0 else 1e-3
@@ -980,7 +980,7 @@ def compare_fits(model: Any, other: Any, kind: str, how: str, outcome: Outcome) 
     difference = (abs(one.primal - two.primal) - gap) / scale
     report(outcome, kind, max(difference, 0.0), 1e-6, f"{two.primal!r} for {one.primal!r} with {how}")
     if max(one.dual - two.primal, two.dual - one.primal) > 1e-7 * scale:
-        outcome.findings.append(f"{kind}: the bounds of both fits exclude each other with {how}")
+        outcome.findings.append(f"{kind}: the bounds of both fits contradict each other with {how}")
 
 
 def check_prediction(case: Case, model: Any, outcome: Outcome) -> None:
@@ -988,7 +988,7 @@ def check_prediction(case: Case, model: Any, outcome: Outcome) -> None:
     if getattr(case.estimator, "kernel", "linear") == "precomputed":
         return
     model = copy.copy(model)
-    model.memory_limit_mb = 1024.0  # a bound on the scores, which are tiny
+    model.memory_limit_mb = 1024.0  # limits the memory for scores; the problems are tiny
     together = np.asarray(model.decision_function(case.X), dtype=np.float64)
     rows = [case.X[[i]] for i in range(case.X.shape[0])]
     alone = np.concatenate([np.asarray(model.decision_function(row), dtype=np.float64) for row in rows])
@@ -1004,7 +1004,7 @@ def check_prediction(case: Case, model: Any, outcome: Outcome) -> None:
 
 
 def run_case(seed: int, number: int, *, refits: bool | None = None, oracle: bool | None = None) -> Outcome:
-    """Draw a case, fit it and check it; what is not asked for depends on the number."""
+    """Draw a case, fit it and check it; checks that are not requested depend on the number."""
     case = draw_case(seed, number)
     turn = number // len(CYCLE)
     oracle = turn % ORACLE_EVERY == 0 if oracle is None else oracle
@@ -1035,7 +1035,7 @@ def run_case(seed: int, number: int, *, refits: bool | None = None, oracle: bool
         outcome.findings.append(f"time: {outcome.seconds:.0f} s of CPU")
     noisy = [w for w in warned if issubclass(w.category, RuntimeWarning) and "encountered in" in str(w.message)]
     if noisy:
-        outcome.findings.append(f"error: a warning of numpy, {noisy[0].message}, {noisy[0].filename}:{noisy[0].lineno}")
+        outcome.findings.append(f"error: a numpy warning, {noisy[0].message}, {noisy[0].filename}:{noisy[0].lineno}")
     check_fit(case, model, warned, outcome, oracle)
     if refits:
         check_refits(case, model, outcome)
@@ -1051,7 +1051,7 @@ def status_of(model: Any) -> str:
 
 
 def serve_cases(seed: int, pipe: Any) -> None:
-    """A worker: numbers in, outcomes out, until None comes or the parent is gone."""
+    """A worker: receives numbers and sends outcomes, until it receives None or the parent is gone."""
     parent = os.getppid()
     while True:
         while not pipe.poll(5.0):
@@ -1064,7 +1064,7 @@ def serve_cases(seed: int, pipe: Any) -> None:
 
 
 class Worker:
-    """A process that runs cases, replaced when one of them takes too long or ends it."""
+    """A process that runs cases; it is replaced when a case takes too long or kills it."""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.number, self.deadline = seed, -1, np.inf
@@ -1082,7 +1082,7 @@ class Worker:
         self.pipe.send(number)
 
     def outcome(self) -> Outcome | None:
-        """That of the case given last, None while it runs."""
+        """The outcome of the last case, or None while it runs."""
         if self.pipe.poll():
             try:
                 return self.pipe.recv()
@@ -1105,7 +1105,7 @@ class Worker:
 
 
 def run_cases(seed: int, numbers: list[int], jobs: int) -> list[Outcome]:
-    """Outcomes in the order in which they came; findings are printed at once."""
+    """Outcomes in the order in which they arrive; findings are printed immediately."""
     waiting, found = list(reversed(numbers)), []
     workers = [Worker(seed) for _ in range(min(jobs, len(numbers)))]
     busy = []
@@ -1135,7 +1135,7 @@ def show_findings(outcome: Outcome, seed: int) -> None:
 
 
 def summary(outcomes: list[Outcome], seed: int) -> dict[str, Any]:
-    """What a run gave, as plain values."""
+    """Summary of a run, as plain values."""
     families = sorted({outcome.family for outcome in outcomes})
     slowest = sorted(outcomes, key=lambda outcome: -outcome.seconds)[:SLOWEST_SHOWN]
     largest: dict[str, dict[str, Any]] = {}
@@ -1181,7 +1181,7 @@ def print_summary(report: dict[str, Any]) -> None:
 
 
 def case_numbers(cases: int, family: str | None, first: int) -> list[int]:
-    """As many numbers as asked for; those of one family are the same cases as among all."""
+    """The requested number of case numbers; cases of one family have the same numbers as among all families."""
     if family is None:
         return list(range(first, first + cases))
     members = GROUPS.get(family, (family,))
@@ -1194,7 +1194,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1000, help="number of fits")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--case", type=int, help="run this case alone, with all checks, and print what it is")
+    parser.add_argument("--case", type=int, help="run only this case, with all checks, and print its details")
     parser.add_argument("--family", choices=sorted({*DRAW, *GROUPS}))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the report to this file")

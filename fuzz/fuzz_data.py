@@ -1,9 +1,10 @@
-"""Fuzz the readers of data: stores, arrays, gzipped text, names and trees, damaged at random.
+"""Fuzz the data readers with randomly damaged stores, arrays, gzipped text, names and trees.
 
     python fuzz/fuzz_data.py --cases 20000 [--seed 0] [--keep]
 
-Seven of eight damaged stores are signed (hashes put right in `store.json`). A case must end in a `DataFormatError`, or
-in arrays that are valid and can be scored. Anything else, a case of more than `TIME_LIMIT_S` included, is a finding.
+Seven of eight damaged stores are signed (the hashes in `store.json` are corrected). A case must end in a
+`DataFormatError`, or in arrays that are valid and can be scored. Anything else, including a case that takes longer than
+`TIME_LIMIT_S`, is a finding.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ import scipy.sparse as sp
 from mutations import Files, pick
 
 from widemargin import Taxonomy
-from widemargin.data.arrays import write_matrix, write_npz
 from widemargin.data.load import load_data
-from widemargin.data.store import open_store, write_store
+from widemargin.data.store import open_store, write_matrix, write_npz, write_store
 from widemargin.exceptions import DataFormatError
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "data"
 MOST_DAMAGES = 3
@@ -45,7 +45,7 @@ def read_folder(folder: str) -> Files:
 
 @cache
 def valid_data() -> list[Files]:
-    """Stores of all kinds of arrays, and files of all formats; one file beside others is the one to be loaded."""
+    """Stores of all kinds of arrays, and files of all formats; if there are several files, one is loaded."""
     rng = np.random.default_rng(0)
     X = sp.random_array((6, 5), density=0.5, format="csr", dtype=np.float32, rng=rng)
     Y = sp.csr_array(rng.random((6, 3)) < 0.5).astype(np.int8)
@@ -78,7 +78,7 @@ def valid_data() -> list[Files]:
 
 
 def sign(files: Files) -> None:
-    """Put the hashes in `store.json` right."""
+    """Correct the hashes in `store.json`."""
     try:
         manifest = json.loads(files["store.json"])
         for part in mutations.containers(manifest):
@@ -94,7 +94,7 @@ def sign(files: Files) -> None:
 
 
 def replace_array(files: Files, choices) -> None:
-    """Another value, type or shape of an array, said so in `store.json` if there is one."""
+    """Change a value, the type or the shape of an array, and describe it in `store.json` if there is one."""
     name = pick(choices, [name for name in sorted(files) if name.endswith(".npy")] or [""])
     changed = mutations.damage_array(files.get(name, b""), choices)
     if changed is None:
@@ -113,7 +113,7 @@ def replace_array(files: Files, choices) -> None:
 
 
 def repack(name: str, data: bytes, choices) -> bytes:
-    """Damage what is inside an archive or a gzip stream, and pack it again."""
+    """Damage the content of an archive or a gzip stream, and pack it again."""
     try:
         if name.endswith(".gz"):
             return gzip.compress(mutations.damage_bytes(gzip.decompress(data), choices), mtime=0)
@@ -152,7 +152,7 @@ def damaged_data(choices) -> Files:
 
 
 def check_matrix(matrix) -> None:
-    """What every matrix that was read and verified must satisfy; assertions and crashes are findings."""
+    """Check what every matrix that was read and verified must satisfy; assertions and crashes are findings."""
     if matrix is None:
         return
     if sp.issparse(matrix):
@@ -182,7 +182,7 @@ def use(files: Files, folder: Path) -> None:
 
 
 def run_case(files: Files, folder: Path) -> str:
-    """Read the data; the outcome, numbers and names left out."""
+    """Read the data and return the outcome without numbers and names."""
     mutations.write_files(files, folder)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -1,12 +1,12 @@
-"""Fuzz the reader of model folders: a small valid model is damaged at random, over and over.
+"""Fuzz the reader of model folders: damage a small valid model at random, over and over.
 
     python fuzz/fuzz_model_loader.py --cases 30000 [--seed 0] [--keep]
     python fuzz/fuzz_model_loader.py --engine atheris --seconds 600
 
-Every outcome must be a `ModelFormatError`, or a state whose arrays are valid and can be scored; anything else, a case
-of more than `TIME_LIMIT_S` included, is a finding, kept in `fuzz/failures`. Half of the damages are signed (size and
-hash put right in the manifest), so that the checks behind the hashes are reached. What estimators make of a state is
-the matter of fuzz_models.py.
+Every outcome must be a `ModelFormatError`, or a state whose arrays are valid and can be scored. Anything else,
+including a case that takes longer than `TIME_LIMIT_S`, is a finding and is kept in `fuzz/failures`. Half of the damaged
+models are signed (size and hash in the manifest are corrected), to reach the checks behind the hashes. fuzz_models.py
+checks what estimators do with a state.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import widemargin.model_io.read
 import widemargin.model_io.state
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState, describe_model, write_model
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "model_loader"
 MOST_DAMAGES = 4
 
 
 def valid_model() -> Files:
-    """The files of a small model with all parts of the format."""
+    """The files of a small model that uses all parts of the format."""
     coef = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32))
     state = ModelState(
         "OneVsAllClassifier",
@@ -52,7 +52,7 @@ def valid_model() -> Files:
 
 
 def sign(files: Files) -> None:
-    """Put sizes and hashes in the manifest right, so that only the content is wrong."""
+    """Correct sizes and hashes in the manifest, so that only the content is wrong."""
     try:
         manifest = json.loads(files["model.json"])
     except (ValueError, RecursionError):
@@ -81,7 +81,7 @@ def damaged_model(valid: Files, choices) -> Files:
 
 
 def check_state(state: ModelState, verified: bool) -> None:
-    """What every state that was read must satisfy; assertions and crashes are findings."""
+    """Check what every state that was read must satisfy; assertions and crashes are findings."""
     assert all(isinstance(part, dict) for part in (state.params, state.attributes, state.arrays, state.history))
     for array in state.arrays.values():
         if sp.issparse(array) and verified:
@@ -94,11 +94,11 @@ def check_state(state: ModelState, verified: bool) -> None:
     try:
         LinearScorer(coef).top_k(np.ones((1, coef.shape[1])), 2)
     except ValueError:
-        assert not verified  # without `verify` an index may be out of range, and the scorer says so
+        assert not verified  # without `verify` an index may be out of range; the scorer reports it
 
 
 def run_case(files: Files, folder: Path) -> str:
-    """Read the model with and without `verify`; returns the outcome, numbers and names left out."""
+    """Read the model with and without `verify`; return the outcome without numbers and names."""
     mutations.write_files(files, folder)
     outcomes = []
     for verify in (True, False, None):
@@ -114,7 +114,7 @@ def run_case(files: Files, folder: Path) -> str:
 
 
 def fuzz_with_atheris(seconds: float) -> None:
-    """Coverage-guided: the engine's bytes are the choices."""
+    """Coverage-guided fuzzing: atheris's bytes are the choices."""
     import atheris
 
     for module in (widemargin.model_io.read, widemargin.model_io.state):

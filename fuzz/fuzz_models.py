@@ -1,11 +1,11 @@
-"""Fuzz `load` and prediction with model folders of every family, damaged at random.
+"""Fuzz `load` and prediction with randomly damaged model folders of every family.
 
     python fuzz/fuzz_models.py --cases 30000 [--seed 0] [--keep]
 
-Seven of eight damages are signed (sizes and hashes put right in `model.json`), as a hostile author would do. A
-case must end in a `ModelFormatError`, or in a model that predicts: labels that are its own, scores of the right shape,
-and, when no hash had to be put right and the description is unchanged, the very predictions of the undamaged model.
-Anything else, a case of more than `TIME_LIMIT_S` included, is a finding, kept in `fuzz/failures`.
+Seven of eight damaged models are signed (sizes and hashes in `model.json` are corrected), as a hostile author would do.
+A case must end in a `ModelFormatError`, or in a model that predicts its own labels and scores of the right shape. If no
+hash had to be corrected and the description is unchanged, it must predict exactly what the undamaged model predicts.
+Anything else, including a case that takes longer than `TIME_LIMIT_S`, is a finding and is kept in `fuzz/failures`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from widemargin import (
     TopKClassifier,
     load,
 )
-from widemargin.cli._inspect import summarize, table_rows
+from widemargin.cli.inspect import summarize, table_rows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model
 
@@ -54,7 +54,7 @@ def rows() -> np.ndarray:
 
 
 def fitted_models() -> dict[str, object]:
-    """A small model of every family, method, kernel and way of storing weights."""
+    """A small model of every family, method, kernel and weight format."""
     X = rows()
     y, few, two = LEAVES[np.arange(N_ROWS) % 6], np.arange(N_ROWS) % 3, np.arange(N_ROWS) % 2 == 0
     sets = [{"p"} if i % 2 else {"p", "q"} if i % 3 else {"r"} for i in range(N_ROWS)]
@@ -101,7 +101,7 @@ def fitted_models() -> dict[str, object]:
 
 
 def files_of(model: object) -> Files:
-    """Without the history, which is a file a column and which fuzz_model_loader.py damages."""
+    """The files without the history, which has one file per column and is damaged by fuzz_model_loader.py."""
     with tempfile.TemporaryDirectory() as folder:
         write_model(folder, replace(model.to_state(), history={}))
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
@@ -115,13 +115,13 @@ def valid_models() -> dict[str, Files]:
 
 
 def tables(manifest) -> list[dict]:
-    """The rows of the manifest that describe a file."""
+    """The entries of the manifest that describe a file."""
     found = mutations.containers(manifest)
     return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("file"), str)]
 
 
 def sign(files: Files) -> None:
-    """Put sizes and hashes in the manifest right, so that only the content is wrong."""
+    """Correct sizes and hashes in the manifest, so that only the content is wrong."""
     try:
         manifest = json.loads(files["model.json"])
     except (ValueError, RecursionError):
@@ -134,7 +134,7 @@ def sign(files: Files) -> None:
 
 
 def replace_array(files: Files, choices) -> None:
-    """An array with another value, type or shape, described as it is now: only its meaning is wrong."""
+    """Change a value, the type or the shape of an array and describe it correctly: only its meaning is wrong."""
     try:
         manifest = json.loads(files["model.json"])
     except (ValueError, RecursionError):
@@ -148,7 +148,7 @@ def replace_array(files: Files, choices) -> None:
 
 
 def replace_name(files: Files, choices) -> None:
-    """A list of names with another value in it, or one more or less."""
+    """Change, add or remove a value in a list of names."""
     lists = [name for name in sorted(files) if name.endswith(".json") and name != "model.json"]
     if not lists:
         return
@@ -187,7 +187,7 @@ def damaged_model(choices) -> Files:
 
 
 def some_rows(n_features: int) -> list:
-    """Rows of the right width: zeros and others, dense where that is small, and sparse."""
+    """Rows of the right width: zeros and others, sparse and, if small enough, dense."""
     n = min(n_features, DENSE_FEATURES)
     values = np.random.default_rng(0).normal(size=(3, n))
     values[0] = 0.0
@@ -197,7 +197,7 @@ def some_rows(n_features: int) -> list:
 
 
 def moderate(model) -> bool:
-    """Whether a linear model has no weight so large that sums could overflow."""
+    """Whether all weights of a linear model are small enough that sums cannot overflow."""
     if not isinstance(model, OneVsAllClassifier | TopKClassifier) or not hasattr(model, "coef_"):
         return False
     weights = model.coef_.data if sp.issparse(model.coef_) else model.coef_
@@ -205,7 +205,7 @@ def moderate(model) -> bool:
 
 
 def use(model, folder: Path) -> list[np.ndarray]:
-    """Predict in every way; what comes out must be labels of the model and scores of the right shape."""
+    """Predict in every way; the results must be labels of the model and scores of the right shape."""
     found = []
     repr(model)
     for X in some_rows(model.n_features_in_):
@@ -230,7 +230,7 @@ def use(model, folder: Path) -> list[np.ndarray]:
 
 @cache
 def valid_predictions() -> dict[bytes, list[np.ndarray]]:
-    """What the undamaged models predict, by their description."""
+    """Predictions of the undamaged models, by their description."""
     found = {}
     for files in valid_models().values():
         with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +240,7 @@ def valid_predictions() -> dict[bytes, list[np.ndarray]]:
 
 
 def run_case(files: Files, folder: Path) -> str:
-    """Load and predict; the outcome, numbers and names left out."""
+    """Load and predict; return the outcome without numbers and names."""
     mutations.write_files(files, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -261,5 +261,5 @@ def run_case(files: Files, folder: Path) -> str:
 
 if __name__ == "__main__":
     arguments = mutations.parse_options(__doc__)
-    valid_predictions()  # before the clock of the first case runs
+    valid_predictions()  # before the clock of the first case starts
     sys.exit(mutations.fuzz(damaged_model, run_case, CORPUS, arguments))

@@ -2,9 +2,10 @@
 
     python fuzz/fuzz_tables.py --cases 20000 [--seed 0] [--keep]
 
-A damaged table must end in a `DataFormatError`, or in texts with their labels that a vectoriser takes. A damaged text
-file must become the store that reading it whole gives, byte for byte, or end in an error where that does; in both cases
-no other file may be left. Anything else, a case of more than `TIME_LIMIT_S` included, is a finding.
+A damaged table must end in a `DataFormatError`, or in texts with labels that a vectoriser accepts. A damaged text file
+must give the same store, byte for byte, as reading the whole file at once, or an error if that is an error. In both
+cases no other file may be left over. Anything else, including a case that takes longer than `TIME_LIMIT_S`, is a
+finding.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ import pyarrow.parquet
 from mutations import Files, pick
 
 from widemargin import read_texts
-from widemargin.cli._text import load_training
-from widemargin.cli._text_options import TextOptions
-from widemargin.data.load import load_data
-from widemargin.data.save import save_data
-from widemargin.data.text_store import write_text_store
+from widemargin.cli.inputs import load_training, table_spec
+from widemargin.cli.options import OPTIONS_OF, gather
+from widemargin.data.load import load_data, save_data
+from widemargin.data.stream import write_text_store
 from widemargin.exceptions import DataFormatError
 
 CORPUS = Path(__file__).parent / "corpus" / "tables"
@@ -76,7 +76,7 @@ def columns_of(rows: list[dict]) -> dict[str, list]:
 
 @cache
 def valid_data() -> list[Files]:
-    """One file each: tables of all formats, and text of numbers, with a file of names beside it or not."""
+    """Tables of all formats, and numeric text with or without a file of names, one file each."""
     lists = [row | {"tags": row["tags"].split("|")} for row in ROWS]
     lines = ["\n".join(map(json.dumps, rows)).encode() for rows in (ROWS, lists)]
     return [
@@ -96,7 +96,7 @@ def valid_data() -> list[Files]:
 
 
 def damage_text(data: bytes, choices) -> bytes:
-    """A small change: a byte, a piece that means something in one of the formats, or a line again or elsewhere."""
+    """A small change: a byte, a piece with a meaning in one of the formats, or a repeated or moved line."""
     kind = choices.below(4)
     if kind == 0:
         return mutations.damage_bytes(data, choices)
@@ -109,7 +109,7 @@ def damage_text(data: bytes, choices) -> bytes:
 
 
 def damage_lines(data: bytes, choices) -> bytes:
-    """JSON lines of which one has another value; each stays valid JSON."""
+    """Change a value in one of the JSON lines; each line stays valid JSON."""
     lines = data.split(b"\n")
     files = {"line": pick(choices, lines)}
     before = files["line"]
@@ -118,7 +118,7 @@ def damage_lines(data: bytes, choices) -> bytes:
 
 
 def other_parquet(choices) -> bytes | None:
-    """A file of columns of other types; None where there is no column of such values."""
+    """A file with columns of other types; None if Parquet has no such column."""
     columns = columns_of(ROWS)
     name = pick(choices, sorted(columns))
     if choices.below(4) == 0:
@@ -161,7 +161,7 @@ def damaged_data(choices) -> Files:
 
 
 def use_table(path: Path) -> None:
-    """Texts with labels, with and without a separator and quotes; then as training reads them."""
+    """Read texts with labels, with and without a separator and quotes, then as training reads them."""
     texts = labels = None
     for options in ({"label_sep": "|"}, {}, {"label_sep": "|", "quotes": False}):
         try:
@@ -172,12 +172,13 @@ def use_table(path: Path) -> None:
         assert all(isinstance(text, str) for text in texts)
         sets = labels if isinstance(labels, list) else [[label] for label in labels.tolist()]
         assert all(isinstance(label, str) and label.strip() == label != "" for found in sets for label in found)
-        json.dumps([texts, sets], ensure_ascii=False).encode()  # both are written to files later on
+        json.dumps([texts, sets], ensure_ascii=False).encode()  # both are written to files later
     for label_sep in (None, "|"):
-        found = load_training(
-            path, TextOptions(COLUMNS, label_sep), labels=Path("tags"), features=None, zero_based="auto"
-        )
-        assert found.X.shape[0] == found.Y.shape[0]
+        options = {option.name: option.default for option in OPTIONS_OF["train"]}
+        options |= {"data": path, "text": ",".join(COLUMNS), "labels": Path("tags"), "label_sep": label_sep}
+        given = gather("train", options)
+        found, _ = load_training(given, table_spec(given))
+        assert found.X.shape[0] == found.targets.Y.shape[0]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -185,7 +186,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def use_text(path: Path, scratch: Path) -> None:
-    """The store that is written part by part is the one of `load_data`."""
+    """The store written in parts must equal the data of `load_data`."""
     whole, parts = scratch / "whole.store", scratch / "parts.store"
     try:
         save_data(whole, load_data(path))
@@ -195,14 +196,14 @@ def use_text(path: Path, scratch: Path) -> None:
         except DataFormatError as other:
             assert not content(scratch), content(scratch)
             raise other from error
-        raise AssertionError("a store of what cannot be read") from error
+        raise AssertionError("a store was written from a file that cannot be read") from error
     write_text_store(parts, path)
     assert content(whole) == content(parts)
     assert sorted(part.name for part in scratch.iterdir()) == ["parts.store", "whole.store"]
 
 
 def run_case(files: Files, folder: Path) -> str:
-    """Read the data; the outcome, numbers and names left out."""
+    """Read the data and return the outcome without numbers and names."""
     mutations.write_files(files, folder)
     name = sorted(files)[0]
     with warnings.catch_warnings(), np.errstate(all="ignore"):

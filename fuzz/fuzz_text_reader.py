@@ -2,9 +2,9 @@
 
     python fuzz/fuzz_text_reader.py [--seconds 60] [--seed 0] [corpus folder]
 
-Inputs are mutations of the kept corpus, in the encoding of fuzz_text_reader.cpp: one byte of options, one for the size
-of the blocks, then the text. A disagreement is written to `fuzz/failures/` and ends the run with exit code 1; a crash
-or a hang of the core ends it, too (the last input is in `fuzz/failures/current`).
+Inputs are mutations of the corpus, encoded as in fuzz_text_reader.cpp: one byte of options, one byte for the block
+size, then the text. A disagreement is written to `fuzz/failures/` and stops the run with exit code 1. A crash or hang
+of the core also stops it (the last input is in `fuzz/failures/current`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from widemargin import _core
-from widemargin.reference.text_reader import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem, parse_text
+from widemargin.data.text import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem
+from widemargin.reference.text_reader import parse_text
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus" / "text_reader"
@@ -32,7 +33,7 @@ TOKENS += b"0 1 2 9 -1 + . e : , # nan inf qid: 1e39 1e-400 2147483647 999999999
 
 
 def decode(data: bytes) -> tuple[TextOptions, type[np.floating], int, bytes]:
-    """Options, type, block size and text of an input."""
+    """Decode an input into options, type, block size and text."""
     byte = data[0]
     text_format = TextFormat(byte % 3)
     options = TextOptions(
@@ -46,7 +47,7 @@ def decode(data: bytes) -> tuple[TextOptions, type[np.floating], int, bytes]:
 
 
 def run_core(options: TextOptions, dtype: type[np.floating], block: int, text: bytes) -> dict:
-    """Arrays and statistics by the core; raises TextProblem."""
+    """Arrays and statistics from the core; raises TextProblem."""
     kind = "Xmc" if options.format == TextFormat.XMC else "Svmlight"
     reader = getattr(_core, f"{kind}Reader{8 * np.dtype(dtype).itemsize}")(
         int(options.format),
@@ -65,7 +66,7 @@ def run_core(options: TextOptions, dtype: type[np.floating], block: int, text: b
 
 
 def outcome(parse, *args):
-    """What a parser gives, in a form that compares exactly."""
+    """The result of a parser, in a form that can be compared exactly."""
     try:
         result = parse(*args)
     except TextProblem as problem:
@@ -75,7 +76,7 @@ def outcome(parse, *args):
 
 
 def disagreement(data: bytes) -> str | None:
-    """None when the core and its twin agree on an input."""
+    """The disagreement of the core and its twin on an input, or None."""
     if len(data) < 2:
         return None
     options, dtype, block, text = decode(data)
@@ -105,7 +106,7 @@ def mutate(data: bytes, rng: random.Random, corpus: list[bytes]) -> bytes:
 
 
 def main() -> int:
-    """Fuzz until the time is over."""
+    """Fuzz until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -1,7 +1,7 @@
-"""What the fuzzers of folders share: files as a dictionary, damages to bytes, JSON values and arrays, and the loop.
+"""Code shared by the fuzzers of folders: files as a dictionary, damage to bytes, JSON values and arrays, and the loop.
 
-A damage is made of small choices, so that a seed, or the bytes of a coverage-guided engine, decide it. A fuzzer says
-how a case is made and run; `fuzz` repeats it, keeps what is found, and counts.
+Damage consists of small choices, made by a seed or by the bytes of a coverage-guided fuzzer. Each fuzzer defines how a
+case is made and run; `fuzz` repeats it, stores findings and counts outcomes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.data.arrays import READ_ERRORS
+from widemargin.data.store import READ_ERRORS
 
 TIME_LIMIT_S = 20
-"""Of the processor: on a busy machine a case may wait longer, but not twenty times as long."""
+"""CPU seconds: on a busy machine a case may wait longer, but not twenty times as long."""
 WAIT_LIMIT_S = 20 * TIME_LIMIT_S
 PROGRESS_EVERY = 1000
 MOST_FINDINGS = 20
@@ -75,7 +75,7 @@ class RandomChoices:
 
 
 class ByteChoices:
-    """Choices read off a string of bytes, zeros when it ends: what a coverage-guided engine steers."""
+    """Choices read from a string of bytes, then zeros; a coverage-guided fuzzer controls the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, 0
@@ -91,7 +91,7 @@ def pick(choices, items):
 
 
 def damage_bytes(data: bytes, choices) -> bytes:
-    """One small change of a string of bytes: a flip, a cut, an insertion, a removal or a nasty byte."""
+    """One small change to a string of bytes: a flip, a cut, an insertion, a removal or a special byte."""
     place = choices.below(len(data) + 1)
     kind = choices.below(5)
     if kind == 0 and place < len(data):
@@ -114,7 +114,7 @@ def containers(value):
 
 
 def damage_value(content: Any, choices, within: Any = None) -> None:
-    """Change, remove or copy a value inside a JSON value, or inside a part of it."""
+    """Change, remove or copy a value inside a JSON value or inside a part of it."""
     target = pick(choices, list(containers(content if within is None else within)) or [{"a": 1}])
     key = pick(choices, list(target) if isinstance(target, dict) else range(len(target)))
     kind = choices.below(4)
@@ -128,18 +128,19 @@ def damage_value(content: Any, choices, within: Any = None) -> None:
 
 
 def damage_json(files: Files, name: str, choices, part: str | None = None) -> None:
-    """Damage a value of a JSON file, or of one of its fields; it stays valid JSON."""
+    """Damage a value in a JSON file or in one of its fields; it stays valid JSON."""
     try:
         content = json.loads(files[name])
         within = content.get(part) if isinstance(content, dict) and part is not None else None
         damage_value(content, choices, within)
         files[name] = json.dumps(content).encode()
-    except (ValueError, RecursionError):  # it is damaged already, or a value was copied into itself
+    except (ValueError, RecursionError):  # it is already damaged, or a value was copied into itself
         return
 
 
 def damage_array(data: bytes, choices) -> tuple[bytes, str, list[int]] | None:
-    """A `.npy` file with another value, type, shape or length; its bytes, type and shape. None if it is not one."""
+    """Change a value, the type, the shape or the length of a `.npy` file; return its bytes, type and shape, or None
+    if it is not such a file."""
     try:
         array = np.load(io.BytesIO(data), allow_pickle=False)
     except READ_ERRORS:
@@ -164,7 +165,7 @@ def damage_array(data: bytes, choices) -> tuple[bytes, str, list[int]] | None:
 
 
 def keep_case(files: Files, corpus: Path) -> Path:
-    """Store a case as a zip file named by its content; times fixed, so that equal cases are equal files."""
+    """Store a case as a zip file named by its content; fixed times make equal cases equal files."""
     name = hashlib.sha256(b"".join(name.encode() + data for name, data in sorted(files.items()))).hexdigest()[:12]
     corpus.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(corpus / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -179,7 +180,7 @@ def read_case(path: Path) -> Files:
 
 
 def write_files(files: Files, folder: Path) -> None:
-    """Make the folder hold these files and nothing else."""
+    """Make the folder contain exactly these files."""
     folder.mkdir(exist_ok=True)
     for name in os.listdir(folder):
         if name not in files:
@@ -189,12 +190,12 @@ def write_files(files: Files, folder: Path) -> None:
 
 
 def main_outcome(outcome: str) -> str:
-    """The first words of the outcome with `verify`, by which the cases of the corpus differ."""
+    """The first words of the outcome with `verify`, which distinguish the cases of the corpus."""
     return " ".join(outcome.split(" | ")[0].split()[:WORDS_THAT_DIFFER])
 
 
 def scratch_folder() -> Path:
-    """In memory where the system has such a place: hundreds of thousands of files are written."""
+    """A folder in memory if the system has one, because hundreds of thousands of files are written."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="widemargin-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
 
@@ -209,7 +210,7 @@ def fuzz(
     corpus: Path,
     options: argparse.Namespace,
 ) -> int:
-    """Run cases until their number or the time is reached; findings go to `fuzz/failures`. Returns the exit code."""
+    """Run cases up to a number or a time limit; findings go to `fuzz/failures`. Returns the exit code."""
     signal.signal(signal.SIGALRM, stop_hanging_case)
     signal.signal(signal.SIGPROF, stop_hanging_case)
     sys.stdout.reconfigure(errors="backslashreplace")
@@ -248,12 +249,12 @@ def fuzz(
 
 def parse_options(description: str, argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=2**62, help="stop after so many")
-    parser.add_argument("--seconds", type=float, default=1e9, help="or after this time")
+    parser.add_argument("--cases", type=int, default=2**62, help="stop after this many cases")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this many seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine", choices=["random", "atheris"], default="random")
     parser.add_argument("--keep", action="store_true", help="add cases with new outcomes to the corpus")
-    parser.add_argument("--show", action="store_true", help="list all outcomes with their number")
+    parser.add_argument("--show", action="store_true", help="list all outcomes with their counts")
     options = parser.parse_args(argv)
     if options.cases == 2**62 and options.seconds == 1e9:
         options.seconds = 60.0

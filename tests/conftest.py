@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import widemargin
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 
 settings.register_profile("fixed", derandomize=True)
@@ -22,9 +24,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 def pytest_configure():
-    """Take Ctrl-C as a terminal gives it: a shell that runs the tests in the background has it ignored."""
+    """Handle Ctrl-C as in a terminal: a shell that runs the tests in the background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "site-packages" not in widemargin.__file__:
+        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests in silence
+
+
+@pytest.fixture(scope="session")
+def hooks():
+    """The module of hooks into single kernels, which a checkout has and a wheel has not."""
+    return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,7 +50,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def load_fuzzer():
-    """A function that gives a script of `fuzz/` as a module."""
+    """A function that loads a script of `fuzz/` as a module."""
 
     def load(name):
         with pytest.MonkeyPatch.context() as patch:

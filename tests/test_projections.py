@@ -1,4 +1,4 @@
-"""The projections satisfy their optimality conditions, agree with a QP solver, and refuse what they cannot project."""
+"""The projections satisfy their optimality conditions, agree with a QP solver, and reject invalid input."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_the_values_of_the_derivation_by_hand():
 @pytest.mark.parametrize("offset", [0.0, 2.0**40, -(2.0**40)])
 @pytest.mark.parametrize("r", [1.0, 2.0**-9])
 def test_a_small_bound_survives_large_values(offset, r):
-    # Moving all values moves no projection of bounded sum: exact on this grid, 1e12 away and under one far value.
+    # A shift of all values does not change a projection with a bounded sum: exact on this grid, even far from 0.
     near = r * np.array([0.75, 0.5, -1.0])
     a = np.append(2.0**42, offset + near)
     for method in ("fixing", "sweep"):

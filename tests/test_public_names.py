@@ -1,4 +1,4 @@
-"""The public face: every name is there, documented with an example, and imported only when it is used."""
+"""The public API: every name exists, is documented with an example, and is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DOCUMENTED = {
     **{f"exceptions.{name}": getattr(exceptions, name) for name in exceptions.__all__},
 }
 API_PAGE = Path(__file__).parents[1] / "docs" / "api.rst"
-# No docstring, no summary, an argument that does not exist, a type or a description that is missing.
+# No docstring, no summary, an unknown argument, a missing type or description.
 ALWAYS_WRONG = {"GL08", "SS01", "PR02", "PR06", "PR07", "PR10"}
 
 
 def names_on_the_api_page():
-    """Dotted names, with those of the public methods of classes."""
+    """Dotted names, including the public methods of classes."""
     module = ""
     for line in API_PAGE.read_text().splitlines():
         if found := re.match(r"\.\. currentmodule:: (\S+)", line):

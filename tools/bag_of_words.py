@@ -1,16 +1,16 @@
 """Words, counts and the file format shared by the scripts that make the embedded data sets.
 
-A set is one `.npz` file without pickled objects, rows of the training part first:
+A set is one `.npz` file without pickled objects. Rows of the training part come first:
 
     n_train                        rows of the training part
     X_counts, X_terms, X_indptr    CSR word counts: uint8 counts, uint16 columns sorted in each row, uint32 offsets
     Y_labels, Y_indptr             CSR label indicator without its ones: uint16 columns, uint32 offsets
-    features                       the terms, UTF-8 bytes, one a line
+    features                       the terms as UTF-8 bytes, one per line
     n_labels                       number of labels
-    nodes                          names of the tree's nodes as above: the labels, then nodes that label nothing
-    parents                        parent of each node as a place in nodes, -1 at a root
+    nodes                          names of the tree's nodes, same format: the labels, then nodes that are no labels
+    parents                        parent of each node as an index into nodes, -1 for a root
 
-Text itself is never written. The same input gives the same bytes (members of the archive carry no time).
+The text itself is never written. Equal input gives byte-identical files (members of the archive have no time stamp).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-# Words with a letter, so that "c++", "c#", "x11" and "3d" are terms and "2001" is not.
+# Words that contain a letter, so that "c++", "c#", "x11" and "3d" are terms and "2001" is not.
 TERM = re.compile(r"(?=[0-9+#]*[a-z])[a-z0-9][a-z0-9+#]+")
-# English function words: they would fill the file and are no evidence for any label.
+# English function words: they would fill the file and say nothing about any label.
 FUNCTION_WORDS = """
     a about after all also although an and any are as at be because been before being between both but by can could
     did do does doing during each either etc for from further had has have having he her here him his how however if in
@@ -40,18 +40,18 @@ MAX_COUNT = np.iinfo(np.uint8).max
 
 
 def words(text: str) -> Counter[str]:
-    """Counts of the lower-case terms of a text, function words left out."""
+    """Counts of the lower-case terms of a text, without function words."""
     found = (match.group() for match in TERM.finditer(text.lower()))
     return Counter(term for term in found if term not in STOP_WORDS)
 
 
 def stable_order(name: str) -> str:
-    """Sort key that shuffles names the same way everywhere: no random generator, no dependence on their number."""
+    """Sort key that shuffles names the same way everywhere, without a random generator and for any number of names."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
 def vocabulary(bags: Iterable[Mapping[str, int]], min_documents: int) -> list[str]:
-    """Terms of at least `min_documents` bags, sorted."""
+    """Terms that occur in at least `min_documents` bags, sorted."""
     documents: Counter[str] = Counter()
     for bag in bags:
         documents.update(bag.keys())
@@ -59,10 +59,10 @@ def vocabulary(bags: Iterable[Mapping[str, int]], min_documents: int) -> list[st
 
 
 def rows_of_columns(rows: Iterable[Iterable[str]], columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """CSR columns (uint16, sorted in each row) and offsets (uint32) of rows given as sets of column names."""
+    """CSR columns (uint16, sorted in each row) and offsets (uint32) for rows given as sets of column names."""
     place = {name: column for column, name in enumerate(columns)}
     if len(place) > np.iinfo(np.uint16).max + 1:
-        raise SystemExit(f"{len(place)} columns do not fit uint16: raise the minimum number of documents")
+        raise SystemExit(f"{len(place)} columns do not fit into uint16: raise the minimum number of documents")
     sorted_rows = [sorted(place[name] for name in row if name in place) for row in rows]
     indptr = np.cumsum([0, *map(len, sorted_rows)], dtype=np.uint32)
     return np.array([column for row in sorted_rows for column in row], dtype=np.uint16), indptr
@@ -78,7 +78,7 @@ def write_set(
     label_names: Sequence[str],
     parent_of: Mapping[str, str],
 ) -> None:
-    """Write a set in the format above; `parent_of` maps nodes to parents, and roots are not among its keys."""
+    """Write a set in the format above; `parent_of` maps nodes to parents and has no entry for roots."""
     terms, indptr = rows_of_columns(bags, features)
     counts = [bag[features[term]] for row, bag in enumerate(bags) for term in terms[indptr[row] : indptr[row + 1]]]
     label_columns, label_indptr = rows_of_columns(labels, label_names)
@@ -106,13 +106,13 @@ def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def as_bytes(names: Sequence[str]) -> np.ndarray:
-    """Names as UTF-8 bytes, one a line."""
+    """Names as UTF-8 bytes, one per line."""
     assert not any("\n" in name for name in names)
     return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write under a temporary name and rename, so that an interrupted run leaves the old file."""
+    """Write to a temporary file and rename it, so that an interrupted run leaves the old file."""
     temporary = path.with_name(path.name + ".part")
     write(temporary)
     os.replace(temporary, path)

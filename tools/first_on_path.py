@@ -1,7 +1,7 @@
-"""A `sitecustomize.py` for a folder in PYTHONPATH: what is installed there wins over an editable install.
+"""A `sitecustomize.py` for a folder in PYTHONPATH: packages installed there take precedence over an editable install.
 
-The finder of an editable install stands before the search of `sys.path`, so that without this `make sanitize` would
-test the core of `.venv`, which has no sanitizers.
+The finder of an editable install runs before the search of `sys.path`. Without this file, `make sanitize` would test
+the core in `.venv`, which has no sanitizers.
 """
 
 import sys

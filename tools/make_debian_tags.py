@@ -9,14 +9,14 @@ Usage (Debian 12 or a later release whose Packages file has Tag fields; needs nu
 (`dists/<release>/main/binary-amd64/Packages.xz`, `dists/<release>/main/i18n/Translation-en.xz`) or apt's copies of them
 (tools/README.md).
 
-A sample is a binary package: the counts of the words of its name, its one-line and its long description. Its labels are
-its tags `facet::tag`; the tree is facet → tag.
+A sample is a binary package: the word counts of its name, its one-line description and its long description. Its labels
+are its tags `facet::tag`; the tree is facet → tag.
 
-1. Keep packages with at least `--min-tags` tags ("TODO" tags do not count), at most `--per-source` of one source.
+1. Keep packages with at least `--min-tags` tags ("TODO" tags do not count), at most `--per-source` per source package.
 2. Take source packages in an order shuffled by SHA-256 until there are `--samples` packages.
-3. Join source packages that have nearly the same description (Jaccard similarity of word sets) into one group, and put
-   whole groups into the test part until it has its share. So neither binaries of one source nor versions such as gcc-11
-   and gcc-12 straddle the split; both facts are asserted.
+3. Group source packages with nearly the same description (Jaccard similarity of word sets). Put whole groups into the
+   test part until it is large enough. Neither binaries of one source nor versions such as gcc-11 and gcc-12 are then
+   split between the parts; both facts are asserted.
 4. Vocabulary: words of at least `--min-documents` training packages. Labels: tags with enough positives in both parts.
 """
 
@@ -39,9 +39,9 @@ from scipy.sparse.csgraph import connected_components
 
 from bag_of_words import replace_file, rows_of_columns, stable_order, vocabulary, words, write_set
 
-# Descriptions above this share of common words are the same text with a version or a part name changed.
+# Descriptions that share more words than this are the same text with a different version or part name.
 NEAR_IDENTICAL = 0.7
-MIN_TERMS = 3  # A row with fewer known words says nothing.
+MIN_TERMS = 3  # Rows with fewer known words carry no information.
 
 LICENCE = """\
 debian_tags.npz: words of Debian package descriptions, and the packages' tags
@@ -88,13 +88,13 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash of what is in the file, however it is compressed."""
+    """Hash of the uncompressed content of a file."""
     with open_bytes(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def paragraphs(path: Path) -> Iterator[dict[str, str]]:
-    """Paragraphs of a Debian control file, plain or compressed, as field → value with continuation lines."""
+    """Paragraphs of a plain or compressed Debian control file, as field → value with continuation lines."""
     fields: dict[str, str] = {}
     name = ""
     with io.TextIOWrapper(open_bytes(path), encoding="utf-8") as lines:
@@ -113,7 +113,7 @@ def paragraphs(path: Path) -> Iterator[dict[str, str]]:
 
 
 def read_packages(packages: Path, translation: Path) -> list[Package]:
-    """All tagged packages with their words, in the order of their names."""
+    """All tagged packages with their words, sorted by name."""
     texts = {
         (entry["Package"].strip(), entry["Description-md5"].strip()): entry["Description-en"]
         for entry in paragraphs(translation)
@@ -133,7 +133,7 @@ def read_packages(packages: Path, translation: Path) -> list[Package]:
 
 
 def select(packages: Sequence[Package], *, min_tags: int, per_source: int, n_samples: int) -> list[Package]:
-    """Packages of well tagged sources, whole sources in a stable shuffled order until there are enough."""
+    """Packages with enough tags, taking whole sources in a stable shuffled order until there are enough."""
     by_source: dict[str, list[Package]] = defaultdict(list)
     for package in packages:
         if len(package.tags) >= min_tags and len(by_source[package.source]) < per_source:
@@ -147,7 +147,7 @@ def select(packages: Sequence[Package], *, min_tags: int, per_source: int, n_sam
 
 
 def groups(packages: Sequence[Package]) -> list[int]:
-    """Group of each package: one group a source package, joined where two descriptions are nearly identical."""
+    """Group of each package: one group per source package, merged if two descriptions are nearly identical."""
     terms, indptr = rows_of_columns([p.bag for p in packages], vocabulary([p.bag for p in packages], 2))
     shape = (len(packages), int(terms.max()) + 1)
     sets = csr_array((np.ones(len(terms), dtype=np.int32), terms.astype(np.int32), indptr.astype(np.int32)), shape)
@@ -164,7 +164,7 @@ def groups(packages: Sequence[Package]) -> list[int]:
 
 
 def split(packages: Sequence[Package], test_share: float) -> tuple[list[Package], list[Package]]:
-    """Train and test part, whole groups each, in the order of the packages given."""
+    """Training and test part, made of whole groups, in the order of the given packages."""
     members: dict[int, list[Package]] = defaultdict(list)
     group_of = dict(zip((p.name for p in packages), groups(packages), strict=True))
     for package in packages:
@@ -224,15 +224,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packages", type=Path, required=True, help="Packages, plain, .gz or .xz")
     parser.add_argument("--translation", type=Path, required=True, help="Translation-en, plain, .gz or .xz")
-    parser.add_argument("--release", required=True, help="what the files are of, for the licence notice")
+    parser.add_argument("--release", required=True, help="release of the files, for the licence notice")
     parser.add_argument("--out", type=Path, required=True, help="folder for debian_tags.npz and debian_tags.LICENSE")
     parser.add_argument("--samples", type=int, default=8000)
     parser.add_argument("--min-tags", type=int, default=4)
     parser.add_argument("--per-source", type=int, default=2)
     parser.add_argument("--test-share", type=float, default=0.25)
     parser.add_argument("--min-documents", type=int, default=3)
-    parser.add_argument("--min-train", type=int, default=15, help="training packages a tag must have")
-    parser.add_argument("--min-test", type=int, default=3, help="test packages a tag must have")
+    parser.add_argument("--min-train", type=int, default=15, help="minimum training packages per tag")
+    parser.add_argument("--min-test", type=int, default=3, help="minimum test packages per tag")
     make(parser.parse_args())
 
 

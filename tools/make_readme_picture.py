@@ -2,7 +2,7 @@
 
     python tools/make_readme_picture.py            # writes docs/pictures/readme.svg
 
-Lines and letters are of a grey that reads on white and on black, and nothing is filled: the page may be light or dark.
+Lines and text use a grey that is readable on white and on black, and nothing is filled: the page may be light or dark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STYLE = {
 
 
 def draw(out: Path) -> None:
-    """Train three small models and draw one panel for each."""
+    """Train small models and draw three panels."""
     animals, packages = datasets.load_wordnet_animals(), datasets.load_debian_tags()
     rows = slice(0, 3000)
     tags = OneVsAllClassifier(prune=0.01, n_jobs=-1).fit(packages.X_train[rows], packages.y_train[rows])
@@ -43,12 +43,12 @@ def draw(out: Path) -> None:
         ConvergenceDisplay.from_estimator(kinds[5], ax=bounds)
         bounds.set_title("How far from the optimum?")
         for k, model in kinds.items():
-            name = f"trained for the best {k}" if k > 1 else "trained for the first place"
+            name = f"trained for the top {k}"
             TopKAccuracyDisplay.from_estimator(model, animals.X_test, animals.y_test, max_k=10, ax=ranks, name=name)
-        ranks.set_title("Is it among the best few?")
+        ranks.set_title("Is it in the top few?")
         PrecisionByFrequencyDisplay.from_estimator(tags, packages.X_test, packages.y_test, ax=labels)
-        labels.set_title("And what of rare labels?")
-        labels.set_xlabel("training rows of a label, at least (labels)")
+        labels.set_title("What about rare labels?")
+        labels.set_xlabel("training rows per label, at least (labels)")
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
 

@@ -5,15 +5,15 @@ Usage (needs numpy, and the package installed or unpacked; tools/README.md):
     python tools/make_wordnet_animals.py --nouns /usr/share/wordnet/data.noun \
         --copyright /usr/share/doc/wordnet-base/copyright --out src/widemargin/datasets/files
 
-A sample is a noun synset under *animal*: the counts of the words of its definition (the gloss without its quoted
-examples; the names of the synset are not features). Its label is the most special category it belongs to.
+A sample is a noun synset under *animal*: the word counts of its definition (the gloss without its quoted examples; the
+names of the synset are not features). Its label is the most specific category it belongs to.
 
-1. Hypernyms form a directed acyclic graph; the first hypernym listed makes it a tree.
+1. Hypernyms form a directed acyclic graph; keeping only the first hypernym makes it a tree.
 2. Synsets with fewer than `MIN_TERMS` words, or with the same words as an earlier one, are not samples.
-3. From the bottom up, a synset becomes a category when at least `--min-samples` samples (itself and all below it that
-   have no category of their own) belong to it; else they pass to its hypernym. So every category, inner ones too, is
-   the label of that many samples, and no sample is lost. *animal* is the root.
-4. In each category every `--test-every`-th sample, in an order shuffled by SHA-256, is for the test.
+3. From the bottom up, a synset becomes a category if it has at least `--min-samples` samples (itself and all synsets
+   below it that have no category yet); otherwise they pass to its hypernym. So every category, including inner ones,
+   labels at least that many samples, and no sample is lost. *animal* is the root.
+4. In each category every `--test-every`-th sample, in an order shuffled by SHA-256, is a test sample.
 5. Vocabulary: words of at least `--min-documents` training samples; rows that lose all words are left out.
 """
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from bag_of_words import replace_file, stable_order, vocabulary, words, write_set
 
 ROOT = "animal"
-MIN_TERMS = 3  # A definition of fewer words ("young sheep") names its category or nothing.
+MIN_TERMS = 3  # A shorter definition ("young sheep") only names its category, or says nothing.
 
 NOTICE = """\
 wordnet_animals.npz: words of WordNet's definitions of animals, and their hypernym tree
@@ -45,7 +45,7 @@ The licence of the database, from the package's copyright file, applies:
 
 @dataclass(frozen=True)
 class Synset:
-    """A noun synset: its first name, its first hypernym (None at the top), the words of its definition."""
+    """A noun synset: its first name, its first hypernym (None at the top), and the words of its definition."""
 
     offset: str
     name: str
@@ -54,21 +54,21 @@ class Synset:
 
 
 def parse_synset(line: str) -> Synset:
-    """One line of data.noun; the fields are described in wndb(5)."""
+    """Parse one line of data.noun; the fields are described in wndb(5)."""
     record, gloss = line.split("|", 1)
     fields = record.split()
     n_names = int(fields[3], 16)
     pointers = fields[5 + 2 * n_names :]
-    # Four fields a pointer: symbol, offset, part of speech, source and target; "@" is the hypernym of a class.
+    # Four fields per pointer: symbol, offset, part of speech, source and target; "@" is the hypernym of a class.
     hypernyms = [pointers[i + 1] for i in range(0, len(pointers), 4) if pointers[i] == "@" and pointers[i + 2] == "n"]
     definition = gloss.split('"', 1)[0]
     return Synset(fields[0], fields[4], hypernyms[0] if hypernyms else None, words(definition))
 
 
 def read_branch(path: Path) -> dict[str, Synset]:
-    """The synsets at and below the root, by offset, in the order of the file."""
+    """The synsets at and below the root, by offset, in file order."""
     with path.open(encoding="ascii") as lines:
-        # The licence stands at the beginning of the file, on lines that start with a blank.
+        # The file starts with the licence, on lines that start with a blank.
         synsets = {synset.offset: synset for synset in (parse_synset(line) for line in lines if line[0] != " ")}
     root = next(synset.offset for synset in synsets.values() if synset.name == ROOT)
     inside = {root: True}
@@ -83,7 +83,7 @@ def read_branch(path: Path) -> dict[str, Synset]:
 
 
 def samples_of(branch: Mapping[str, Synset]) -> set[str]:
-    """Offsets of synsets with enough words that no earlier synset has in the same numbers."""
+    """Offsets of synsets with enough words and with word counts that no earlier synset has."""
     seen = set()
     found = set()
     for offset, synset in branch.items():
@@ -107,10 +107,10 @@ def bottom_up(branch: Mapping[str, Synset]) -> list[str]:
 
 
 def categorise(branch: Mapping[str, Synset], min_samples: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Category of each sample, and nearest category above each category but the root, all as offsets."""
+    """Category of each sample, and the nearest category above each category except the root, all as offsets."""
     samples = samples_of(branch)
     members: dict[str, list[str]] = defaultdict(list)
-    pending: dict[str, list[str]] = defaultdict(list)  # Categories that wait for the next category above them.
+    pending: dict[str, list[str]] = defaultdict(list)  # Categories that still need a parent category.
     label_of: dict[str, str] = {}
     parent_of: dict[str, str] = {}
     for offset in bottom_up(branch):
@@ -129,7 +129,7 @@ def categorise(branch: Mapping[str, Synset], min_samples: int) -> tuple[dict[str
 
 
 def split(label_of: Mapping[str, str], test_every: int) -> tuple[list[str], list[str]]:
-    """Train and test samples, every category divided alike, both shuffled."""
+    """Training and test samples, with every category divided in the same proportion, both shuffled."""
     by_label: dict[str, list[str]] = defaultdict(list)
     for sample in sorted(label_of, key=stable_order):
         by_label[label_of[sample]].append(sample)
@@ -139,7 +139,7 @@ def split(label_of: Mapping[str, str], test_every: int) -> tuple[list[str], list
 
 
 def node_names(branch: Mapping[str, Synset], offsets: Sequence[str]) -> dict[str, str]:
-    """Names of categories: the first name of the synset, with its offset where two share it."""
+    """Names of categories: the first name of the synset, with its offset if the name is not unique."""
     uses = Counter(branch[offset].name for offset in offsets)
     return {
         offset: branch[offset].name if uses[branch[offset].name] == 1 else f"{branch[offset].name}#{offset}"
@@ -148,7 +148,7 @@ def node_names(branch: Mapping[str, Synset], offsets: Sequence[str]) -> dict[str
 
 
 def licence_text(path: Path) -> str:
-    """The paragraph of the copyright file that covers the database, without the packaging's own licence."""
+    """The paragraph of the copyright file that covers the database, without the licence of the packaging."""
     text = path.read_text(encoding="utf-8").split("\nFiles: debian/*")[0]
     if "WordNet 3.0 Copyright" not in text:
         raise SystemExit(f"{path}: the WordNet 3.0 licence is not in this file; give wordnet-base's copyright file")
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--nouns", type=Path, required=True, help="WordNet's data.noun")
     parser.add_argument("--copyright", type=Path, required=True, help="the copyright file of wordnet-base")
     parser.add_argument("--out", type=Path, required=True, help="folder for wordnet_animals.npz and .LICENSE")
-    parser.add_argument("--min-samples", type=int, default=12, help="samples that make a synset a category")
+    parser.add_argument("--min-samples", type=int, default=12, help="minimum samples per category")
     parser.add_argument("--test-every", type=int, default=4)
     parser.add_argument("--min-documents", type=int, default=2)
     make(parser.parse_args())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install a wheel into an empty virtual environment outside the checkout and test it there, with the tests of the source
-# distribution but without its sources: try_wheel.sh WHEEL SDIST [quick | pytest arguments, default: tests].
+# Install a wheel into an empty virtual environment outside the checkout and run the tests of the source distribution on
+# it, without its sources: try_wheel.sh WHEEL SDIST [quick | pytest arguments, default: tests].
 set -euo pipefail
 wheel=$(realpath "$1") sdist=$(realpath "$2") python=$(command -v "${PYTHON:-python3}")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
@@ -10,7 +10,7 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 cd "$here"
 tar -xzf "$sdist" --strip-components=1
-rm -rf src  # what is imported now is the wheel, or nothing
+rm -rf src  # only the wheel can be imported now
 "$python" -m venv empty
 extras=test
 [ "$1" = quick ] && extras=cli

@@ -1,1 +1,1 @@
-"""The figures and tables of Schultheis & Babbar (2022), re-run: `make reproduce-one-vs-all`."""
+"""Reproduces the figures and tables of Schultheis & Babbar (2022): `make reproduce-one-vs-all`."""

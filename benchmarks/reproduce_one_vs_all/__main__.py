@@ -1,9 +1,9 @@
-"""Goal: every figure and table of Schultheis & Babbar (2022) on open data, with ratios next to the paper's.
+"""Goal: reproduce every figure and table of Schultheis & Babbar (2022) on open data, with ratios next to the paper's.
 
     WIDEMARGIN_DATA=data make reproduce-one-vs-all
 
-Finished runs stay in build/, so an interrupted command goes on where it was; remove that folder to measure again. With
---embedded everything is done on the small set inside the package instead, and written to build/.
+Finished runs stay in build/, so an interrupted command resumes where it stopped. Remove that folder to measure again.
+With --embedded the small data set inside the package is used instead, and the page is written to build/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMBEDDED_LABELS = 60
 
 
 def reproduce(text: Sequence[Problem], dense: Sequence[Problem], runs: Path, out: Path) -> None:
-    """Run everything that `runs` does not have, then write the figures and the page into `out`."""
+    """Run everything that is missing in `runs`, then write the figures and the page into `out`."""
     runner = Runner(runs)
     studies = [study_text(problem, runner) for problem in text]
     dense_studies = [study_dense(problem, runner) for problem in dense]
@@ -38,7 +38,7 @@ def reproduce(text: Sequence[Problem], dense: Sequence[Problem], runs: Path, out
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--embedded", action="store_true", help="use the small set inside the package")
+    parser.add_argument("--embedded", action="store_true", help="use the small data set inside the package")
     if parser.parse_args().embedded:
         folder = BUILD / "embedded"
         reproduce([embedded_problem(EMBEDDED_LABELS)], [], folder, folder)
@@ -46,7 +46,7 @@ def main() -> None:
         return
     text, dense = text_problems(), dense_problems()
     if not text:
-        sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds them, or use --embedded")
+        sys.exit(f"no data: set {DATA_VARIABLE} to the folder with the data sets, or use --embedded")
     reproduce(text, dense, BUILD, ROOT / "docs" / "reproductions")
 
 

@@ -1,8 +1,8 @@
-"""What the paper says of its figures and tables, in its words, and whether it is so here: comparisons of numbers.
+"""The paper's statements about its figures and tables, in its own words, each with a numerical check.
 
-The paper's words are given a size that does not depend on the outcome: an order of magnitude is a factor of 10;
-"much", "drastically", "clearly", "very little" ask for a factor of 2; "significantly" for 10 %; "slightly" and "almost
-constant" for a change of at most 10 %, "roughly the same" of at most 25 %; "very sparse" and "minute" are at most 0.1,
+The paper's words have thresholds that were fixed in advance: an order of magnitude is a factor of 10; "much",
+"drastically", "clearly" and "very little" mean a factor of 2; "significantly" means 10 %; "slightly" and "almost
+constant" mean a change of at most 10 %, "roughly the same" of at most 25 %; "very sparse" and "minute" are at most 0.1,
 "sparse" is less than 0.5; "substantial progress" is at least 10 % of the objective, "approximately" at least 10 in 11,
 "very rarely" at most 5 % of the labels, "most" more than half.
 """
@@ -31,19 +31,19 @@ MAGNITUDE, MUCH, SIGNIFICANT, ROUGHLY = 10.0, 2.0, 1.1, 1.25
 VERY_SMALL, SUBSTANTIAL, RARELY, MOST = 0.1, 0.1, 0.05, 0.5
 
 Answer = tuple[bool, str]
-Measure = Callable[[Study], Answer | None]  # None: the data have nothing to say
+Measure = Callable[[Study], Answer | None]  # None: the statement does not apply to the data
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and how it is measured; `formula`: once, as no data take part."""
+    """A statement of the paper and its check; a `formula` is checked once, without data."""
 
     paper: str
     measure: Measure
     formula: bool = False
 
     def answers(self, studies: Sequence[Study]) -> Iterator[tuple[str, bool, str]]:
-        """Name of the data, whether the statement holds there, and the numbers."""
+        """Per data set: its name, whether the statement holds there, and the numbers."""
         if self.formula:
             yield ("by the formula", *self.measure(None))
             return
@@ -57,14 +57,14 @@ class Claim:
 
 
 def mean_at(study: Study, key: str, quantity: str, iteration: int) -> float:
-    """Mean over the labels at an iteration; NaN when hardly any label is left there."""
+    """Mean over the labels at an iteration; NaN when too few labels still run."""
     curve = by_iteration(study.squared[key], quantity, study.n_rows)
     found = np.flatnonzero(curve.x == iteration)
     return float(curve.mean[found[0]]) if len(found) else float("nan")
 
 
 def mean_between(study: Study, key: str, quantity: str, first: int, last: float = np.inf) -> float:
-    """Mean of the line by iteration from `first` to `last`; NaN where there is none."""
+    """Mean of the curve over iterations `first` to `last`; NaN if it has no such iteration."""
     curve = by_iteration(study.squared[key], quantity, study.n_rows)
     inside = (curve.x >= first) & (curve.x <= last)
     return float(curve.mean[inside].mean()) if inside.any() else float("nan")
@@ -76,18 +76,18 @@ def mean_of(study: Study, key: str, what: str, labels: Any = slice(None)) -> flo
 
 
 def objective_after(study: Study, key: str, iteration: int) -> float:
-    """Mean objective over all labels, those that have ended at their last."""
+    """Mean objective over all labels, with finished labels at their last value."""
     mean = objective_of_all(study.squared[key]).mean
     return float(mean[min(iteration, len(mean) - 1)])
 
 
 def first_gain(study: Study, key: str) -> float:
-    """Share of the mean objective that the first step takes away."""
+    """Relative decrease of the mean objective in the first step."""
     return 1.0 - mean_at(study, key, "primal", 1) / mean_at(study, key, "primal", 0)
 
 
 def quarter(study: Study, name: str) -> Any:
-    """Labels: all, the rarest quarter (tail), the most frequent one (head), or those with hardly any positive."""
+    """Labels: all, the rarest quarter (tail), the most frequent quarter (head), or those with very few positives."""
     return {
         "all": slice(None),
         "tail": rarest(study.n_positives),
@@ -97,7 +97,7 @@ def quarter(study: Study, name: str) -> Any:
 
 
 def show(values: dict[str, float]) -> str:
-    """Names and numbers."""
+    """Format names and numbers."""
     return ", ".join(f"{STARTS[key].label if key in STARTS else key} {value:.3g}" for key, value in values.items())
 
 
@@ -105,20 +105,20 @@ def show(values: dict[str, float]) -> str:
 
 
 def _rises(values: dict[str, float], factor: float = 1.0) -> Answer:
-    """Whether each value is larger than the one before, by more than a factor."""
+    """Whether each value exceeds `factor` times the previous one."""
     numbers = list(values.values())
     return all(b > factor * a for a, b in itertools.pairwise(numbers)), show(values)
 
 
 def _smallest(values: dict[str, float], key: str, factor: float = 1.0) -> Answer:
-    """Whether one start has the smallest value, by more than a factor."""
+    """Whether all other values exceed `factor` times the value of one start."""
     return all(value > factor * values[key] for name, value in values.items() if name != key), show(values)
 
 
 def _means(
     what: str, keys: Sequence[str], labels: str = "all", factor: float = 1.0, scale: float | None = None
 ) -> Measure:
-    """The means of these starts rise in this order, each by more than a factor."""
+    """The means of these starts rise in this order, each by more than `factor`."""
     unit = scale or (1e3 if what == "seconds" else 1.0)
 
     def measure(study: Study) -> Answer | None:
@@ -131,12 +131,12 @@ def _means(
 
 
 def _at(quantity: str, iteration: int, keys: Sequence[str], factor: float = 1.0) -> Measure:
-    """The means at an iteration rise in this order, each by more than a factor."""
+    """The means at an iteration rise in this order, each by more than `factor`."""
     return lambda study: _rises({key: mean_at(study, key, quantity, iteration) for key in keys}, factor)
 
 
 def _orders(study: Study, smaller: str, larger: str, orders: int) -> Answer:
-    """Whether one start's first objective is this many orders of magnitude below another's."""
+    """Whether one start's first objective is `orders` orders of magnitude below another's."""
     values = {key: mean_at(study, key, "primal", 0) for key in (smaller, larger)}
     ratio = values[larger] / values[smaller]
     return ratio >= MAGNITUDE**orders, f"{ratio:.3g} times: {show(values)}"
@@ -151,7 +151,7 @@ def _gains(keys: Sequence[str], least: float = 0.0, most: float = np.inf) -> Mea
 
 
 def _ratio_of_ends(what: str, keys: Sequence[str]) -> Callable[[Study], dict[str, float]]:
-    """Mean on the rarest quarter over that on the most frequent one."""
+    """Ratio of the mean over the rarest quarter to the mean over the most frequent quarter."""
     return lambda study: {
         key: mean_of(study, key, what, quarter(study, "tail")) / mean_of(study, key, what, quarter(study, "head"))
         for key in keys
@@ -219,7 +219,7 @@ def _bias_sparsity(study: Study) -> Answer:
     start = {key: float(curve[0]) for key, curve in curves.items()}
     later = {key: float(curves[key][1:].max()) for key in ("bias-1", "bias-2")}
     holds = all(start[key] <= VERY_SMALL and later[key] > MUCH * start[key] for key in later)
-    return holds, f"at the start {show(start)}; at most, later, {show(later)}"
+    return holds, f"at the start {show(start)}; largest value later {show(later)}"
 
 
 def _dense_and_slow(study: Study) -> Answer:
@@ -251,7 +251,7 @@ def _sides_approximately(study: Study) -> Answer:
 
 
 def _on_their_sides(study: Study) -> Any:
-    """Labels whose mean rows are on the right sides of the hyperplane."""
+    """Labels whose mean rows are on the correct sides of the hyperplane."""
     return (study.means["positive"] > 0.0) & (study.means["negative"] < 0.0)
 
 
@@ -293,7 +293,7 @@ def _nowhere_slower(study: Study) -> Answer:
     curves = {key: by_positives(study.values("seconds", key), study.n_positives) for key in PAPER_STARTS}
     best = np.min([curves[key].mean for key in PAPER_STARTS if key != "msi-2"], axis=0)
     slower = curves["msi-2"].mean > best
-    return not slower.any(), f"slower than the best of the others in {slower.sum()} of {len(best)} bins of positives"
+    return not slower.any(), f"slower than the fastest other start in {slower.sum()} of {len(best)} bins of positives"
 
 
 def _rise_to_the_tail(study: Study) -> Answer:
@@ -341,7 +341,7 @@ def _fastest_steps(study: Study) -> Answer:
 
 
 def _decreases_in_the_extreme_tail(key: str, *, wanted: bool, quantities: Sequence[str]) -> Measure:
-    """Whether the labels with hardly any positive take less than the others, or none of it does."""
+    """Whether labels with very few positives take less than the others (`wanted`), or do so in no quantity."""
 
     def measure(study: Study) -> Answer | None:
         rare = quarter(study, "very rare")
@@ -359,13 +359,13 @@ def _decreases_in_the_extreme_tail(key: str, *, wanted: bool, quantities: Sequen
 
 
 def _slower_progress(study: Study) -> Answer:
-    """Objectives as shares of where each start begins, ended labels kept."""
+    """Objectives relative to each start's first objective, finished labels kept."""
     left = {key: [objective_after(study, key, k) / objective_after(study, key, 0) for k in (1, EARLY)] for key in OVAP}
     values = {f"{STARTS[key].label} after {k}": left[key][i] for key in OVAP for i, k in enumerate((1, EARLY))}
     little = 1.0 - left["ovap-strict"][0] < SUBSTANTIAL
     higher = objective_after(study, "ovap-strict", EARLY) > objective_after(study, "ovap-loose", EARLY)
     ends = {key: objective_after(study, key, EARLY) for key in OVAP}
-    return little and higher, f"left of the first objective: {show(values)}; objective after {EARLY}: {show(ends)}"
+    return little and higher, f"share of the objective left: {show(values)}; objective after {EARLY}: {show(ends)}"
 
 
 def _much_faster_than_both(study: Study) -> Answer:
@@ -383,7 +383,7 @@ def _local_maximum(study: Study) -> Answer:
 def _time_by_positives(study: Study) -> Answer:
     ratio = _ratio_of_ends("seconds", ("bias-1", "bias-2"))(study)
     same = 1.0 / ROUGHLY <= ratio["bias-1"] <= ROUGHLY
-    return same and ratio["bias-2"] * MUCH < 1.0, f"rarest over most frequent quarter: {show(ratio)}"
+    return same and ratio["bias-2"] * MUCH < 1.0, f"rarest quarter over most frequent quarter: {show(ratio)}"
 
 
 def _slightly_larger_loss(study: Study) -> Answer:
@@ -394,7 +394,7 @@ def _slightly_larger_loss(study: Study) -> Answer:
 def _benefit_from_the_tail(study: Study) -> Answer | None:
     saved = study.values("n_iter", "bias-1") - study.values("n_iter", "bias-2")
     if saved.sum() <= 0:
-        return False, f"there is none: −2 takes {-saved.sum()} steps more than −1 in total"
+        return False, f"no benefit: −2 takes {-saved.sum()} steps more than −1 in total"
     rare = rarest(study.n_positives, 0.5)
     share = saved[rare].sum() / saved.sum()
     return bool(share > MOST), f"the rarer half saves {100 * share:.0f} % of {saved.sum()} steps"
@@ -423,7 +423,7 @@ def _lower_in_the_tail(study: Study) -> Answer:
     found = {what: _ratio_of_ends(what, PAPER_STARTS[1:])(study) for what in ("initial loss", "distance")}
     holds = all(MUCH * ratio < 1.0 for values in found.values() for ratio in values.values())
     words = "; ".join(f"{what} {show(values)}" for what, values in found.items())
-    return holds, f"rarest over most frequent quarter: {words}"
+    return holds, f"rarest quarter over most frequent quarter: {words}"
 
 
 def _more_than_the_others(what: str, factor: float = 1.0) -> Measure:
@@ -465,13 +465,13 @@ def _still_significant(study: Study) -> Answer:
 def _much_reduced(study: Study) -> Answer:
     values = {"squared hinge": _speed_up(study), "logistic": _speed_up(study, "logistic", "msi-3")}
     hinge, logistic = values.values()
-    return MUCH * (logistic - 1.0) <= hinge - 1.0, f"times as fast as from zero: {show(values)}"
+    return MUCH * (logistic - 1.0) <= hinge - 1.0, f"speed-up over zero: {show(values)}"
 
 
 def _more_than_the_tree(study: Study) -> Answer:
     times = {key: study.squared[key].ms_per_label for key in ("ovap++", "msi-2")}
     ratio = {key: study.squared["zero"].ms_per_label / time for key, time in times.items()}
-    return ratio["msi-2"] > ratio["ovap++"], f"times as fast as from zero: {show(ratio)}"
+    return ratio["msi-2"] > ratio["ovap++"], f"speed-up over zero: {show(ratio)}"
 
 
 def _same_quality(study: Study) -> Answer | None:
@@ -511,7 +511,7 @@ CLAIMS: dict[str, list[Claim]] = {
             lambda study: _rises({key: first_gain(study, key) for key in ("bias-1", "bias-2")}, MUCH),
         ),
         Claim(
-            f"Bias −2 outperforms −1 (objective after {EARLY} iterations, ended labels kept).",
+            f"Bias −2 outperforms −1 (objective after {EARLY} iterations, finished labels kept).",
             lambda study: _rises({key: objective_after(study, key, EARLY) for key in ("bias-2", "bias-1")}),
         ),
     ],
@@ -590,7 +590,7 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("Tail labels benefit most (time).", _tail_benefits),
     ],
     "figure-08": [
-        Claim("MSI has the early iterations as fast as the later ones (ms).", _early_as_fast_as_late),
+        Claim("With MSI the early iterations are as fast as the later ones (ms).", _early_as_fast_as_late),
         Claim(
             "MSI works much better in terms of the quadratic approximation than bias (first multiplier).",
             _at("step_size", 1, ("bias-2", "msi-2"), MUCH),

@@ -1,4 +1,4 @@
-"""Means and bands by iteration and by number of positives, from histories and from labels."""
+"""Means and bands by iteration (from histories) and by number of positives (from labels)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from reproduce_one_vs_all.runs import Outcome
 
-MIN_LABELS = 5  # a mean over fewer is not drawn
+MIN_LABELS = 5  # means over fewer labels are not drawn
 FIRST_ITERATION = {"step_size": 1, "cg_steps": 1, "seconds": 1}  # there is no step before the first
 NORMAL_95 = 1.96
 
@@ -42,21 +42,21 @@ def by_iteration(outcome: Outcome, quantity: str, n_rows: int) -> Curve:
 
 
 def objective_of_all(outcome: Outcome) -> Curve:
-    """Mean objective over all labels, those that have ended at their last value; it never rises."""
+    """Mean objective over all labels, with finished labels at their last value; it never rises."""
     history = outcome.history
     last = history["iteration"].max()
     total = np.zeros(last + 1)
     for bin_ in np.unique(history["frequency_bin"]):
         rows = history["frequency_bin"] == bin_
         of_bin = (history["primal"] + history["primal_finished"])[rows]
-        # After the last iteration of a bin all of its labels have ended, at what they had then or before.
+        # After the last iteration of a bin all of its labels have finished, so the total stays constant.
         total += np.pad(of_bin, (0, last + 1 - len(of_bin)), mode="edge")
     mean = total / len(outcome.n_iter)
     return Curve(np.arange(last + 1), mean, mean, mean)
 
 
 def by_positives(values: Any, n_positives: Any) -> Curve:
-    """Mean and 5–95 % quantiles of a quantity of the labels in log₂ bins of their number of positives."""
+    """Mean and 5–95 % quantiles of a per-label quantity, in log₂ bins of the number of positives."""
     bins = np.floor(np.log2(n_positives)).astype(int)
     rows = [
         (2.0**bin_ * np.sqrt(2.0), values[bins == bin_].mean(), *np.quantile(values[bins == bin_], (0.05, 0.95)))
@@ -73,5 +73,5 @@ def model_error(step: Any, margin: float) -> Any:
 
 
 def rarest(n_positives: Any, share: float = 0.25) -> Any:
-    """Mask of the rarest quarter of the labels (and of those as rare as its last one)."""
+    """Mask of the rarest quarter of the labels, ties included."""
     return n_positives <= np.quantile(n_positives, share)

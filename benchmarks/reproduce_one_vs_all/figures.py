@@ -1,7 +1,7 @@
-"""The figures: one file each, a column for each data set and a row for each quantity; figure 2 needs no data.
+"""The figures: one file per figure, one column per data set and one row per quantity. Figure 2 needs no data.
 
-By iteration: mean over the labels still running, as in the paper, with the 95 % band of the mean. By number of
-positives: mean and 5–95 % quantiles. The same results give the same bytes.
+Curves over iterations show the mean over the labels still running, as in the paper, with the 95 % band of the mean.
+Curves over the number of positives show the mean and the 5–95 % quantiles. Equal results give byte-identical files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A row of a figure. kind: iteration, all (objective, ended labels kept), positives, histogram, means."""
+    """A row of a figure. kind: iteration, all (objective, finished labels kept), positives, histogram, means."""
 
     kind: str
     quantity: str
@@ -63,12 +63,12 @@ class Panel:
 
 
 def _time(kind: str, starts: tuple[str, ...]) -> Panel:
-    title = "CPU ms a step" if kind == "iteration" else "CPU ms a label"
+    title = "CPU ms per step" if kind == "iteration" else "CPU ms per label"
     return Panel(kind, "seconds", starts, title)
 
 
 def _steps(kind: str, starts: tuple[str, ...]) -> Panel:
-    return Panel(kind, "n_iter", starts, "Newton steps", log=False)
+    return Panel(kind, "n_iter", starts, "Newton iterations", log=False)
 
 
 def _multiplier(starts: tuple[str, ...]) -> Panel:
@@ -88,7 +88,7 @@ FIGURES = {
     "figure-01": [
         _objective(_START),
         _objective(BIAS),
-        Panel("all", "primal", BIAS, "ended labels kept"),
+        Panel("all", "primal", BIAS, "finished labels kept"),
     ],
     "figure-03": [_multiplier(BIAS)],
     "figure-04": [_active(BIAS), _time("iteration", BIAS)],
@@ -156,10 +156,10 @@ def draw_means(ax: Any, panel: Panel, study: Study) -> None:
 
 
 def draw(panels: list[Panel], studies: list[Study]) -> Figure:
-    """One figure: a row a panel, a column a data set."""
+    """One figure: one row per panel, one column per data set."""
     width, height = 3.0 * len(studies) + 0.6, 2.0 * len(panels) + 0.5
     figure = Figure(figsize=(width, height))
-    # Margins in inches; a constrained layout would take twice the time.
+    # Margins in inches; a constrained layout takes twice as long.
     margins = {"left": 0.8 / width, "right": 1 - 0.1 / width, "bottom": 0.4 / height, "top": 1 - 0.45 / height}
     axes = figure.subplots(len(panels), len(studies), squeeze=False, gridspec_kw=margins | {"hspace": 0.35})
     for row, panel in zip(axes, panels, strict=True):
@@ -188,7 +188,7 @@ def draw_panel(ax: Any, panel: Panel, study: Study) -> None:
             continue
         curve = curve_of(panel, study, key)
         ax.plot(curve.x, curve.mean, marker="." if panel.kind == "positives" else None, **style)
-        # A logarithmic axis has no place for a band that reaches below zero.
+        # A logarithmic axis cannot show a band that reaches below zero.
         low = np.maximum(curve.low, 0.05 * curve.mean) if panel.log else curve.low
         ax.fill_between(curve.x, low, curve.high, color=COLOURS[key], alpha=0.15, lw=0)
     if panel.log and panel.kind != "histogram":
@@ -211,7 +211,7 @@ def curve_of(panel: Panel, study: Study, key: str) -> Curve:
 
 
 def _logarithmic(ax: Any, name: str) -> None:
-    """A logarithmic axis with plain numbers, three a decade if it is short."""
+    """A logarithmic axis with plain numbers, three per decade if it is short."""
     ax.set(**{f"{name}scale": "log"})
     low, high = getattr(ax, f"get_{name}lim")()
     axis = getattr(ax, f"{name}axis")
@@ -221,7 +221,7 @@ def _logarithmic(ax: Any, name: str) -> None:
 
 
 def _edges(panel: Panel, study: Study) -> Any:
-    """Bins that all starts share."""
+    """Bin edges shared by all starts."""
     together = panel.scale * np.concatenate([study.values(panel.quantity, key) for key in panel.starts])
     if panel.log:
         return np.geomspace(together.min(), together.max(), 25)

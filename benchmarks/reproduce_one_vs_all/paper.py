@@ -1,4 +1,4 @@
-"""The numbers that Schultheis & Babbar (2022) print: Tables 1–4. Times in minutes on 128 cores (Table 3: 20 cores)."""
+"""Tables 1–4 of Schultheis & Babbar (2022). Times are in minutes on 128 cores (Table 3: 20 cores)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE_2 = [
     ("WikiTitles-500K", 366.8, 311.0, 270.4, 315.7, 1.2),
     ("Amazon-670K", 633.6, 522.8, 420.4, 525.5, 1.2),
 ]
-# data set, zero/OvAP++, zero/MSI; each with a zero of its own, as two programs were compared
+# data set, zero/OvAP++, zero/MSI; two programs were compared, each with its own zero start
 TABLE_3 = [
     ("Eurlex-4K", 1.7, 2.5),
     ("Wiki10-31K", 1.7, 2.4),
@@ -32,7 +32,7 @@ TABLE_3 = [
     ("WikiTitles-500K", 2.2, 4.7),
     ("Amazon-670K", 3.1, 4.1),
 ]
-# data set, start, P@1, P@3, P@5, precision, recall, minutes; two sets of the paper's eleven
+# data set, start, P@1, P@3, P@5, precision, recall, minutes; two of the paper's eleven sets
 TABLE_4 = [
     ("AmazonCat-13K", "zero", 93.2, 78.9, 64.2, 84.9, 58.2, 19.75),
     ("AmazonCat-13K", "bias", 93.2, 78.9, 64.2, 84.9, 58.1, 11.50),
@@ -47,16 +47,16 @@ FIGURES = {
     "figure-01": "Figure 1: objective by iteration",
     "figure-02": "Figure 2: error of the quadratic approximation",
     "figure-03": "Figure 3: line-search multiplier by bias value",
-    "figure-04": "Figure 4: active fraction and time of a step by bias value",
+    "figure-04": "Figure 4: active fraction and time per step, by bias value",
     "figure-05": "Figure 5: the mean rows and the hyperplanes that separate them",
     "figure-06": "Figure 6: active fraction by start",
-    "figure-07": "Figure 7: Newton steps and time of a label by number of positives",
-    "figure-08": "Figure 8: time, multiplier and CG steps of a step by start",
-    "figure-09": "Figure 9: time of a label, OvAP strict and loose",
-    "figure-10": "Figure 10: Newton steps, OvAP strict and loose",
+    "figure-07": "Figure 7: Newton iterations and time per label, by number of positives",
+    "figure-08": "Figure 8: time, multiplier and CG steps per Newton iteration, by start",
+    "figure-09": "Figure 9: time per label, OvAP strict and loose",
+    "figure-10": "Figure 10: Newton iterations, OvAP strict and loose",
     "figure-11": "Figure 11: objective and multiplier, OvAP strict and loose",
-    "figure-12": "Figure 12: time of a label by bias value",
-    "figure-13": "Figure 13: Newton steps by bias value",
+    "figure-12": "Figure 12: time per label, by bias value",
+    "figure-13": "Figure 13: Newton iterations by bias value",
     "figure-14": "Figure 14: initial loss and distance to the optimum",
     "figure-15": "Figure 15: mean-separating start with t = −1, −2, −3",
 }

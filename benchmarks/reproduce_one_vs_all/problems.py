@@ -1,4 +1,4 @@
-"""The data of the reproduction: sets of rows and labels, and evenly spaced samples of their labels."""
+"""The data sets of the reproduction, and samples of their labels evenly spaced by frequency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starts import evenly_spaced_labels
 from widemargin import l2_normalize_rows, read_xmc
 from widemargin.datasets import load_debian_tags
 
-# name, training file, test file (None: no predictions, as the labels are a sample), labels, labels with the slower loss
+# name, training file, test file (None: no predictions, the labels are a sample), labels, labels for the logistic loss
 TEXT = [
     ("debian-tags", "debian-tags/tags_train.txt.gz", "debian-tags/tags_test.txt.gz", None, 200),
     ("rcv1v2-subsets", "rcv1v2-subsets/train.txt.gz", "rcv1v2-subsets/test.txt.gz", None, None),
@@ -24,7 +24,7 @@ DENSE_TOLS = (1.0, 0.01)  # the paper's ε₀ for dense features, and the usual 
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of unit length and the labels to train, rarest first; the test part if predictions mean something."""
+    """Rows of unit length and the labels to train, rarest first; the test part unless the labels are a sample."""
 
     name: str
     X: Any
@@ -33,15 +33,15 @@ class Problem:
     Y_test: Any = None
     n_logistic: int | None = None  # labels for the logistic loss, None: all
     tol: float = 0.01
-    n_all_labels: int = 0  # of the data, where these are a sample of them
+    n_all_labels: int = 0  # labels in the data set, of which these may be a sample
 
     @property
     def n_positives(self) -> Any:
-        """Rows of each label."""
+        """Number of positive rows per label."""
         return np.diff(self.Y.indptr)
 
     def sample(self, n_labels: int | None) -> Problem:
-        """The same rows with so many labels, evenly spaced by frequency; all of them for None."""
+        """The same rows with `n_labels` labels, evenly spaced by frequency; None keeps all labels."""
         if n_labels is None or n_labels >= self.Y.shape[1]:
             return self
         return replace(self, Y=self.Y[:, evenly_spaced_labels(self.Y, n_labels)], X_test=None, Y_test=None)
@@ -59,7 +59,7 @@ def make_problem(name: str, train: Any, test: Any = None, n_labels: int | None =
 
 
 def text_problems() -> list[Problem]:
-    """The sparse sets that are there."""
+    """The sparse sets that were found."""
     problems = []
     for name, train, test, n_labels, n_logistic in TEXT:
         paths = [find_data(file) for file in (train, test) if file is not None]
@@ -70,7 +70,7 @@ def text_problems() -> list[Problem]:
 
 
 def dense_problems() -> list[Problem]:
-    """The dense sets that are there, one label a class."""
+    """The dense sets that were found, with one label per class."""
     problems = []
     path = find_data("usps/usps.npz")
     if path is not None:
@@ -87,7 +87,7 @@ def dense_problems() -> list[Problem]:
 
 
 def embedded_problem(n_labels: int, n_rows: int | None = None) -> Problem:
-    """Some labels of the small set inside the package, for a first look and for tests."""
+    """Some labels of the small data set inside the package, for a quick look and for tests."""
     data = load_debian_tags()
     chosen = evenly_spaced_labels(sp.csc_array(data.y_train[:n_rows]), n_labels)
     parts = ((data.X_train[:n_rows], data.y_train[:n_rows]), (data.X_test, data.y_test))

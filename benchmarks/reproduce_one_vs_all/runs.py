@@ -1,15 +1,18 @@
-"""Training from every start, and what is kept of it; finished runs are found again in a folder.
+"""Trains from every start and stores the outcomes in a folder, so that finished runs are not repeated.
 
-Rounds of all starts follow each other in turn, forwards and backwards, so that other work on the machine meets all of
-them; the round with the least CPU time counts. All times are CPU times.
+Rounds over all starts alternate, forwards and backwards, so that other load on the machine affects all of them alike;
+the round with the least CPU time counts. All times are CPU times.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +21,20 @@ import scipy.sparse as sp
 
 from reproduce_one_vs_all.problems import Problem
 from widemargin.metrics import precision_at_k, precision_recall_f1
-from widemargin.problems.linear_scores import top_k
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from widemargin.problems.scores import LinearScorer
+from widemargin.solvers.one_vs_all import plan as engine
+from widemargin.solvers.one_vs_all import problem as arrays
 
-PRUNE = 0.01  # the paper's, before predictions
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+
+PRUNE = 0.01  # applied before prediction, as in the paper
 OPTIMUM_TOL = 1e-5
 PLACES = (1, 3, 5)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A start by its name in plots and tables, and how it is asked for."""
+    """A start: its name in plots and tables, and the solver's parameters."""
 
     label: str
     init: str
@@ -49,29 +54,29 @@ STARTS = {
     "msi-3": Start("MSI t = −3", "msi", {"t": -3.0}),
     "subspace": Start("subspace (ours)", "subspace", {}),
 }
-TIMED = ("zero", "bias-2", "ovap-loose", "ovap++", "msi-2", "subspace")  # those of the tables: a second round
+TIMED = ("zero", "bias-2", "ovap-loose", "ovap++", "msi-2", "subspace")  # shown in the tables: run twice
 LOGISTIC = ("zero", "bias-2", "ovap-loose", "msi-3", "subspace")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is kept of a run; times in CPU seconds."""
+    """The stored outcome of a run; times in CPU seconds."""
 
-    cpu_s: float  # of the whole call, certificate included
-    solve_s: float  # of starts and iterations
+    cpu_s: float  # the whole call, certificate included
+    solve_s: float  # starts and iterations
     n_iter: Any  # (n_labels,)
     primal: Any  # (n_labels,) final objectives
-    seconds: Any  # (n_labels,) of each label's start and iterations
+    seconds: Any  # (n_labels,) start and iterations of each label
     history: dict[str, Any]
     quality: list[float] | None  # P@1, P@3, P@5, macro precision and recall
 
     @property
     def ms_per_label(self) -> float:
-        """CPU milliseconds per label of starts and iterations."""
+        """CPU milliseconds per label for starts and iterations."""
         return 1e3 * self.solve_s / len(self.n_iter)
 
     def save(self, path: Path) -> None:
-        """Write to a temporary name and rename."""
+        """Write to a temporary file and rename it."""
         arrays = {"n_iter": self.n_iter, "primal": self.primal, "seconds": self.seconds}
         arrays |= {f"history_{name}": column for name, column in self.history.items()}
         rest = {"cpu_s": self.cpu_s, "solve_s": self.solve_s, "quality": self.quality}
@@ -81,7 +86,7 @@ class Outcome:
 
     @classmethod
     def load(cls, path: Path) -> Outcome:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         with np.load(path, allow_pickle=False) as file:
             rest = json.loads(str(file["rest"]))
             history = {name.removeprefix("history_"): file[name] for name in file if name.startswith("history_")}
@@ -89,7 +94,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs what is asked for, unless its folder has it already."""
+    """Executes runs, unless their results are already in the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +103,7 @@ class Runner:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all runs that were asked for."""
+        """CPU seconds of all requested runs."""
         return sum(self.cpu_by_file.values())
 
     def outcomes(
@@ -111,7 +116,7 @@ class Runner:
         backend: str = "core",
         timed: Iterable[str] = (),
     ) -> dict[str, Outcome]:
-        """The outcome of each start, and of those in `timed` the quicker one of two."""
+        """The outcome of each start; for starts in `timed`, the faster of two runs."""
         tol = problem.tol if tol is None else tol
         options = {"loss": loss, "tol": tol, "backend": backend}
         kind = f"{problem.name}-{problem.Y.shape[1]}-{loss}-{tol:g}-{backend}-as-published"
@@ -130,7 +135,7 @@ class Runner:
         return {key: found[key] for key in starts}
 
     def fast(self, problem: Problem) -> Outcome:
-        """The fast solver with its defaults, which certify every label to 1e-3; the quickest of three runs."""
+        """The fast solver with its defaults, which certify every label to 1e-3; the fastest of three runs."""
         path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-fast.npz"
         if not path.exists():
             print(path.stem, flush=True)
@@ -140,7 +145,7 @@ class Runner:
         return Outcome.load(path)
 
     def initial(self, problem: Problem, starts: Iterable[str]) -> dict[str, Any]:
-        """Loss of each start, and its distance from the optimum, intercept included: (2, n_labels) each."""
+        """Loss at each start and distance to the optimum, intercept included; shape (2, n_labels) per start."""
         path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-initial-as-published.npz"
         if not path.exists():
             print(path.stem, flush=True)
@@ -158,8 +163,8 @@ class Runner:
             return {key: file[key] for key in starts}
 
     def means(self, problem: Problem) -> dict[str, Any]:
-        """Figure 5 in numbers of each label: scores of the mean rows at the optimum, rows on its wrong side, and the
-        share of the negatives that the MSI start classifies with a margin over 1."""
+        """Figure 5 in numbers, per label: scores of the mean rows at the optimum, rows on the wrong side, and the share
+        of the negatives that the MSI start classifies with a margin above 1."""
         path = self.folder / f"{problem.name}-{problem.Y.shape[1]}-means-as-published.npz"
         if not path.exists():
             print(path.stem, flush=True)
@@ -185,19 +190,22 @@ class Runner:
 
 
 def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, float]:
-    """The published method: the gradient rule alone, CG's tolerance never tightened, one thread. Also CPU seconds."""
-    start = STARTS[key]
+    """Run the published method: gradient rule only, fixed CG tolerance, one thread. Also return the CPU seconds."""
+    start, chosen = STARTS[key], {"tol": problem.tol, "loss": "squared_hinge", "backend": "core"} | options
+    loss, backend, max_iter = chosen.pop("loss"), chosen.pop("backend"), chosen.pop("max_iter", engine.DEFAULT_MAX_ITER)
     cpu = time.process_time()
-    result = solve_one_vs_all(
-        problem.X,
-        problem.Y,
-        init=start.init,
-        init_params=start.params,
-        gap_tol=None,
-        tighten_cg=False,
-        **({"tol": problem.tol} | options),
-    )
+    rows = arrays.Problem.of(problem.X, problem.Y, loss=loss)
+    plan = engine.make_plan(rows, init=start.init, init_params=start.params, gap_tol=None, **chosen)
+    with numpy_twins() if backend == "reference" else contextlib.nullcontext():
+        result = engine.solve(replace(plan, max_iter=max_iter, polish=False, tighten_cg=False))
     return result, time.process_time() - cpu
+
+
+def numpy_twins() -> Any:
+    """The NumPy specification in place of the core; it belongs to the tests."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    return importlib.import_module("one_vs_all_solvers").numpy_twins()
 
 
 def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
@@ -209,9 +217,10 @@ def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
 
 
 def train_fast(problem: Problem) -> Outcome:
-    """Train with the fast solver; its labels have no seconds of their own."""
+    """Train with the fast solver, which does not time single labels."""
     cpu = time.process_time()
-    result = solve_fast_one_vs_all(problem.X, problem.Y, tol=problem.tol, prune=PRUNE)
+    plan = engine.make_plan(arrays.Problem.of(problem.X, problem.Y), tol=problem.tol, prune=PRUNE)
+    result = engine.solve(replace(plan, algorithm="fast", polish=False))
     cpu_s = time.process_time() - cpu
     seconds = np.full(problem.Y.shape[1], cpu_s / problem.Y.shape[1])
     rest = {"history": {}, "quality": quality(problem, result)}
@@ -219,12 +228,12 @@ def train_fast(problem: Problem) -> Outcome:
 
 
 def quality(problem: Problem, result: Any) -> list[float] | None:
-    """P@1/3/5, and precision and recall as means over the labels where they are defined, after pruning."""
+    """P@1, P@3, P@5 and macro precision and recall (over the labels where they are defined), after pruning."""
     if problem.X_test is None:
         return None
     coef = result.coef.toarray() if sp.issparse(result.coef) else result.coef
     coef = sp.csr_array(np.where(np.abs(coef) < PRUNE, 0, coef))
-    best, _ = top_k(problem.X_test, coef, result.intercept, max(PLACES))
+    best, _ = LinearScorer(coef, result.intercept).top_k(problem.X_test, max(PLACES))
     scores = problem.X_test @ coef.T
     predicted = (scores.toarray() if sp.issparse(scores) else scores) + result.intercept > 0
     macro = precision_recall_f1(problem.Y_test, sp.csr_array(predicted), average="macro", zero_division=np.nan)

@@ -15,14 +15,14 @@ COMPARED = {
     for loss, msi in zip(LOSSES, ("msi-2", "msi-3"), strict=True)
 }
 INITIAL = ("initial loss", "distance")
-TIGHT_LABELS = 100  # 200 labels are in benchmarks/starts.py
-REFERENCE_LABELS = 10  # the NumPy specification takes five times as long
+TIGHT_LABELS = 100  # benchmarks/starts.py uses 200 labels
+REFERENCE_LABELS = 10  # the NumPy specification is five times slower
 TIGHT_TOL = 1e-4
 
 
 @dataclass(frozen=True)
 class Study:
-    """The runs on one data set; outcomes and initial values by the keys of `STARTS`."""
+    """The runs on one data set; outcomes and values at the start are keyed like `STARTS`."""
 
     name: str
     n_rows: int
@@ -34,10 +34,10 @@ class Study:
     fast: Outcome | None = None
     n_logistic: int = 0
     means: dict[str, Any] = field(default_factory=dict)
-    n_all_labels: int = 0  # of the data, where the labels here are a sample
+    n_all_labels: int = 0  # labels in the data set, of which these may be a sample
 
     def values(self, quantity: str, key: str) -> Any:
-        """n_iter, seconds, initial loss or distance (to the optimum, of the start) of every label."""
+        """n_iter, seconds, initial loss or distance (from the start to the optimum), one value per label."""
         if quantity in INITIAL:
             return self.initial[key][INITIAL.index(quantity)]
         return getattr(self.squared[key], quantity)
@@ -52,7 +52,7 @@ def study_text(problem: Problem, runner: Runner) -> Study:
         problem.n_positives,
         squared=runner.outcomes(problem, STARTS, timed=TIMED),
         logistic=runner.outcomes(few, LOGISTIC, loss="logistic", timed=LOGISTIC),
-        # A child of OvAP++ begins where its parent ends: it has no start before training.
+        # In OvAP++ a child starts at its parent's solution, so there is no start to measure before training.
         initial=runner.initial(problem, [key for key in STARTS if key != "ovap++"]),
         fast=runner.fast(problem),
         n_logistic=few.Y.shape[1],
@@ -78,7 +78,7 @@ class Comparison:
 
 
 def compare_starts(problem: Problem, runner: Runner) -> list[Comparison]:
-    """Both losses, both twins, at the usual and at a tight tolerance; the runs of `study_text` are used again."""
+    """Both losses and both implementations, at the usual and at a tight tolerance; reuses the runs of `study_text`."""
     found = []
     for loss in LOSSES:
         usual = problem if loss == "squared_hinge" else problem.sample(problem.n_logistic)

@@ -1,9 +1,9 @@
-"""Goal: tables 2–8 of Zhou, Xiao and Wu (2011) on open data, with the paper's common C and with C and α tuned.
+"""Goal: reproduce tables 2–8 of Zhou, Xiao and Wu (2011) on open data, with the paper's C and with tuned C and α.
 
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m reproduce_orthogonal_transfer [--splits 50] [--folder build/…]
 
-Finished cells stay in a folder (--folder), so that an interrupted command goes on where it was; remove it to measure
-again. With --quick everything is done on two small generated trees instead, and written to that folder.
+Finished cells stay in a folder (--folder), so an interrupted command resumes where it stopped. Remove the folder to
+measure again. With --quick two small generated trees are used instead, and the page is written to that folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUICK = Settings(n_splits=3)
 def reproduce(
     tasks: Sequence[Task], as_given: Sequence[Task], settings: Settings, cells: Path, out: Path, with_rival: bool
 ) -> Path:
-    """Run everything that `cells` does not have, then write the figure and the page into `out`."""
+    """Run everything that is missing in `cells`, then write the figure and the page into `out`."""
     results = Results(cells, settings)
     with threadpool_limits(limits=1):
         results.run(tasks, as_given, with_rival)
@@ -46,10 +46,10 @@ def reproduce(
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a trial of everything on two small generated trees")
-    parser.add_argument("--splits", type=int, default=Settings.n_splits, help="random splits; the paper has 50")
-    parser.add_argument("--folder", type=Path, default=BUILD, help="where finished cells are kept")
-    parser.add_argument("--no-hiclass", action="store_true", help="leave the comparison with hiclass out")
+    parser.add_argument("--quick", action="store_true", help="try everything on two small generated trees")
+    parser.add_argument("--splits", type=int, default=Settings.n_splits, help="random splits (50 in the paper)")
+    parser.add_argument("--folder", type=Path, default=BUILD, help="folder for finished cells")
+    parser.add_argument("--no-hiclass", action="store_true", help="skip the comparison with hiclass")
     args = parser.parse_args()
     with_rival = not args.no_hiclass
     if with_rival and not rival.is_installed():
@@ -60,7 +60,7 @@ def main() -> None:
         return
     data = find_data("rcv1v2-subsets")
     if data is None:
-        sys.exit(f"no data: set {DATA_VARIABLE} to the folder that holds rcv1v2-subsets, or use --quick")
+        sys.exit(f"no data: set {DATA_VARIABLE} to the folder that contains rcv1v2-subsets, or use --quick")
     settings = Settings(n_splits=args.splits)
     reproduce(*rcv1_tasks(data), settings, args.folder, ROOT / "docs" / "reproductions", with_rival)
 

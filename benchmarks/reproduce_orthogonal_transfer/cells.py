@@ -1,4 +1,4 @@
-"""The cells of the tables, a (task, split, method, setting) each, kept as JSON files: an interrupted run goes on."""
+"""The cells of the tables, one per (task, split, method, setting), stored as JSON files so that a run can resume."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from reproduce_orthogonal_transfer.tasks import Rows, Task, folds
 from reproduce_orthogonal_transfer.tuning import Settings, tune
 
 COMMON, TUNED = "common", "tuned"
-COMMON_C = {COMMON: 1.0, "common-10": 10.0, "common-100": 100.0}  # the paper's, and how far it tried others
+COMMON_C = {COMMON: 1.0, "common-10": 10.0, "common-100": 100.0}  # the paper's C, and the range it also tried
 SHARE_C = {"share-1": 1.0, "share-10": 10.0, "share-100": 100.0, "share-1000": 1000.0}  # per-node training
-OTHER_SPLITS = 5  # with the other ones
-PUBLISHED = "published"  # Algorithm 1 of the paper, with its lower bound and its stop
-EPSILON, PUBLISHED_ITERATIONS, PUBLISHED_SPLITS = 1e-3, 500, 3  # the paper does not say its ε
+OTHER_SPLITS = 5  # splits run with the other values of C
+PUBLISHED = "published"  # Algorithm 1 of the paper, with its lower bound and stopping rule
+EPSILON, PUBLISHED_ITERATIONS, PUBLISHED_SPLITS = 1e-3, 500, 3  # the paper does not state ε
 RIVAL = "hiclass"
 TUNED_VARIANTS = tuple(name for name in VARIANTS if name != "tree-loss-leaves")
 Cell = dict[str, Any]
 
 
 class Results:
-    """Runs what is asked for, unless its folder has it already."""
+    """Computes cells, unless they are already in the folder."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
@@ -40,7 +40,7 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, tasks: Sequence[Task], as_given: Sequence[Task], with_rival: bool) -> None:
-        """All cells, split by split; hiclass and other values of C are left out where the trees are as given."""
+        """Compute all cells, split by split. The trees as given skip hiclass and the other values of C."""
         for number, task in product(range(self.settings.n_splits), [*tasks, *as_given]):
             for name in VARIANTS:
                 self._keep(task, number, name, COMMON, self._common_cell)
@@ -60,7 +60,7 @@ class Results:
             self._keep(task, number, name, PUBLISHED, self._published_cell)
 
     def column(self, task: str, name: str, setting: str, quantity: str) -> list[float]:
-        """A quantity over the splits."""
+        """One quantity for all splits."""
         return [cell[quantity] for cell in self.cells[task, name, setting]]
 
     @property
@@ -69,7 +69,7 @@ class Results:
         return sum(cell["total_s"] for cells in self.cells.values() for cell in cells)
 
     def _keep(self, task: Task, number: int, name: str, setting: str, make: Callable[..., Cell]) -> None:
-        """Find a cell or make it."""
+        """Load a cell or compute it."""
         path = self.folder / f"{task.name}-{number}-{name}-{setting}.json"
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         settings = json.loads(json.dumps(asdict(self.settings) | {"n_train": task.n_train, "n_splits": None}))
@@ -92,7 +92,7 @@ class Results:
         return self._fitted(task, number, name, COMMON_C[setting], alpha, node_scaling=scaling)
 
     def _share_cell(self, task: Task, number: int, name: str, setting: str) -> Cell:
-        """Per-node training, and how many test rows it sends to the largest child of the root."""
+        """Per-node training, with the share of test rows it sends to the largest child of the root."""
         rows, test, _ = self._split(task, number)
         result = train(VARIANTS[name], rows, task.tree, SHARE_C[setting], tol=self.settings.tol, node_scaling="paper")
         predicted = predict(VARIANTS[name], task.tree, result.coef, test.X)
@@ -118,7 +118,7 @@ class Results:
         return scores._asdict() | ends | {"primal": bounds.primal, "at_zero": bounds.primal_at_zero, "cpu_s": cpu_s}
 
     def _tuned_cell(self, task: Task, number: int, name: str, setting: str) -> Cell:
-        """C, and α of orthogonal transfer, by cross-validation."""
+        """C, and α for orthogonal transfer, chosen by cross-validation."""
         parts = self._split(task, number)[2]
         shares = list(self.settings.shares) if name == "orthogonal" else [0.0]
         found = tune(task, VARIANTS[name], parts, self.settings, shares)
@@ -133,7 +133,7 @@ class Results:
         return rival.tuned_cell(task, rows, test, parts, self.settings)
 
     def _fitted(self, task: Task, number: int, name: str, C: float, alpha: float, **options: Any) -> Cell:
-        """Train on all training rows and score on the test rows; the CPU time is of `train` alone."""
+        """Train on all training rows and score on the test rows; the CPU time covers `train` only."""
         rows, test, _ = self._split(task, number)
         variant = VARIANTS[name]
         rows = variant.trainable(rows, task.tree)

@@ -1,4 +1,4 @@
-"""The figure: the 0/1 error of each method on each task, with the common C, tuned, and as published."""
+"""The figure: 0/1 error of each method on each task, with the common C, tuned, and as published."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = ((COMMON, "C = 1 for all", "#d55e00", "o"), (TUNED, "tuned", "#0072b2
 
 
 def draw_errors(path: Path, results: Results, tasks: Sequence[Task]) -> None:
-    """A panel for each task; bars are one standard deviation each way. The same results give the same bytes."""
+    """One panel per task; bars show ± one standard deviation. Equal results give byte-identical files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     n_rows = -(-len(tasks) // COLUMNS)
     with mpl.rc_context(STYLE):

@@ -1,7 +1,7 @@
-"""The methods in one engine: training with a certificate, and prediction.
+"""The methods, all trained by one solver with a certificate, and their predictions.
 
-C is the paper's: the loss of each of N rows weighs C/N. Flat training and tree-loss training among the leaves see the
-rows that are labelled with leaves only; the others see all rows.
+C is the paper's: the loss of each of N rows has cost C/N. Flat training and tree-loss training among the leaves use
+only the rows labelled with leaves; the other methods use all rows.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import numpy.typing as npt
 
 from reproduce_orthogonal_transfer.tasks import Rows
 from widemargin.labels.tree import Tree
-from widemargin.problems.alpha import largest_alpha
+from widemargin.problems.tree_factor import AncestorPaths
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import Method, tree_penalty
-from widemargin.reference.tree_factor import AncestorPaths
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import JointResult, JointStart, solve_joint_dual
+from widemargin.problems.tree_penalties import Method, largest_alpha, tree_penalty
 from widemargin.solvers.result import SolverResult
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import JointResult, JointStart, solve_joint_dual
 
 MAX_PASSES = 5000
-COMMON_SHARE = 0.9  # of α*, where α = 1 of the paper is not below α*
+COMMON_SHARE = 0.9  # of α*, where the paper's α = 1 is not below α*
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with its options; `published` is its line in the paper's tables."""
+    """A method with its options; `published` is its row in the paper's tables."""
 
     label: str
     method: Method
@@ -37,7 +36,7 @@ class Variant:
 
     @property
     def is_flat(self) -> bool:
-        """Whether one argmax over all outputs predicts, rather than a way down the tree."""
+        """Whether prediction is one argmax over all outputs rather than a descent through the tree."""
         return self.method in ("flat", "tree-loss")
 
     def outputs(self, tree: Tree) -> npt.NDArray[np.int64]:
@@ -61,7 +60,7 @@ VARIANTS = {
 
 
 def alpha_limit(tree: Tree) -> float:
-    """α*: K is positive definite below it."""
+    """α*, below which K is positive definite."""
     return largest_alpha(AncestorPaths.of(tree.parent)).lower
 
 
@@ -82,7 +81,7 @@ def train(
     start: JointStart | None = None,
     node_scaling: Literal["sum", "paper"] = "sum",
 ) -> JointResult:
-    """Train on rows that the method can take; per-node with "paper" divides C by the rows that pass the parent."""
+    """Train on rows the method can use; per-node with "paper" divides C by the number of rows that pass the parent."""
     C = C if node_scaling == "paper" else C / len(rows.labels)
     losses = tree_losses(variant.method, tree, rows.labels, C=C, node_scaling=node_scaling, **variant.options)
     penalty = tree_penalty(variant.method, tree, alpha=alpha)
@@ -92,7 +91,7 @@ def train(
 def train_as_published(
     variant: Variant, rows: Rows, tree: Tree, alpha: float, epsilon: float, max_iter: int
 ) -> SolverResult:
-    """Algorithm 1 of the paper with C = 1: its lower bound, and its stop at primal − dual ≤ ε."""
+    """Algorithm 1 of the paper with C = 1, its lower bound and its stopping rule primal − dual ≤ ε."""
     scaling: Literal["sum", "paper"] = "paper" if variant.method == "per-node" else "sum"
     C = 1.0 if scaling == "paper" else 1.0 / len(rows.labels)
     losses = tree_losses(variant.method, tree, rows.labels, C=C, node_scaling=scaling, **variant.options)
@@ -102,7 +101,7 @@ def train_as_published(
 
 
 def predict(variant: Variant, tree: Tree, coef: Any, X: Any) -> npt.NDArray[np.int64]:
-    """The predicted node of each row: down from the root to the best child, or the best of all outputs."""
+    """The predicted node of each row: a greedy descent from the root, or the best of all outputs."""
     scores = X @ (coef if isinstance(coef, np.ndarray) else coef.toarray()).T
     if variant.is_flat:
         outputs = variant.outputs(tree)
@@ -111,7 +110,7 @@ def predict(variant: Variant, tree: Tree, coef: Any, X: Any) -> npt.NDArray[np.i
 
 
 def descend(tree: Tree, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Greedy way from the root to a leaf by scores of shape (n_rows, m); parents come before children."""
+    """Greedy descent from the root to a leaf by scores of shape (n_rows, m); parents come before children."""
     place = np.zeros(len(scores), dtype=np.int64)
     for node in np.flatnonzero(~tree.is_leaf):
         here = np.flatnonzero(place == node)

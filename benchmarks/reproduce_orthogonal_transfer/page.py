@@ -1,4 +1,4 @@
-"""The page of the reproduction: what was done, where orthogonal transfer wins and where not, the tables."""
+"""The page of the reproduction: the method, where orthogonal transfer wins and where it does not, the tables."""
 
 from __future__ import annotations
 
@@ -47,95 +47,95 @@ PAPER_SPLITS = 50
 
 INTRODUCTION = """# Orthogonal transfer: the paper's tables
 
-Zhou, Xiao & Wu, "Hierarchical classification via orthogonal transfer" (ICML 2011; MSR-TR-2011-54), tables 2–8, re-run
-by one command,
+This page repeats tables 2–8 of Zhou, Xiao & Wu, "Hierarchical classification via orthogonal transfer" (ICML 2011;
+MSR-TR-2011-54). One command writes the page and its figure:
 
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m reproduce_orthogonal_transfer --splits {n_splits}
 
-which writes this page and its figure. **{n_splits} random splits here, {paper_splits} in the paper.** All methods are
-trained by the same solver to a certified `decrease_gap`, with rows of unit length and no intercept; the paper's own
-algorithm has a section below."""
+**{n_splits} random splits here, {paper_splits} in the paper.** The same solver trains all methods to a certified
+`decrease_gap`, with rows of unit length and no intercept. A section below covers the paper's own algorithm."""
 
 DATA = """## Data
 
-The rows come from rcv1v2-subsets, not from the LYRL2004 split: compare methods with each other, and differences with
-the paper's, not absolute figures. A task is the subtree below a top category with the rows that have exactly one
-label path inside it; the "hierarchical" tasks leave out first-level categories without children. A split draws as
-many training rows as the task has in the standard split of rcv1v2-subsets, about half of all; the paper trained on 3
-% of its rows, about as many rows as here, and tested on many more.
+The rows come from rcv1v2-subsets, not from the LYRL2004 split. Compare methods with each other and differences with the
+paper's differences, not absolute numbers. A task is the subtree below a top category, with the rows that have exactly
+one label path inside it. The "hierarchical" tasks leave out first-level categories without children. A split draws as
+many training rows as the task has in the standard split of rcv1v2-subsets, about half of all rows. The paper trained on
+3 % of its rows, about as many rows as here, and tested on many more.
 
-Only children are put into their parents (C1511, C331, C411, E121, E411) and M143, which has no rows in this data, is
-left out. The paper does not say so, but with it the numbers of nodes and leaves become the paper's (but for M143, and
-for one node of CCAT), the trees have two levels, and α = 1 is positive definite, as the paper says; on the trees as
-given CCAT has three levels, on which α = 1 never is (last section). Rows of the lost M143 are labelled M14 here: they
-count as right anywhere below M14, so that MCAT is easier than in the paper.
+Only children are merged into their parents (C1511, C331, C411, E121, E411), and M143, which has no rows in this data,
+is left out. The paper does not mention this step. After it, the numbers of nodes and leaves match the paper's (except
+for M143 and one node of CCAT), the trees have two levels, and α = 1 is positive definite, as the paper says. Without
+it, CCAT has three levels and α = 1 is not positive definite (last section). Rows of the missing M143 are labelled M14
+here. Any prediction below M14 counts as correct for them, so MCAT is easier than in the paper.
 
-A prediction below an inner label is right (0/1 error) and costs nothing (tree loss: half the edges between label and
-prediction). Micro-F1 of one prediction per row is 100 minus the 0/1 error. "Flat" and "tree-loss, leaves" can only be
-trained on rows labelled with leaves. "Tree-loss, all nodes" is the formula of the paper: inner nodes compete in
-training and may be predicted. "α = 0" is orthogonal transfer without its coupling: what is left is the larger weight
-of upper nodes. It and "tree-loss, leaves" are not in the paper."""
+A prediction below an inner label is correct (0/1 error) and costs nothing (tree loss: half the number of edges between
+label and prediction). Micro-F1 of one prediction per row is 100 minus the 0/1 error. "Flat" and "tree-loss, leaves" can
+only train on rows labelled with leaves. "Tree-loss, all nodes" is the paper's formula: inner nodes compete in training
+and may be predicted. "α = 0" is orthogonal transfer without its coupling; only the larger weight of upper nodes
+remains. "α = 0" and "tree-loss, leaves" are not in the paper."""
 
 COMMON_TEXT = """## The paper's C for all methods
 
-C = 1 in the paper's form (each loss weighs C/N; per-node training has C over the rows that pass the parent,
-`node_scaling="paper"`), α = 1 where the table above says so. In per cent, mean ± standard deviation over {n_splits}
-random splits; the smallest mean of a column in bold."""
+C = 1 in the paper's form (each loss has cost C/N; per-node training divides C by the number of rows that pass the
+parent, `node_scaling="paper"`), and α = 1 where the table above says so. Values are per cent, mean ± standard deviation
+over {n_splits} random splits; the smallest mean of each column is in bold."""
 
 OTHER_C_TEXT = """### Larger common values of C
 
 The paper: "We also tried different values of C varying from 1 to 100, but didn't observe significant differences in the
-results." {verdict} 0/1 error with C = 1 / 10 / 100, mean over the first {n_few} splits:"""
+results." {verdict} The table shows the 0/1 error with C = 1 / 10 / 100, mean over the first {n_few} splits:"""
 
 SHARE_TEXT = """### Why per-node training is so far from the paper
 
-With C = 1 per-node training has an error up to {most:.0f} points above the paper's, and on CCAT it is further from the
+With C = 1, the error of per-node training is up to {most:.0f} points above the paper's; on CCAT it is further from the
 paper than any other method. Neither the solver nor the splits are the cause: on the same rows the paper's own algorithm
-gives mean errors within {within:.1f} points of these (next section), and the standard deviation over the splits is
-{spread:.1f} points at most. It is C: so little weight on the losses leaves weights near differences of class means, by
-which the largest child of the root wins more rows than it has. With C = 100 the published error is reached on {at_100}
-of {n_tasks} tasks, with C = 1,000 on {at_1000}. Whether the paper weighed the losses of this method by something other
-than C over the rows of a node, or had the classes in other proportions (its rows are all LYRL2004 documents, these a
-subset), cannot be told from the paper. Per cent, mean over the first {n_few} splits:"""
+gives mean errors within {within:.1f} points of these (next section), and the standard deviation over the splits is at
+most {spread:.1f} points. The cause is C. With so small a cost the weights stay close to differences of class means, and
+the largest child of the root wins more rows than it has. With C = 100 the published error is reached on {at_100} of
+{n_tasks} tasks, with C = 1,000 on {at_1000}. The paper does not say whether it divided C by something other than the
+number of rows of a node for this method, or whether its class proportions differ (its rows are all LYRL2004 documents,
+these are a subset). Per cent, mean over the first {n_few} splits:"""
 
 PUBLISHED_TEXT = """### Algorithm 1 as published
 
-The paper trains all five methods by regularised dual averaging, and stops when the best objective and a lower bound,
-an average over all iterations, differ by ε, which it does not state. Here ε = {epsilon:g} (the objective of zero
-weights is 1, but for per-node and tree-loss training) and at most {iterations} iterations, each a pass over the rows;
-C = 1, first {n_few} splits. {verdict}"""
+The paper trains all five methods by regularised dual averaging. It stops when the best objective and a lower bound, an
+average over all iterations, differ by ε. The paper does not state ε. Here ε = {epsilon:g} (the objective at zero
+weights is 1, except for per-node and tree-loss training), with at most {iterations} iterations of one pass over the
+rows each, C = 1 and the first {n_few} splits. {verdict}"""
 
 TUNED_TEXT = """## C and α tuned for every method
 
-{n_folds}-fold cross-validation on the training rows of each split, the same folds for all methods, by the 0/1 error.
-C begins with {first} and goes on by factors of {factor:g} until the best value has one on each side, then half a step
-towards the better side; per-node training has C/N as the others do. α is {shares} of α*. Fits of the cross-validation
-start from the nearest C and stop at a `decrease_gap` of {cv_tol:g}, the final ones at {tol:g}."""
+C is chosen by {n_folds}-fold cross-validation of the 0/1 error on the training rows of each split, with the same folds
+for all methods. The search starts with C = {first} and continues by factors of {factor:g} until the best value has a
+neighbour on each side. It then tries half a step towards the better side. Per-node training uses C/N like the other
+methods. α is {shares} of α*. Fits of the cross-validation start from the nearest C and stop at a `decrease_gap` of
+{cv_tol:g}, final fits at {tol:g}."""
 
-PAIRED_TEXT = """Differences in points, negative where orthogonal transfer is better; in brackets the p-value of the
-corrected resampled t-test (Nadeau & Bengio 2003; it allows for splits that share rows, with n_test/n_train near 1 it
-is strict), in bold below {level:g}. A star: below {level:g} by the plain paired t-test, which takes the splits for
-independent; the paper used a t-test at {level:g}."""
+PAIRED_TEXT = """Differences are in points; negative means orthogonal transfer is better. In brackets is the p-value of
+the corrected resampled t-test (Nadeau & Bengio 2003), in bold below {level:g}. This test allows for splits that share
+rows, and is strict when n_test/n_train is near 1. A star marks p-values below {level:g} by the plain paired t-test,
+which treats the splits as independent. The paper used a t-test at {level:g}."""
 
 RIVAL_TEXT = """## hiclass on the same splits
 
-`LocalClassifierPerParentNode` with scikit-learn's `LinearSVC` (squared hinge, one-vs-rest, no intercept, tol 1e-4) at
-each inner node, on the same rows in the same run. Its C weighs the sum of losses; it is 1, or chosen by the same
-search, which begins with 1 and 10. C of the other two is the paper's (C/N for each row). Their fits stop at
-a certified `decrease_gap` of {tol:g}. CPU seconds are those of one fit on all training rows at the C chosen, one
-thread. (`LocalClassifierPerNode` asks for probabilities, which LinearSVC has
-not. At large C LIBLINEAR sometimes ends with a warning at its 1,000 iterations; it is left at its defaults.)"""
+`LocalClassifierPerParentNode` trains scikit-learn's `LinearSVC` (squared hinge, one-vs-rest, no intercept, tol 1e-4) at
+each inner node, on the same rows in the same run. Its C multiplies the sum of losses. It is 1, or chosen by the same
+search starting with 1 and 10. The other two methods use the paper's C (C/N for each row), and their fits stop at a
+certified `decrease_gap` of {tol:g}. CPU seconds are for one fit on all training rows at the chosen C, with one thread.
+`LocalClassifierPerNode` needs probabilities, which LinearSVC does not provide. At large C, LIBLINEAR sometimes stops at
+its limit of 1,000 iterations with a warning; it runs with its defaults."""
 
 GIVEN_TEXT = """## The trees as given
 
-With only children and the empty M143. CCAT has three levels here, so that α with C = 1 is 0.9 α*. Rows labelled just
-above an only child have inner labels, and flat training cannot use them."""
+These trees keep only children and the empty M143. CCAT has three levels here, so α with C = 1 is 0.9 α*. Rows labelled
+just above an only child have inner labels, and flat training cannot use them."""
 
 
 def write_page(
     path: Path, results: Results, tasks: Sequence[Task], as_given: Sequence[Task], machine: str, with_rival: bool
 ) -> None:
-    """Put the page together and write it."""
+    """Assemble and write the page."""
     settings = results.settings
     words = vars(settings) | {"level": LEVEL, "first": " and ".join(f"{C:,.0f}" for C in settings.first)}
     words["shares"] = ", ".join(f"{share:g}" for share in settings.shares[:-1]) + f" or {settings.shares[-1]:g}"
@@ -157,7 +157,7 @@ def write_page(
         published_table(results, tasks),
         TUNED_TEXT.format(**words),
         *setting_sections(results, tasks, TUNED, ""),
-        "How often each α was chosen:",
+        "Number of splits that chose each α:",
         alpha_table(results, tasks),
         *([RIVAL_TEXT.format(**words), rival_table(results, tasks)] if with_rival else []),
         costs(results),
@@ -168,14 +168,14 @@ def write_page(
 
 
 def _filled(paragraph: str) -> str:
-    """Plain text in lines of the usual length; headings, tables, lists, images and code as they are."""
+    """Wrap plain text; leave headings, tables, lists, images and code unchanged."""
     if paragraph.startswith(("#", "|", "- ", "!", "    ")):
         return paragraph
     return textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def setting_sections(results: Results, tasks: Sequence[Task], setting: str, explain: str) -> list[str]:
-    """The tables of a setting by task, and its paired tests."""
+    """The tables of a setting, one per task, and its paired tests."""
     sections = []
     for task in tasks:
         table = f" (table {paper.TABLE_OF_TASK[task.name]})" if task.name in paper.TABLE_OF_TASK else ""
@@ -191,32 +191,32 @@ def _words(setting: str) -> str:
 
 
 def summary(results: Results, tasks: Sequence[Task], with_rival: bool) -> str:
-    """The plain answer, computed from the tables."""
+    """The main findings, computed from the tables."""
     chosen = [np.median(results.column(t.name, name, TUNED, "C")) for t in tasks for name in TUNED_VARIANTS]
     common, tuned = (leads(results, tasks, setting, "error") for setting in (COMMON, TUNED))
     first = (
-        f"Of the five published methods orthogonal transfer has the smallest mean 0/1 error on {len(common)} of "
-        f"{len(tasks)} tasks with the paper's C = 1 (in the paper on 5 of 6), by up to {max(common, default=0.0):.2f} "
-        f"points, and on {len(tuned)} of {len(tasks)} when C and α are tuned for every method, by up to "
-        f"{max(tuned, default=0.0):.2f} points. C = 1 is far too small for all of them: the medians of the chosen C "
-        f"are between {min(chosen):,.0f} and {max(chosen):,.0f}."
+        f"Of the five published methods, orthogonal transfer has the smallest mean 0/1 error on {len(common)} of "
+        f"{len(tasks)} tasks with the paper's C = 1 (5 of 6 in the paper), by up to {max(common, default=0.0):.2f} "
+        f"points, and on {len(tuned)} of {len(tasks)} tasks when C and α are tuned for every method, by up to "
+        f"{max(tuned, default=0.0):.2f} points. C = 1 is far too small for all methods: the median of the chosen C "
+        f"is between {min(chosen):,.0f} and {max(chosen):,.0f}."
     )
     lines = [
         "## In short",
         first,
-        f"By the corrected test at {LEVEL:g} on the 0/1 error, orthogonal transfer with C = 1 is",
+        f"By 0/1 error and the corrected test at level {LEVEL:g}, orthogonal transfer with C = 1 is",
         "\n".join(verdicts(results, tasks, COMMON, "error")),
         "and with C and α tuned",
         "\n".join(verdicts(results, tasks, TUNED, "error")),
         details(results, tasks),
-        "The paper's claims for orthogonal transfer with C = 1, as it states them:",
+        "The paper's claims about orthogonal transfer with C = 1:",
         claims(results, tasks),
     ]
     return "\n\n".join([*lines, *([rival_line(results, tasks)] if with_rival else [])])
 
 
 def claims(results: Results, tasks: Sequence[Task]) -> str:
-    """The claims of the paper's section 6, each as it stands, by the corrected test."""
+    """The claims of the paper's section 6, each checked by the corrected test."""
     lines = []
     for words, of in (
         ("better than the other four on CCAT and MCAT", ("CCAT", "MCAT")),
@@ -237,14 +237,14 @@ def claims(results: Results, tasks: Sequence[Task]) -> str:
     verdict = C_verdict(results, tasks)
     lines.append(f"- C between 1 and 100 makes no significant difference: {verdict[0].lower()}{verdict[1:-1]}")
     lines.append(
-        "- α = 1 makes the comparison matrices positive definite: confirmed once only children are put into their "
+        "- α = 1 makes the comparison matrices positive definite: confirmed once only children are merged into their "
         "parents; refuted for CCAT as given, which has three levels"
     )
     return "\n".join(lines)
 
 
 def C_verdict(results: Results, tasks: Sequence[Task]) -> str:
-    """What the table of larger C says of the paper's claim, by the paper's kind of test."""
+    """Whether the table of larger C supports the paper's claim, by the paper's kind of test."""
     found = changes_with_C(results, tasks)
     clear = [each for each in found if each.p_plain < LEVEL]
     if not clear:
@@ -257,7 +257,7 @@ def C_verdict(results: Results, tasks: Sequence[Task]) -> str:
 
 
 def share_text(results: Results, tasks: Sequence[Task], n_few: int) -> str:
-    """What is known of the distance of per-node training to the paper."""
+    """Why the errors of per-node training differ from the paper's."""
     known = [task for task in tasks if task.name in paper.RESULTS]
     errors = [results.column(task.name, "per-node", COMMON, "error") for task in known]
     published = [paper.RESULTS[task.name]["per-node"].error for task in known]
@@ -287,7 +287,7 @@ def share_text(results: Results, tasks: Sequence[Task], n_few: int) -> str:
 
 
 def published_text(results: Results, tasks: Sequence[Task], n_few: int) -> str:
-    """What became of Algorithm 1."""
+    """Results of Algorithm 1."""
     by_method = {name: [] for name, variant in VARIANTS.items() if variant.published}
     differences, seconds = [], []
     for task in tasks:
@@ -298,17 +298,17 @@ def published_text(results: Results, tasks: Sequence[Task], n_few: int) -> str:
             seconds += [cell["cpu_s"] / other["cpu_s"] for cell, other in zip(cells, certified, strict=False)]
     stopped = ", ".join(f"{VARIANTS[name].method} {sum(stops)} of {len(stops)}" for name, stops in by_method.items())
     verdict = (
-        f"Fits that reached the stop: {stopped}. Where the modulus of strong convexity is small, as for orthogonal "
-        "transfer and tree-loss training, the first iterates are far out and the average never forgets them. The "
-        "weights may be good nevertheless: the 0/1 errors differ from those of the certified fits by "
-        f"{signed(min(differences))} to {signed(max(differences))} points. Cost: {min(seconds):.0f} to "
-        f"{max(seconds):.0f} times the CPU of the certified fit, median {np.median(seconds):.0f}."
+        f"Fits that reached the stopping rule: {stopped}. When the modulus of strong convexity is small, as for "
+        "orthogonal transfer and tree-loss training, the first iterates are far from the solution and the average "
+        "never forgets them. The weights can be good nevertheless: the 0/1 errors differ from those of the certified "
+        f"fits by {signed(min(differences))} to {signed(max(differences))} points. The CPU time is "
+        f"{min(seconds):.0f} to {max(seconds):.0f} times that of the certified fit, median {np.median(seconds):.0f}."
     )
     return PUBLISHED_TEXT.format(epsilon=EPSILON, iterations=PUBLISHED_ITERATIONS, n_few=n_few, verdict=verdict)
 
 
 def span(results: Results, tasks: Sequence[Task], rival: str, setting: str, metric: str) -> str:
-    """Differences of orthogonal transfer to a rival over the tasks in words."""
+    """Describe the differences between orthogonal transfer and a rival over the tasks."""
     found = [comparison(results, task, rival, setting, metric) for task in tasks]
     low, high = min(each.difference for each in found), max(each.difference for each in found)
     better, worse = (sum(each.verdict == verdict for each in found) for verdict in (-1, 1))
@@ -316,19 +316,19 @@ def span(results: Results, tasks: Sequence[Task], rival: str, setting: str, metr
 
 
 def details(results: Results, tasks: Sequence[Task]) -> str:
-    """What orthogonality itself adds, and what flat training lacks."""
+    """The effect of orthogonality itself, and the limits of flat training."""
     common, tuned = (span(results, tasks, "uncoupled", setting, "error") for setting in (COMMON, TUNED))
     leaves = span(results, tasks, "flat", TUNED, "leaf_error")
     return (
-        f"Against the same model without orthogonality (α = 0) the error changes by {common} with C = 1, and by "
+        f"Compared with the same model without orthogonality (α = 0), the error changes by {common} with C = 1, and by "
         f"{tuned} when both are tuned.\n\n"
-        f"Flat training cannot be trained on rows labelled with inner nodes. On test rows labelled with leaves alone, "
-        f"orthogonal transfer minus flat training, both tuned, is {leaves}."
+        f"Flat training cannot use rows labelled with inner nodes. On test rows labelled with leaves, with both "
+        f"methods tuned, the error of orthogonal transfer minus that of flat training is {leaves}."
     )
 
 
 def rival_line(results: Results, tasks: Sequence[Task]) -> str:
-    """Errors and times of hiclass over ours."""
+    """Errors and times of hiclass relative to ours."""
     medians = {
         name: [np.median(results.column(task.name, name, TUNED, "cpu_s")) for task in tasks]
         for name in (RIVAL, "per-node", ORTHOGONAL)
@@ -342,9 +342,9 @@ def rival_line(results: Results, tasks: Sequence[Task]) -> str:
     ]
     per_node, orthogonal = (f"{ratio.min():.1f} to {ratio.max():.1f}" for ratio in ratios.values())
     return (
-        f"hiclass with LinearSVC, tuned, has an error {signed(min(errors))} to {signed(max(errors))} points from those "
-        f"of per-node training and orthogonal transfer; its fit takes {per_node} times the CPU of per-node training "
-        f"and {orthogonal} times that of orthogonal transfer."
+        f"The error of tuned hiclass with LinearSVC differs by {signed(min(errors))} to {signed(max(errors))} points "
+        f"from those of per-node training and orthogonal transfer. Its fit takes {per_node} times the CPU time of "
+        f"per-node training and {orthogonal} times that of orthogonal transfer."
     )
 
 
@@ -362,13 +362,13 @@ def costs(results: Results) -> str:
         "## Certificates and cost\n\n"
         f"The largest `decrease_gap` of the {len(fits):,} final fits is {max(cell['gap'] for cell in fits):.2e}; "
         f"{unfinished} stopped before their tolerance. The best C was at a limit of the search ({low:g} and {high:g}; "
-        f"for LinearSVC {rival_low:g} and {rival_high:g}) in {at_limit} of {len(searches)} searches; a search tried "
+        f"for LinearSVC {rival_low:g} and {rival_high:g}) in {at_limit} of {len(searches)} searches. Each search tried "
         f"{min(n_tried)} to {max(n_tried)} values. CPU seconds of cross-validation over all tasks and splits: {times}."
     )
 
 
 def given_sections(results: Results, tasks: Sequence[Task]) -> list[str]:
-    """The trees as the data have them."""
+    """Results on the trees as given in the data."""
     if not tasks:
         return []
     sections = [GIVEN_TEXT, sizes_table(tasks)]

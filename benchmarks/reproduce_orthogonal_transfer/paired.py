@@ -1,8 +1,8 @@
 """Is one method better than another over random splits of the same rows?
 
-With d_1 … d_J the differences over J splits, s² their variance, the corrected resampled t-test of Nadeau and Bengio
-(2003) takes t = mean(d) / √((1/J + n_test/n_train) s²) with J − 1 degrees of freedom: splits share rows, so that their
-differences vary less than those of fresh samples would. The plain paired t-test, as papers often use it, has 1/J alone.
+Let d_1 … d_J be the differences over J splits and s² their variance. The corrected resampled t-test of Nadeau and
+Bengio (2003) uses t = mean(d) / √((1/J + n_test/n_train) s²) with J − 1 degrees of freedom, because splits share rows
+and their differences vary less than those of fresh samples. The plain paired t-test, common in papers, has only 1/J.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.01  # the paper's
+LEVEL = 0.01  # as in the paper
 
 
 class Comparison(NamedTuple):
@@ -25,12 +25,12 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> int:
-        """−1 where a is smaller, 1 where it is larger, both by the corrected test, else 0."""
+        """By the corrected test: −1 if a is smaller, 1 if it is larger, else 0."""
         return int(np.sign(self.difference)) if self.p_corrected < LEVEL else 0
 
 
 def compare(a: Sequence[float], b: Sequence[float], n_train: int, n_test: int) -> Comparison:
-    """Both tests of a against b, split by split."""
+    """Both tests of a against b, paired by split."""
     d = np.subtract(a, b)
     mean, variance = float(d.mean()), float(d.var(ddof=1))
     return Comparison(

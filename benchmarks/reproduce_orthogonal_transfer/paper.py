@@ -1,6 +1,6 @@
-"""The figures of Zhou, Xiao and Wu, "Hierarchical Classification via Orthogonal Transfer" (MSR-TR-2011-54).
+"""Results of Zhou, Xiao and Wu, "Hierarchical Classification via Orthogonal Transfer" (MSR-TR-2011-54).
 
-Per cent, mean and standard deviation over 50 random splits. Micro-F1 is 100 minus the 0/1 error throughout.
+Per cent, mean and standard deviation over 50 random splits. Micro-F1 is always 100 minus the 0/1 error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Published(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A line of tables 1 and 5."""
+    """A row of tables 1 and 5."""
 
     n_nodes: int
     n_leaves: int

@@ -1,8 +1,8 @@
 """hiclass with scikit-learn's LinearSVC on the same splits.
 
-`LocalClassifierPerParentNode` trains one multiclass LinearSVC (one-vs-rest, squared hinge) at each inner node, the
-nearest thing to per-node training. (`LocalClassifierPerNode` asks its classifiers for probabilities, which LinearSVC
-has not.) hiclass is no dependency of the package; without it, this part says what is missing.
+`LocalClassifierPerParentNode` trains one multiclass LinearSVC (one-vs-rest, squared hinge) at each inner node; it is
+the closest relative of per-node training. (`LocalClassifierPerNode` needs probabilities, which LinearSVC does not
+provide.) hiclass is not a dependency of the package; if it is missing, the command says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reproduce_orthogonal_transfer.tasks import Rows, Task
 from reproduce_orthogonal_transfer.tuning import Settings, search
 from widemargin.labels.tree import Tree
 
-MISSING = "hiclass is not installed: `pip install hiclass`, or leave its section out with --no-hiclass"
+MISSING = "hiclass is not installed: `pip install hiclass`, or skip its section with --no-hiclass"
 DEFAULT_C = 1.0
 
 
@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 
 def label_paths(tree: Tree, labels: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Labels as hiclass wants them: a column for each level, empty strings below inner labels."""
+    """Labels in hiclass's format: one column per level, empty strings below inner labels."""
     by_node = np.full((tree.n_nodes, tree.height), "", dtype=object)
     for node in range(1, tree.n_nodes):
         path = [str(above) for above in tree.path(node)[1:]]
@@ -38,7 +38,7 @@ def label_paths(tree: Tree, labels: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 def fit(tree: Tree, rows: Rows, C: float) -> tuple[Any, float]:
-    """The trained model and the CPU seconds of its `fit`; without intercept, as all fits here."""
+    """The trained model and the CPU seconds of its `fit`; no intercept, like all fits here."""
     from hiclass import LocalClassifierPerParentNode
 
     model = LocalClassifierPerParentNode(LinearSVC(C=C, fit_intercept=False, random_state=0))

@@ -1,4 +1,4 @@
-"""The tables of the page: means and standard deviations, paired tests, the choices of the cross-validation."""
+"""The tables of the page: means and standard deviations, paired tests, and the chosen parameters."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def mean_std(values: Sequence[float], digits: int = 2) -> str:
 
 
 def signed(difference: float) -> str:
-    """Two decimals with a sign; no minus before zero."""
+    """Two decimals with a sign; zero has a plus."""
     return f"{round(difference, 2) + 0.0:+.2f}".replace("-", "−")
 
 
 def sizes_table(tasks: Sequence[Task]) -> str:
-    """The tasks, and the paper's sizes beside them."""
+    """The sizes of the tasks next to the paper's."""
     columns = ["task", "nodes / leaves", "levels", "train / test", "rows with inner labels", "α*", "α with C = 1"]
     rows = []
     for task in tasks:
@@ -53,7 +53,7 @@ def sizes_table(tasks: Sequence[Task]) -> str:
 
 
 def result_table(results: Results, task: Task, setting: str, *, with_paper: bool = True) -> str:
-    """A table of the paper: the metrics by method, ours and published; the smallest mean of a column in bold."""
+    """A table of the paper: metrics by method, ours and published; the smallest mean of each column in bold."""
     names = list(VARIANTS if setting == COMMON else TUNED_VARIANTS)
     keys = ("error", "tree_loss", "leaf_error")
     metrics = {key: [results.column(task.name, name, setting, key) for name in names] for key in keys}
@@ -87,19 +87,19 @@ def _published(task: str, method: str | None) -> list[str]:
 
 
 def chosen_C(values: Sequence[float]) -> str:
-    """Median and range, or the one value."""
+    """Median and range, or the single value."""
     low, middle, high = (f"{C:,.0f}" if C >= 100.0 else f"{C:.2g}" for C in np.quantile(values, (0.0, 0.5, 1.0)))
     return low if low == high else f"{middle} ({low}–{high})"
 
 
 def comparison(results: Results, task: Task, rival: str, setting: str, metric: str) -> Comparison:
-    """Orthogonal transfer against a rival."""
+    """Compare orthogonal transfer with a rival."""
     ours = results.column(task.name, ORTHOGONAL, setting, metric)
     return compare(ours, results.column(task.name, rival, setting, metric), task.n_train, task.n_test)
 
 
 def paired_table(results: Results, tasks: Sequence[Task], setting: str, metric: str) -> str:
-    """Difference of orthogonal transfer to each rival, with marks for the two tests."""
+    """Orthogonal transfer minus each rival, with marks for the two tests."""
     rivals = [name for name in (VARIANTS if setting == COMMON else TUNED_VARIANTS) if name != ORTHOGONAL]
     rows = []
     for name in rivals:
@@ -114,14 +114,14 @@ def paired_table(results: Results, tasks: Sequence[Task], setting: str, metric: 
 
 
 def verdicts(results: Results, tasks: Sequence[Task], setting: str, metric: str) -> list[str]:
-    """A line for each task: against which published rivals orthogonal transfer is better, level, worse."""
+    """One line per task: the published rivals that orthogonal transfer beats, matches and loses to."""
     rivals = [name for name, v in VARIANTS.items() if v.published and name != ORTHOGONAL]
     lines = []
     for task in tasks:
         by_verdict: dict[int, list[str]] = {-1: [], 0: [], 1: []}
         for name in rivals:
             by_verdict[comparison(results, task, name, setting, metric).verdict].append(VARIANTS[name].method)
-        words = ((-1, "better than"), (0, "no clear difference to"), (1, "worse than"))
+        words = ((-1, "better than"), (0, "no clear difference from"), (1, "worse than"))
         lines.append(
             f"- {task.name}: " + "; ".join(f"{w} {', '.join(by_verdict[v])}" for v, w in words if by_verdict[v])
         )
@@ -129,7 +129,7 @@ def verdicts(results: Results, tasks: Sequence[Task], setting: str, metric: str)
 
 
 def leads(results: Results, tasks: Sequence[Task], setting: str, metric: str) -> list[float]:
-    """Where orthogonal transfer has the smallest mean of the published methods: by how many points."""
+    """The lead of orthogonal transfer, in points, on tasks where its mean is the smallest of the published methods."""
     rivals = [name for name, v in VARIANTS.items() if v.published and name != ORTHOGONAL]
     found = []
     for task in tasks:
@@ -139,7 +139,7 @@ def leads(results: Results, tasks: Sequence[Task], setting: str, metric: str) ->
 
 
 def other_C_table(results: Results, tasks: Sequence[Task]) -> str:
-    """Mean 0/1 errors with larger common values of C, on the splits that have them."""
+    """Mean 0/1 errors with larger common values of C, over the splits that were run with them."""
     last = list(COMMON_C)[-1]
     rows = []
     for name, variant in VARIANTS.items():
@@ -153,7 +153,7 @@ def other_C_table(results: Results, tasks: Sequence[Task]) -> str:
 
 
 def changes_with_C(results: Results, tasks: Sequence[Task]) -> list[Comparison]:
-    """The 0/1 error with the largest common C minus that with C = 1, by task and published method."""
+    """0/1 error with the largest common C minus that with C = 1, per task and published method."""
     last, found = list(COMMON_C)[-1], []
     for task in tasks:
         for name in (name for name, variant in VARIANTS.items() if variant.published):
@@ -167,7 +167,7 @@ def changes_with_C(results: Results, tasks: Sequence[Task]) -> list[Comparison]:
 
 
 def share_table(results: Results, tasks: Sequence[Task]) -> str:
-    """Per-node training by C: its error, and how much it sends to the largest child of the root."""
+    """Per-node training by C: its error, and the share of rows it sends to the largest child of the root."""
     rows = []
     for task in tasks:
         errors = [np.mean(results.column(task.name, "per-node", setting, "error")) for setting in SHARE_C]
@@ -182,7 +182,7 @@ def share_table(results: Results, tasks: Sequence[Task]) -> str:
 
 
 def published_table(results: Results, tasks: Sequence[Task]) -> str:
-    """Algorithm 1 as published beside the certified fits of the same splits."""
+    """Algorithm 1 as published next to the certified fits of the same splits."""
     rows = []
     for task in tasks:
         for name, variant in VARIANTS.items():
@@ -209,7 +209,7 @@ def published_table(results: Results, tasks: Sequence[Task]) -> str:
 
 
 def alpha_table(results: Results, tasks: Sequence[Task]) -> str:
-    """How often each share of α* was chosen."""
+    """Number of splits that chose each share of α*."""
     shares = results.settings.shares
     counts = {task.name: Counter(results.column(task.name, ORTHOGONAL, TUNED, "share")) for task in tasks}
     rows = [[task.name, *(str(counts[task.name][share]) for share in shares)] for task in tasks]
@@ -217,7 +217,7 @@ def alpha_table(results: Results, tasks: Sequence[Task]) -> str:
 
 
 def rival_table(results: Results, tasks: Sequence[Task]) -> str:
-    """hiclass beside per-node training and orthogonal transfer, with the CPU seconds of one fit."""
+    """hiclass next to per-node training and orthogonal transfer, with the CPU seconds of one fit."""
     lines = [
         (RIVAL, COMMON, "hiclass, LinearSVC, C = 1"),
         (RIVAL, TUNED, "hiclass, LinearSVC, C tuned"),
@@ -233,4 +233,4 @@ def rival_table(results: Results, tasks: Sequence[Task]) -> str:
             accuracy = mean_std(100.0 - np.array(column["error"]))
             row = [task.name, label, accuracy, mean_std(column["tree_loss"]), f"{np.median(column['cpu_s']):.2f}"]
             rows.append([*row, chosen_C(column["C"])])
-    return format_table(["task", "method", "at or below, %", "tree loss", "CPU s of a fit (median)", "C"], rows)
+    return format_table(["task", "method", "at or below, %", "tree loss", "CPU s per fit (median)", "C"], rows)

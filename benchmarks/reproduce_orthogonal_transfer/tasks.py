@@ -1,9 +1,9 @@
-"""The tasks: subtrees of RCV1-v2 with the rows that have one label path inside, their random splits, the metrics.
+"""The tasks: subtrees of RCV1-v2 with the rows that have one label path inside, their random splits and the metrics.
 
-The rows of both parts of rcv1v2-subsets are put together and split again at random, with as many training rows as the
-standard split of the task has. Nodes without rows are left out, and only children are one with their parents: so the
-numbers of nodes and leaves become those of the paper (tables 1 and 5; but CCAT has 30 nodes, not 31), and α = 1 becomes
-positive definite, as the paper says. The "hierarchical" task of a category drops its children that have no children.
+The rows of both parts of rcv1v2-subsets are merged and split again at random, with as many training rows as the task
+has in the standard split. Nodes without rows are left out, and only children are merged into their parents. The numbers
+of nodes and leaves then match the paper's (tables 1 and 5; but CCAT has 30 nodes, not 31), and α = 1 is positive
+definite, as the paper says. The "hierarchical" task of a category drops first-level nodes without children.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ AS_GIVEN = "-as-given"
 
 
 class Rows(NamedTuple):
-    """X (n_rows, n_features), CSR, and the label of each row, a node of the tree."""
+    """X (n_rows, n_features) as CSR, and the label of each row, a node of the tree."""
 
     X: Any
     labels: npt.NDArray[np.int64]
 
     def take(self, chosen: Any) -> Rows:
-        """Some of the rows, by numbers or mask."""
+        """Some of the rows, selected by index or mask."""
         return Rows(self.X[chosen], self.labels[chosen])
 
 
 class Scores(NamedTuple):
-    """Per cent: the 0/1 error with the paper's rule for inner labels, the tree-induced loss, and the 0/1 error of the
-    rows that are labelled with leaves."""
+    """In per cent: 0/1 error with the paper's rule for inner labels, tree-induced loss, and 0/1 error of the rows
+    labelled with leaves."""
 
     error: float
     tree_loss: float
@@ -49,7 +49,7 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """All rows of a task, and how many of them are for training."""
+    """All rows of a task, and the number used for training."""
 
     name: str
     rows: Rows
@@ -58,7 +58,7 @@ class Task:
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
-        """The tree with its numbers as names."""
+        """The tree with node numbers as names."""
         return Taxonomy(tuple(range(self.tree.n_nodes)), self.tree)
 
     @property
@@ -81,13 +81,13 @@ class Task:
 
 
 def folds(rows: Rows, n_folds: int, seed: int = 0) -> list[tuple[Rows, Rows]]:
-    """Training and validation rows of each fold, the same ones whatever the method."""
+    """Training and validation rows of each fold, the same for all methods."""
     fold = np.random.default_rng(seed).permutation(len(rows.labels)) % n_folds
     return [(rows.take(fold != number), rows.take(fold == number)) for number in range(n_folds)]
 
 
 def rcv1_tasks(folder: Path) -> tuple[list[Task], list[Task]]:
-    """The six tasks of tables 2–4 and 6–8, and the three categories with their only children."""
+    """The six tasks of tables 2–4 and 6–8, and the three categories that keep their only children."""
     whole = [_join(rcv1_task(folder, name), rcv1_task(folder, name, "test")) for name in CATEGORIES]
     merged = [without_only_children(task) for task in whole]
     whole = [Task(task.name + AS_GIVEN, task.rows, task.tree, task.n_train) for task in whole]
@@ -95,7 +95,7 @@ def rcv1_tasks(folder: Path) -> tuple[list[Task], list[Task]]:
 
 
 def small_tasks(n_rows: int = 240) -> list[Task]:
-    """Two generated tasks for a trial of everything, of two and of three levels, with a few labels on inner nodes."""
+    """Two small generated tasks with two and three levels and a few labels on inner nodes."""
     tasks = []
     for depth, n_nodes in ((2, 9), (3, 14)):
         made = generated_task(n_nodes, depth, n_rows, n_features=200, n_words=20, seed=depth)
@@ -103,20 +103,20 @@ def small_tasks(n_rows: int = 240) -> list[Task]:
         labels[:: n_rows // 12] = made.tree.parent[labels[:: n_rows // 12]]
         inside = labels > 0
         X = sp.csr_array(made.X[inside])
-        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # LIBLINEAR's
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # for LIBLINEAR
         name = f"{depth}-levels"
         tasks.append(Task(name, Rows(X, labels[inside]), made.tree, int(inside.sum()) // 2))
     return tasks
 
 
 def without_flat_branches(task: Task) -> Task:
-    """The task without the children of the root that are leaves, and without their rows."""
+    """The task without the root's children that are leaves, and without their rows."""
     tree = task.tree
     return _moved(task, np.where(tree.is_leaf & (tree.depth == 1), -1, np.arange(tree.n_nodes)), SUFFIX)
 
 
 def without_only_children(task: Task) -> Task:
-    """The task without nodes that have no rows, and with only children put into their parents (but the root)."""
+    """The task without empty nodes, and with only children merged into their parents (except the root)."""
     tree = task.tree
     n_rows = tree.ancestor_matrix(task.rows.labels).sum(axis=0)
     n_children = np.bincount(tree.parent[1:][n_rows[1:] > 0], minlength=tree.n_nodes)
@@ -128,7 +128,7 @@ def without_only_children(task: Task) -> Task:
 
 
 def _moved(task: Task, target: npt.NDArray[np.int64], suffix: str) -> Task:
-    """The task with each node at another's place, or dropped with its rows at −1."""
+    """The task with each node moved to its target; −1 drops the node and its rows."""
     kept = np.flatnonzero(target == np.arange(len(target)))
     taxonomy = Taxonomy.from_parents({int(node): int(target[task.tree.parent[node]]) for node in kept[1:]})
     places = target[task.rows.labels]
@@ -138,6 +138,6 @@ def _moved(task: Task, target: npt.NDArray[np.int64], suffix: str) -> Task:
 
 
 def _join(train: TreeTask, test: TreeTask) -> Task:
-    """Both parts as one, the rows of the standard training part first."""
+    """Merge both parts, with the rows of the standard training part first."""
     rows = Rows(sp.csr_array(sp.vstack([train.X, test.X])), np.concatenate([train.labels, test.labels]))
     return Task(train.name, rows, train.tree, len(train.labels))

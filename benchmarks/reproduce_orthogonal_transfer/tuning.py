@@ -1,9 +1,9 @@
 """Choice of C (and α) by cross-validation on the training rows.
 
-The search over C begins with two values a factor apart and goes on towards the better side until the best value has a
-worse or equal one on both sides, so that it is inside what was tried unless a limit is met; then it tries the half
-step towards the better of the two. The criterion is the mean 0/1 error of the folds, ties go to the smaller C. Fits
-of a fold start from the nearest C that was solved.
+The search over C starts with two values a factor apart and continues towards the better side until the best value has
+a worse or equal neighbour on both sides, or a limit is reached. It then tries half a step towards the better
+neighbour. The criterion is the mean 0/1 error of the folds; ties go to the smaller C. Fits of a fold start from the
+nearest C that was solved.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from reproduce_orthogonal_transfer.methods import Variant, alpha_limit, predict, train
 from reproduce_orthogonal_transfer.tasks import Rows, Task
-from widemargin.solvers.joint_dual import JointStart
+from widemargin.solvers.tree.joint_dual import JointStart
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the whole run has in common; finished cells of other settings are not used."""
+    """Settings of the whole run; finished cells with other settings are not reused."""
 
     n_splits: int = 50  # as in the paper
     n_folds: int = 3
@@ -32,12 +32,12 @@ class Settings:
     shares: tuple[float, ...] = (0.3, 0.6, 0.9)  # of α*
     tol: float = 1e-3
     cv_tol: float = 1e-2
-    rival_first: tuple[float, float] = (1.0, 10.0)  # LinearSVC's C weighs the sum of losses
+    rival_first: tuple[float, float] = (1.0, 10.0)  # LinearSVC's C multiplies the sum of losses
     rival_limits: tuple[float, float] = (1e-3, 1e4)
 
 
 class Chosen(NamedTuple):
-    """The best C, its error over the folds, how many values were tried, and whether it is at a limit."""
+    """The best C, its error over the folds, the number of values tried, and whether it is at a limit."""
 
     C: float
     error: float
@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 def search(
     error_of: Callable[[float], float], first: tuple[float, float], limits: tuple[float, float], factor: float
 ) -> Chosen:
-    """The C of the smallest error, as the module's docstring says."""
+    """Find the C with the smallest error, as described in the module docstring."""
     errors = {C: error_of(C) for C in first}
     while True:
         best = min(sorted(errors), key=errors.__getitem__)
@@ -65,7 +65,7 @@ def search(
 
 
 class FoldErrors:
-    """The mean 0/1 error of a variant over the folds as a function of C, by warm starts."""
+    """Mean 0/1 error of a variant over the folds as a function of C, computed with warm starts."""
 
     def __init__(self, task: Task, variant: Variant, parts: list[tuple[Rows, Rows]], alpha: float, tol: float) -> None:
         self.task, self.variant, self.alpha, self.tol = task, variant, alpha, tol
@@ -85,7 +85,7 @@ class FoldErrors:
 
 
 class Tuned(NamedTuple):
-    """The choice for a variant: C and α, and what it cost."""
+    """The C and α chosen for a variant, and the CPU time of the choice."""
 
     chosen: Chosen
     share: float
@@ -96,7 +96,7 @@ class Tuned(NamedTuple):
 def tune(
     task: Task, variant: Variant, parts: list[tuple[Rows, Rows]], settings: Settings, shares: list[float]
 ) -> Tuned:
-    """The best C for each share of α*, and the best of these; ties go to the smaller share."""
+    """Search C for each share of α* and keep the best pair; ties go to the smaller share."""
     began, limit = time.process_time(), alpha_limit(task.tree)
     found = []
     for share in shares:

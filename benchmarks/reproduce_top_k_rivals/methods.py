@@ -1,6 +1,6 @@
-"""The rows of the table: estimators by name, the parameter that is searched, and how long a fit may take.
+"""The rows of the table: estimators by name, the parameter to search, and the CPU limit of a fit.
 
-No method has an intercept, and features are as they are: pixels of 0 and 1. The paper's λ is 1/(C n).
+No method has an intercept. Features are unscaled 0/1 pixels. The paper's λ is 1/(C n).
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from widemargin import OneVsAllClassifier, TopKClassifier
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 
 DECADES = tuple(float(f"1e{e}") for e in range(-5, 4))  # the paper's range
-RECALL_GRID = (1e-7, 1e-6, 1e-5, 1e-4)  # one slack for sums over all rows; a larger C takes longer than any limit here
-TOP_PUSH_GRID = DECADES[:5]  # up to 0.1; a larger C takes longer than any limit here
-NEAR = (3.16e-3, 1e-2, 3.16e-2)  # where the best C of top-k SVMs is; extended at an edge all the same
+RECALL_GRID = (1e-7, 1e-6, 1e-5, 1e-4)  # one slack for sums over all rows; larger C exceeds every limit here
+TOP_PUSH_GRID = DECADES[:5]  # up to 0.1; larger C exceeds every limit here
+NEAR = (3.16e-3, 1e-2, 3.16e-2)  # around the best C of top-k SVMs; extended at an edge like any grid
 C_LIMITS = (1e-9, 1e4)
 RATES = (0.01, 0.1, 1.0)
 RATE_LIMITS = (1e-4, 10.0)
-EPOCHS = 3  # of the search for a learning rate; then doubled as long as that helps
+EPOCHS = 3  # in the search for a learning rate; then doubled while that helps
 MOST_EPOCHS = 24
 EMBEDDING = 256
-MANY = 10**6  # passes: the CPU time is the limit
+MANY = 10**6  # passes; the CPU time is the actual limit
 BASE = "top-1"
 
 
 @dataclass(frozen=True)
 class Method:
-    """A row: how to make its estimator from the value of C (of the learning rate and the epochs, for W++)."""
+    """A row: how to make its estimator from C (W++: from the learning rate and the number of epochs)."""
 
     name: str
     label: str
     make: Callable[..., Any]
     grid: tuple[float, ...] = DECADES
     limits: tuple[float, float] = C_LIMITS
-    limit_s: float = 30.0  # of CPU time of a fit in the search,
-    large: float = 0.1  # but from this value on
-    large_limit_s: float = 10.0  # only this much
+    limit_s: float = 30.0  # CPU seconds of a fit in the search
+    large: float = 0.1  # from this value on,
+    large_limit_s: float = 10.0  # this limit applies instead
     half_step_rules: tuple[int, ...] = (1, 5)
     has_epochs: bool = False
 
     def cpu_limit(self, value: float) -> float:
-        """CPU seconds of a fit in the search."""
+        """Limit of a fit in the search, in CPU seconds."""
         return self.large_limit_s if value >= self.large else self.limit_s
 
     def estimator(self, value: float, epochs: int | None, limit_s: float) -> Any:
-        """Ready to be fitted; it stops when the CPU time is used up."""
+        """An unfitted estimator that stops after `limit_s` CPU seconds."""
         if self.has_epochs:
             return self.make(value, epochs)
         return self.make(value).set_params(callback=CpuLimit(limit_s))
 
 
 class CpuLimit:
-    """A callback that stops training after some seconds of CPU time of this process."""
+    """Callback that stops training after `seconds` of CPU time of this process."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.end = seconds, time.process_time() + seconds
@@ -64,7 +64,7 @@ class CpuLimit:
 
 
 def top_k_svm(k: int, loss: str, grid: tuple[float, ...] = DECADES) -> Method:
-    """A top-k SVM; of k = 1 both losses are the same."""
+    """A top-k SVM; for k = 1 both losses are the same."""
     name = BASE if k == 1 else f"top-{k}-{loss}"
     symbol = "" if k == 1 else {"alpha": " α", "beta": " β"}[loss]
 
@@ -87,7 +87,7 @@ def recall(k: int) -> Method:
 
 
 def wsabie(Q: int, size: int = EMBEDDING) -> Method:
-    """W++ that skips Q remembered violators; the learning rate and the number of epochs are chosen, there is no C."""
+    """W++ that skips Q remembered violators; it has a learning rate and a number of epochs instead of C."""
 
     def make(rate: float, epochs: int) -> Any:
         return Wsabie(size, Q, learning_rate=rate, max_iter=epochs, random_state=0)

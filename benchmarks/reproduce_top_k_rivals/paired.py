@@ -1,8 +1,8 @@
 """Is one method better than another over random splits of the same rows? Intervals for the mean of the differences.
 
-With d_1 … d_J the differences and s² their variance, the plain interval is mean ± t √(s²/J), t the 97.5 % point with
-J − 1 degrees of freedom. It takes splits for independent, but they share rows: the corrected one of Nadeau and Bengio
-(2003) has √((1/J + n_test/n_train) s²) instead.
+Let d_1 … d_J be the differences and s² their variance. The plain interval is mean ± t √(s²/J), with t the 97.5 % point
+for J − 1 degrees of freedom. It treats splits as independent, but they share rows; the corrected interval of Nadeau and
+Bengio (2003) has √((1/J + n_test/n_train) s²) instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """1 or −1 where the plain interval is on one side of 0, else 0."""
+        """1 or −1 if the plain interval lies on one side of 0, else 0."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.half else 0
 
     @property
@@ -35,7 +35,7 @@ class Interval(NamedTuple):
 
 
 def interval(a: Sequence[float], b: Sequence[float], n_train: int, n_test: int) -> Interval:
-    """Of a − b, split by split."""
+    """Interval for the mean of a − b, paired by split."""
     d = np.subtract(a, b)
     factor = float(stats.t.ppf(0.5 + LEVEL / 2, len(d) - 1)) * float(d.std(ddof=1))
     return Interval(

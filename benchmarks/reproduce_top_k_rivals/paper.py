@@ -1,6 +1,6 @@
 """Table 1 of Lapin, Hein and Schiele (NIPS 2015), Caltech 101 Silhouettes: top-1, 2, 3, 4, 5 and 10 accuracy, per cent.
 
-4,100 training rows on a split that is not available; W++ is by their own implementation, Recall@k by SVM-perf.
+The split has 4,100 training rows and is not available. W++ is their own implementation, Recall@k is SVM-perf.
 """
 
 TABLE_1 = {

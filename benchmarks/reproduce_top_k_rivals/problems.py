@@ -1,4 +1,4 @@
-"""The data: rows, class numbers, and how they fall into training, validation and test rows."""
+"""The data: rows, class numbers, and their split into training, validation and test rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What models are trained on, what their parameters are chosen by, and what is reported."""
+    """Rows for training, for choosing parameters, and for the reported accuracies."""
 
     train: Part
     valid: Part
@@ -45,11 +45,11 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of the three parts."""
+        """Number of rows of the three parts."""
         return tuple(int(n) for n in np.bincount(self.given, minlength=3))
 
     def split(self, seed: int | None) -> Split:
-        """The given parts for None, otherwise parts of the same sizes at random, with all classes in proportion."""
+        """None: the given parts. Otherwise: random parts of the same sizes, with all classes in proportion."""
         if seed is None:
             parts = [np.flatnonzero(self.given == part) for part in range(3)]
         else:
@@ -65,7 +65,7 @@ class Problem:
 
 
 def silhouettes() -> Problem | None:
-    """Caltech-101 silhouettes, 28 × 28 pixels that are 0 or 1."""
+    """Caltech-101 silhouettes, 28 × 28 pixels of 0 or 1."""
     path = find_data(f"{SILHOUETTES}/caltech101_silhouettes_28.npz")
     if path is None:
         return None
@@ -76,7 +76,7 @@ def silhouettes() -> Problem | None:
 
 
 def newsgroups() -> Problem | None:
-    """tf-idf of messages, sparse."""
+    """Sparse tf-idf features of messages."""
     paths = [find_data(f"20newsgroups/{part}.txt.gz") for part in ("train", "test")]
     if None in paths:
         return None
@@ -95,7 +95,7 @@ def _with_validation(y: np.ndarray, n_train: int) -> np.ndarray:
 
 
 def small_problem(n_classes: int = 12, rows_a_class: int = 24, seed: int = 0) -> Problem:
-    """Classes that overlap, in a few seconds' reach of all methods."""
+    """Overlapping classes that all methods can learn in a few seconds."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_classes), rows_a_class)
     X = rng.normal(size=(n_classes, 8))[y] + 0.8 * rng.normal(size=(len(y), 8))

@@ -1,7 +1,7 @@
-"""Fits of one method on one split, kept in a JSON file: an interrupted run goes on where it was.
+"""Fits of one method on one split, kept in a JSON file so that an interrupted run can resume.
 
-A fit is kept with its top-k accuracies on the validation and on the test rows, its certificate, and its CPU time, all
-from a cold start. Test accuracies are read off at the values that the validation rows chose.
+A fit is stored with its top-k accuracies on the validation and test rows, its certificate and its CPU time, all from a
+cold start. Test accuracies are reported for the values chosen on the validation rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from reproduce_top_k_rivals.search import best, next_value
 from widemargin.metrics import top_k_accuracy_from_scores
 
 KS = (1, 2, 3, 4, 5, 10)
-FINAL_LIMIT_S = 300.0  # of CPU time of the best fit, where it had not converged in the search
-NEAR_GAP = 0.1  # relative gap of a stopped fit that more time may finish
+FINAL_LIMIT_S = 300.0  # CPU seconds for the best fit, if it did not converge in the search
+NEAR_GAP = 0.1  # a stopped fit with a smaller relative gap may finish with more time
 UNSOLVED = dict.fromkeys(KS, 0.0)
 
 
@@ -37,7 +37,7 @@ class Fit(NamedTuple):
     test: dict[int, float]
     cpu_s: float
     status: str
-    gap: float | None  # relative, certified; None where there is no certificate
+    gap: float | None  # relative, certified; None without a certificate
 
     @property
     def converged(self) -> bool:
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
 
     @property
     def is_solution(self) -> bool:
-        """Whether it reached its tolerance, or is of a method that has none."""
+        """Whether the fit reached its tolerance, or its method has none."""
         return self.converged or self.gap is None
 
 
@@ -54,7 +54,7 @@ class Missing(LookupError):
 
 
 class Runs:
-    """Fits by problem, split and method; makes what its file does not have, or raises `Missing` if it may not."""
+    """Fits by problem, split and method; computes missing fits, or raises `Missing` if it may not."""
 
     def __init__(self, path: Path, may_fit: bool = True) -> None:
         self.path, self.may_fit = path, may_fit
@@ -62,7 +62,7 @@ class Runs:
         self.kept: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
     def search(self, problem: Problem, seed: int | None, method: Method) -> list[Fit]:
-        """All fits of the search, made where they are missing; the best of those near a solution is finished."""
+        """All fits of the search; missing ones are computed, and the best one near a solution is finished."""
         group = f"{problem.name}/{'given' if seed is None else seed}/{method.name}"
         split = problem.split(seed)
         fits: dict[tuple[float, int | None], Fit] = {}
@@ -80,7 +80,7 @@ class Runs:
         return list(fits.values())
 
     def _try_values(self, group: str, split: Split, method: Method, fits: dict[Any, Fit]) -> None:
-        """Fits of the values that the search asks for; one that was stopped never leads it."""
+        """Fit the values that the search asks for; a stopped fit never leads it."""
         epochs = EPOCHS if method.has_epochs else None
         while True:
             tried = {value: fit.valid if fit.is_solution else UNSOLVED for (value, _), fit in fits.items()}
@@ -90,7 +90,7 @@ class Runs:
             fits[value, epochs] = self._fit(group, split, method, value, epochs)
 
     def _double_epochs(self, group: str, split: Split, method: Method, fits: dict[Any, Fit]) -> None:
-        """At the best learning rate, twice the epochs as long as the top-1 accuracy grows."""
+        """At the best learning rate, double the epochs while the top-1 accuracy grows."""
         value = best({value: fit.valid for (value, _), fit in fits.items()}, KS[0])
         epochs = EPOCHS
         while 2 * epochs <= MOST_EPOCHS:
@@ -102,7 +102,7 @@ class Runs:
     def _fit(
         self, group: str, split: Split, method: Method, value: float, epochs: int | None, limit_s: float | None = None
     ) -> Fit:
-        """From the file, or made and put there, as is a fit that was stopped earlier than now allowed."""
+        """Load a fit from the file, or compute and store it; repeats a fit that was stopped by a lower limit."""
         limit_s = method.cpu_limit(value) if limit_s is None else limit_s
         key = f"{group}/{value:g}" + ("" if epochs is None else f"/{epochs}")
         found = self.kept.get(key)
@@ -119,7 +119,7 @@ class Runs:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all fits that were asked for."""
+        """CPU seconds of all requested fits."""
         return float(sum(self.kept[key]["cpu_s"] for key in self.used))
 
 
@@ -127,7 +127,7 @@ def measure(split: Split, estimator: Any) -> dict[str, Any]:
     """Train on one thread and score."""
     began = time.process_time()
     with warnings.catch_warnings(), threadpool_limits(limits=1):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the certificate says it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the certificate reports it
         estimator.fit(*split.train)
     cpu_s = time.process_time() - began
     certificate = getattr(estimator, "certificate_", None)
@@ -141,16 +141,16 @@ def measure(split: Split, estimator: Any) -> dict[str, Any]:
 
 
 def accuracies(estimator: Any, part: Part) -> list[float]:
-    """Top-k accuracies in per cent; ties by their expectation."""
+    """Top-k accuracies in per cent; ties count by their expectation."""
     found = top_k_accuracy_from_scores(part.y, estimator.decision_function(part.X), KS)
     return [round(100.0 * float(value), 4) for value in found]
 
 
 def choose(fits: list[Fit], k: int) -> Fit:
-    """The best fit by the validation rows; one that was stopped solves no problem and is taken only if all were."""
+    """The best fit on the validation rows; a stopped fit is chosen only if all fits were stopped."""
     return _leader([fit for fit in fits if fit.is_solution] or fits, k)
 
 
 def _leader(fits: Iterable[Fit], k: int) -> Fit:
-    """The fit of the largest top-k accuracy on the validation rows; ties go to the smaller value, then fewer epochs."""
+    """The fit with the largest top-k accuracy on the validation rows; ties: smaller value, then fewer epochs."""
     return max(fits, key=lambda fit: (fit.valid[k], -fit.value, -(fit.epochs or 0)))

@@ -1,10 +1,10 @@
 """Which value of a parameter to try next, by the accuracy on the validation rows.
 
-All values of a grid are tried. While a value at an edge of what was tried is better than all others by some rule, the
-value a step beyond is tried, too, within limits; then, where asked for, the values half a step beside the best. A
-rule is a k: the best value is that of the largest top-k accuracy. Ties go to the smaller value, and do not make an
-edge the best, so that a search ends where accuracies no longer change. All values are powers of
-ten or half way between them.
+All values of a grid are tried. While a value at an edge of the tried values is better than all others by some rule, the
+search also tries the value one step beyond, within limits. It then tries, on request, the values half a step on either
+side of the best. A rule is a k: the best value has the largest top-k accuracy. Ties go to the smaller value and do not
+make an edge the best, so the search stops where accuracies no longer change. All values are powers of ten or halfway
+between them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Accuracies = Mapping[float, Mapping[int, float]]  # value -> k -> accuracy on th
 
 
 def rounded(value: float) -> float:
-    """The nearest half power of ten to three digits, so that a value has one name."""
+    """The nearest half power of ten with three digits, so that each value has one name."""
     return float(f"{10 ** (round(2 * np.log10(value)) / 2):.3g}")
 
 
 def best(tried: Accuracies, k: int) -> float:
-    """The value of the largest top-k accuracy."""
+    """The value with the largest top-k accuracy."""
     return max(tried, key=lambda value: (tried[value][k], -value))
 
 
 def next_value(
     tried: Accuracies, grid: Sequence[float], limits: tuple[float, float], half_step_rules: Sequence[int]
 ) -> float | None:
-    """The next value to try, or None where the search is over."""
+    """The next value to try, or None if the search is finished."""
     step = _step(grid)
     for value in grid:
         if value not in tried:
@@ -55,7 +55,7 @@ def _step(grid: Sequence[float]) -> float:
 
 
 def _half_step(tried: Accuracies, grid: Sequence[float], rules: Sequence[int]) -> float | None:
-    """A value half a step beside the best whole step, not beyond what was tried."""
+    """A value half a step from the best whole step, within the tried values."""
     places = {value: np.log(value / grid[0]) / np.log(_step(grid)) for value in tried}
     whole = {value: tried[value] for value, place in places.items() if abs(place - round(place)) < 0.1}
     half = np.sqrt(_step(grid))

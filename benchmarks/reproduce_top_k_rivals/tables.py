@@ -1,4 +1,4 @@
-"""The tables of the page, from the fits."""
+"""The tables of the page, computed from the fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reproduce_top_k_rivals.paper import TABLE_1
 from reproduce_top_k_rivals.problems import SILHOUETTES, Problem
 from reproduce_top_k_rivals.runs import KS, NEAR_GAP, Fit, choose
 
-CUT = "†"  # marks methods whose search met a time limit where it matters
+CUT = "†"  # marks methods whose choice a time limit may have changed
 ONE_MODEL, EACH_COLUMN = "one model", "each column"
 RULES = (ONE_MODEL, EACH_COLUMN)
 HEAD = [f"top-{k}" for k in KS]
@@ -22,7 +22,7 @@ HEAD = [f"top-{k}" for k in KS]
 
 @dataclass(frozen=True)
 class Results:
-    """All fits: of the table by method, of the study by method and split."""
+    """All fits: the table's by method, the study's by method and split."""
 
     problem: Problem
     methods: list[Method]
@@ -40,26 +40,26 @@ class Results:
         studied: Sequence[Method] = (),
         study: dict[str, list[list[Fit]]] | None = None,
     ) -> Results:
-        """Methods without fits are set aside."""
+        """Results with the methods that have fits; the others are `unfinished`."""
         done = [method for method in table if method.name in fits]
         rest = [method for method in table if method.name not in fits]
         return cls(problem, done, fits, list(studied), study or {}, rest)
 
     def chosen(self, name: str) -> Fit:
-        """The one model of a method: best top-1 accuracy on the validation rows."""
+        """The model of a method with the best top-1 accuracy on the validation rows."""
         return choose(self.fits[name], KS[0])
 
     def is_cut(self, name: str) -> bool:
-        """Whether a time limit may have decided what was chosen, in any column.
+        """Whether a time limit may have changed the choice in any column.
 
-        It may have where the fit chosen was stopped itself, or where one that was stopped is better on the validation
-        rows, or is far from a solution and has the next value: the best is then not known to be between two that were
-        solved.
+        This is so if the chosen fit was stopped, if a stopped fit is better on the validation rows, or if a stopped fit
+        far from its solution has the next value. In the last case the best value is not known to lie between two
+        solved ones.
         """
         return any(_may_be_cut(self.fits[name], k) for k in KS)
 
     def label(self, method: Method) -> str:
-        """The name of a row, marked where it is no comparison."""
+        """The name of a row, marked if its search was cut."""
         return f"{method.label} {CUT}" if self.is_cut(method.name) else method.label
 
     def row(self, name: str, rule: str) -> list[float]:
@@ -85,22 +85,22 @@ def _may_be_cut(fits: list[Fit], k: int) -> bool:
 
 
 def chosen_accuracy(fits: list[Fit], k: int, rule: str) -> float:
-    """Of the model that is best on the validation rows: in top-1, or in top-k for the column of k."""
+    """Test accuracy of the model that is best on the validation rows, by top-1 or by the column's top-k accuracy."""
     return choose(fits, KS[0] if rule == ONE_MODEL else k).test[k]
 
 
 def signed(value: float) -> str:
-    """With a sign, and a proper minus."""
+    """Two decimals with a sign and a typographic minus."""
     return f"{value:+.2f}".replace("-", "−")
 
 
 def parameters(fit: Fit) -> str:
-    """What the validation rows chose."""
+    """The parameters chosen on the validation rows."""
     return f"{fit.value:g}" if fit.epochs is None else f"rate {fit.value:g}, {fit.epochs} epochs"
 
 
 def accuracy_table(results: Results) -> str:
-    """The table: one model per method."""
+    """The table with one model per method."""
     rows = []
     for method in results.methods:
         fit = results.chosen(method.name)
@@ -111,7 +111,7 @@ def accuracy_table(results: Results) -> str:
 
 
 def column_table(results: Results) -> str:
-    """The same with C chosen for each column."""
+    """The table with C chosen for each column."""
     return format_table(
         ["method", *HEAD],
         [[results.label(m), *(f"{value:.2f}" for value in results.row(m.name, EACH_COLUMN))] for m in results.methods],
@@ -119,13 +119,13 @@ def column_table(results: Results) -> str:
 
 
 def paper_difference(name: str) -> list[float] | None:
-    """A method minus k = 1 in the paper's table; None where it is not there."""
+    """A method minus k = 1 in the paper's table; None if the method is not in it."""
     theirs = TABLE_1.get(name)
     return None if theirs is None else [a - b for a, b in zip(theirs, TABLE_1[BASE], strict=True)]
 
 
 def difference_table(results: Results, rule: str) -> str:
-    """Differences to k = 1, ours and the paper's."""
+    """Differences from k = 1, ours and the paper's."""
     rows = []
     for method in results.methods:
         if method.name == BASE:
@@ -140,7 +140,7 @@ def difference_table(results: Results, rule: str) -> str:
 
 
 def study_table(results: Results, rule: str, ks: Sequence[int]) -> str:
-    """Differences to k = 1 over the splits with both intervals."""
+    """Differences from k = 1 over the splits, with both intervals."""
     rows = []
     for method in results.studied:
         if method.name == BASE:
@@ -164,7 +164,7 @@ def mean_table(results: Results, rule: str) -> str:
 
 
 def stopped_table(tables: Sequence[Results]) -> str:
-    """Fits of the tables that ended at the limit of CPU time, with what their certificates say."""
+    """Fits of the tables that stopped at the limit of CPU time, with their certificates."""
     rows = []
     for results, method in [(table, method) for table in tables for method in table.methods]:
         best = results.chosen(method.name).valid[KS[0]]
@@ -172,4 +172,4 @@ def stopped_table(tables: Sequence[Results]) -> str:
             if fit.gap is not None and not fit.converged:
                 figures = [f"{fit.value:g}", f"{fit.cpu_s:.0f}", f"{fit.gap:.1e}", signed(fit.valid[KS[0]] - best)]
                 rows.append([results.problem.name, method.label, *figures])
-    return format_table(["data", "method", "C", "CPU s", "relative gap", "validation top-1 − that chosen"], rows)
+    return format_table(["data", "method", "C", "CPU s", "relative gap", "validation top-1 − chosen fit's"], rows)

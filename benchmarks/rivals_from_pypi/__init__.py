@@ -1,1 +1,1 @@
-"""Every rival on PyPI in an environment of its own, against widemargin: `python -m rivals_from_pypi`."""
+"""Compares widemargin with every rival on PyPI, each in its own environment: `python -m rivals_from_pypi`."""

@@ -1,11 +1,11 @@
-"""Goal: every rival on PyPI, in an environment of its own, against ours at stated settings; which do not install.
+"""Goal: compare every rival on PyPI, in its own environment, with ours at stated settings; report failed installations.
 
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python -m rivals_from_pypi [--folder build/…] [--cpu-limit 300]
 
 Writes a dated file in benchmarks/results and docs/reproductions/rivals.md. Environments, tasks and finished rows stay
-in the folder, so that an interrupted command goes on where it was; remove it, or single files in `rows`, to measure
-anew.
-With --quick nothing is installed: small generated problems, rivals that can be imported here, a page in the folder.
+in the folder, so an interrupted command resumes where it stopped. Remove the folder, or single files in `rows`, to
+measure again. --quick installs nothing: it runs small generated problems with the rivals that can be imported here and
+writes a page to the folder.
 """
 
 from __future__ import annotations
@@ -30,37 +30,35 @@ CPU_LIMIT_S = 300
 
 
 def measure(tasks: Sequence[Task], rivals: Sequence[Rival], folder: Path, limit_s: int) -> list[str]:
-    """Run what is missing; the sections of the page."""
+    """Run what is missing and return the sections of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     results = run_all(tasks, rivals, ENTRIES, folder, limit_s)
     return sections(tasks, rivals, results, describe_machine(), limit_s)
 
 
 def importable_here(rivals: Sequence[Rival]) -> list[Rival]:
-    """Those that this environment has, to be run in it."""
+    """The rivals installed in this environment, set up to run in it."""
     here = [rival for rival in rivals if importlib.util.find_spec(rival.module.partition(".")[0])]
     return [dataclasses.replace(rival, requirement=None) for rival in here]
 
 
 def chosen(only: Sequence[str], skipped: Sequence[str]) -> list[Task]:
-    """The tasks asked for; an unknown name is an error."""
+    """The requested tasks; an unknown name is an error."""
     names = [task.name for task in TASKS]
     unknown = sorted({*only, *skipped} - set(names))
     if unknown:
-        raise SystemExit(f"no such task: {', '.join(unknown)}; there are {', '.join(names)}")
+        raise SystemExit(f"no such task: {', '.join(unknown)}; the tasks are {', '.join(names)}")
     return [task for task in TASKS if task.name in (only or names) and task.name not in skipped]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=BUILD, help="where environments and finished rows are kept")
-    parser.add_argument("--cpu-limit", type=int, default=CPU_LIMIT_S, help="CPU seconds that a run may take")
-    parser.add_argument("--task", action="append", default=[], help="only this task, no page; may be repeated")
-    parser.add_argument("--skip", action="append", default=[], help="not this task, the page says so; may be repeated")
-    parser.add_argument(
-        "--quick", action="store_true", help="a trial on small generated problems, nothing is installed"
-    )
+    parser.add_argument("--folder", type=Path, default=BUILD, help="folder for environments and finished rows")
+    parser.add_argument("--cpu-limit", type=int, default=CPU_LIMIT_S, help="CPU seconds per run")
+    parser.add_argument("--task", action="append", default=[], help="run only this task, no page; may be repeated")
+    parser.add_argument("--skip", action="append", default=[], help="skip this task; the page says so; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="run small generated problems and install nothing")
     args = parser.parse_args(arguments)
     if args.quick:
         folder = args.folder / "quick"
@@ -79,5 +77,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the running rival is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # also ends the running rival
     main()

@@ -1,7 +1,7 @@
-"""A virtual environment for each rival, and why there is none where pip fails.
+"""A virtual environment for each rival, or the reason why its installation failed.
 
-What pip said is kept next to the environment, success or failure, so that a command run again does not install again;
-remove `environments/<rival>` in the work folder to try anew.
+The outcome is stored next to the environment, success or failure, so that a second run does not install again. Remove
+`environments/<rival>` in the work folder to try again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from _common import write_text
 from rivals_from_pypi.rivals import Rival
 
 INSTALL_TIMEOUT_S = 600
-RUNNERS_NEED = ("numpy", "scipy")  # whatever the rival itself asks for
+RUNNERS_NEED = ("numpy", "scipy")  # in addition to the rival's own dependencies
 REASON_LENGTH = 300
-# pip's last line of a failed build says only that it failed; these say why, the later ones better.
+# The last line of a failed build only says that it failed. These lines say why; later patterns are more informative.
 TELLING = (
     r"^ERROR: (?!Exception|Failed to build).+",
     r"^error: .+",
@@ -34,14 +34,14 @@ TELLING = (
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a rival runs: its Python, or the reason why there is none."""
+    """The Python of a rival, or the reason why there is none."""
 
     python: str | None
     reason: str = ""
 
 
 def prepare(rival: Rival, folder: Path, pip_options: Sequence[str] = ()) -> Environment:
-    """The environment of a rival, made if need be; without a requirement it is the one that runs this command."""
+    """The environment of a rival, created if needed; without a requirement, the one that runs this command."""
     if rival.requirement is None:
         return Environment(sys.executable)
     home = folder / "environments" / rival.name
@@ -61,7 +61,7 @@ def prepare(rival: Rival, folder: Path, pip_options: Sequence[str] = ()) -> Envi
 
 
 def _install(python: Path, arguments: Sequence[str]) -> str:
-    """Install with this command's pip; the reason of a failure, else nothing."""
+    """Install with this command's pip; return the reason of a failure, or an empty string."""
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check"]
     command += ["--prefer-binary", *arguments]
     try:
@@ -72,13 +72,13 @@ def _install(python: Path, arguments: Sequence[str]) -> str:
 
 
 def _import_error(python: Path, module: str) -> str:
-    """What importing the rival raises, else nothing."""
+    """The error raised by importing the rival, or an empty string."""
     done = subprocess.run([str(python), "-c", f"import {module}"], capture_output=True, text=True, check=False)
     return f"installs, but `import {module}` fails: {last_line(done.stderr)}" if done.returncode else ""
 
 
 def reason_of_pip(output: str) -> str:
-    """The most telling line of a failed installation."""
+    """The most informative line of a failed installation."""
     lines = output.splitlines()
     for pattern in reversed(TELLING):
         found = [line.strip() for line in lines if re.match(pattern, line)]
@@ -88,13 +88,13 @@ def reason_of_pip(output: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that is not blank."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return without_places(lines[-1]) if lines else "no message"
 
 
 def without_places(line: str) -> str:
-    """A line without web addresses and folders, which say nothing to others, and not too long."""
+    """Remove web addresses and folders from a line, and shorten it."""
     line = re.sub(r"\b\w+://\S+", "…", line)
     line = re.sub(r"(?<![\w.])/(?:[^/\s:'\"]+/)+", "", line)
     line = line.replace("|", "/")  # a bar would end a cell of the table

@@ -1,4 +1,4 @@
-"""The rows of the tables: each is a run of one rival with one setting on one task, kept as a JSON file."""
+"""The rows of the tables: each is one run of one rival with one setting on one task, stored as a JSON file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Results:
-    """What was found: an environment for each rival, the sizes of each task, the rows of each task in order."""
+    """All results: an environment per rival, and the sizes and ordered rows of each task."""
 
     environments: dict[str, Environment] = field(default_factory=dict)
     sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def run_all(
     cpu_limit_s: int,
     pip_options: Sequence[str] = (),
 ) -> Results:
-    """Run everything that the folder does not have yet."""
+    """Run everything that is missing in the folder."""
     results = Results()
     for rival in rivals:
         results.environments[rival.name] = prepare(rival, folder, pip_options)
@@ -66,7 +66,7 @@ def run_all(
 
 
 def _take_mean(first: Row, last: Row) -> None:
-    """Times of ours, to which all others are compared, are means of a run before the rivals and one after them."""
+    """Our times, the base of all ratios, are the mean of one run before the rivals and one after them."""
     if not (first["reason"] or last["reason"]):
         for name in ("train_cpu_s", "predict_cpu_s"):
             first[name] = (first[name] + last[name]) / 2.0
@@ -82,7 +82,7 @@ def _keep(
     cpu_limit_s: int,
     again: bool,
 ) -> Row:
-    """Find a row or make it; a rival without an environment has a row with the reason, which is not kept."""
+    """Load a row or compute it; the row of a rival without an environment only has a reason and is not stored."""
     environment = results.environments[entry.rival]
     if environment.python is None:
         return {"reason": "not installed"}
@@ -102,7 +102,7 @@ def _keep(
 
 
 def _run(task: Task, task_folder: Path, rival: Rival, entry: Entry, python: str, out: Path, cpu_limit_s: int) -> Row:
-    """One run in a new folder, of which only what the runner printed stays."""
+    """One run in a new folder; only the log of the runner is kept."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     command = [python, str(rival.runner), str(task_folder), str(out), json.dumps(entry.options)]

@@ -1,4 +1,4 @@
-"""The tables as sections of Markdown: the dated result file and the page of the documentation have the same ones."""
+"""The tables as Markdown sections, shared by the dated result file and the page of the documentation."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from rivals_from_pypi.tasks import Task
 
 TITLE = "Rivals from PyPI"
 INTRO = """\
-Every rival that can be had from PyPI, each in a virtual environment of its own and in a process of its own for each
-run, against widemargin in the same run of one command: `make bench-rivals`. One thread each; C = 1 and the settings in
-the table, otherwise the package's own defaults. These are not tuned for the data, neither ours nor theirs.
+One command, `make bench-rivals`, runs widemargin and every rival available from PyPI. Each rival has its own virtual
+environment, and each run its own process with one thread. C = 1 and the settings in the table apply; everything else is
+the package's default. Neither our settings nor theirs are tuned for the data.
 
-- *CPU s*: CPU seconds of training, all threads and child processes, without reading or converting data (omikuji reads
-  its file within). Steps that take less than two seconds are the median of three.
+- *CPU s*: CPU seconds of training, all threads and child processes, without reading or converting data (except omikuji,
+  whose training reads its file). Steps shorter than two seconds are the median of three.
 - *memory*: largest resident memory of the whole process, with Python, libraries and data.
-- *model*: bytes on disk as the package saves it; of LIBLINEAR, which has no model of many labels, the weights in
+- *model*: bytes on disk as saved by the package; for LIBLINEAR, which has no model with many labels, the weights in
   memory.
-- *µs a row*: CPU time of finding the 5 best labels (a node, in a tree) of a test row, all rows given at once if the
-  package takes them so.
+- *µs per row*: CPU time to find the top 5 labels (trees: one node) of a test row, with all rows in one call if the
+  package allows it.
 - Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent of the test rows.
 
-Ratios are to the first line of each table, whose times are means of a run before the others and one after them. Trees
-of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) solve other problems than one-vs-all, and in omikuji three
-of them vote: read time and quality together."""
+Ratios are relative to the first line of each table, whose times are the mean of one run before the others and one after
+them. Trees of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) solve a different problem from one-vs-all, and
+omikuji combines three trees. Read time and quality together."""
 NOT_MADE_FOR = """\
-Not run here, as they solve one full problem for each label, which takes over an hour of CPU time at the rates of
-`benchmarks/one_vs_all.py`: {}."""
+Not run here, because they solve one full problem per label, which takes over an hour of CPU time at the rates measured
+by `benchmarks/one_vs_all.py`: {}."""
 
 
 def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, machine: str, limit_s: int) -> list[str]:
     """All sections below the title."""
     date = datetime.date.today().isoformat()
     about = f"Measured on {date}. Machine: {machine}. A run may take {limit_s} CPU seconds.\n"
-    about += "Others may have used the machine at the same time: take differences below a third for noise."
+    about += "The machine was shared: treat differences below a third as noise."
     parts = [INTRO, about, "## Which rivals install\n\n" + _install_table(rivals, results)]
     for task in tasks:
         if task.name in results.rows:
             parts.append(_task_section(task, results))
     if results.missing:
-        parts.append(f"Not measured, as the data are missing: {', '.join(results.missing)}.")
+        parts.append(f"Not measured, because the data are missing: {', '.join(results.missing)}.")
     return parts
 
 
 def write_page(path: Path, parts: Sequence[str]) -> None:
-    """The page of the documentation."""
+    """Write the page of the documentation."""
     write_text(path, "\n\n".join([f"# {TITLE}", *parts]) + "\n")
 
 
@@ -74,7 +74,7 @@ def _task_section(task: Task, results: Results) -> str:
     unit = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}[task.kind]
     head = f"## {task.name}\n\n{task.text} {sizes['n_train']:,} training and {sizes['n_test']:,} test rows, "
     head += f"{sizes['n_features']:,} features, {sizes['n_labels']:,} {unit}."
-    columns = ["method", "CPU s", "× ours", "memory MB", "model MB", "µs a row", "× ours", *task.measures]
+    columns = ["method", "CPU s", "× ours", "memory MB", "model MB", "µs per row", "× ours", *task.measures]
     ours = next((row for entry, row in rows if entry.rival == OURS and not row["reason"]), None)
     lines = [_line(entry, row, ours, sizes["n_test"], task.measures) for entry, row in rows if not row["reason"]]
     parts = [head, format_table(columns, lines)]

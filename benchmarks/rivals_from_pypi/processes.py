@@ -1,4 +1,4 @@
-"""A runner as a process of its own: one thread, a limit of CPU time, and a reason when it fails."""
+"""Runs a runner in its own process with one thread and a CPU limit, and reports the reason of a failure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from rivals_from_pypi.environments import last_line
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# A process may wait for others on a busy machine, but one that sleeps for ever uses no CPU time.
+# Wall time is limited too: a process may wait for others on a busy machine, but one that sleeps forever uses no CPU.
 WALL_OVER_CPU, WALL_EXTRA_S = 4, 60
 
 
 def run_limited(command: Sequence[str], cpu_limit_s: int, log: Path) -> str:
-    """Run a command, its output in `log`; the reason of a failure, else nothing."""
+    """Run a command with its output in `log`; return the reason of a failure, or an empty string."""
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= dict.fromkeys(ONE_THREAD, "1") | {"PYTHONNOUSERSITE": "1"}
@@ -38,7 +38,7 @@ def run_limited(command: Sequence[str], cpu_limit_s: int, log: Path) -> str:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if code is None:
-        return "waits without working: stopped"
+        return "stopped: it waited without using CPU time"
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         return (
             f"stopped at the limit of {cpu_limit_s} CPU seconds"

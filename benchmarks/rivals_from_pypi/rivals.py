@@ -1,4 +1,4 @@
-"""The rivals, and with which settings each runs: C = 1 and one thread, unless the label says more."""
+"""The rivals and their settings: C = 1 and one thread, unless the label says otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = "widemargin"
 
 @dataclass(frozen=True)
 class Rival:
-    """A package: what pip installs (None: it is here already), what is imported, and the script that runs it."""
+    """A package: the pip requirement (None: already installed), the module to import, and the script that runs it."""
 
     name: str
     requirement: str | None
@@ -21,7 +21,7 @@ class Rival:
     instead_of_dependencies: tuple[str, ...] = ()
 
     def installations(self, others: tuple[str, ...]) -> list[list[str]]:
-        """What pip is told, call by call, with the other packages that a runner needs."""
+        """The arguments of each pip call, including the other packages that a runner needs."""
         if not self.instead_of_dependencies:
             return [[str(self.requirement), *others]]
         return [["--no-deps", str(self.requirement)], list(self.instead_of_dependencies)]
@@ -29,7 +29,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the tables: a rival with stated settings, for tasks of one kind, large ones if it is made for them."""
+    """A line of the tables: a rival with stated settings, for tasks of one kind; `large` admits large tasks."""
 
     rival: str
     label: str
@@ -46,7 +46,7 @@ RIVALS = (
     Rival("omikuji", "omikuji", "omikuji", RUNNERS / "run_omikuji.py"),
     Rival("napkinxc", "napkinxc", "napkinxc.models", RUNNERS / "run_napkinxc.py"),
     Rival("libmultilabel", "libmultilabel", "libmultilabel.linear", RUNNERS / "run_libmultilabel.py"),
-    # Of its dependencies its linear part uses these; torch and transformers alone are gigabytes.
+    # The linear part uses only these dependencies; torch and transformers would take gigabytes.
     Rival(
         "PECOS",
         "libpecos",
@@ -56,7 +56,7 @@ RIVALS = (
     ),
 )
 
-# LIBLINEAR's -e 0.01 of -s 2 is our gradient rule with tol 0.01; -s 1 -e 0.1 are its defaults.
+# LIBLINEAR's -s 2 -e 0.01 is our gradient rule with tol 0.01; -s 1 -e 0.1 are its defaults.
 ENTRIES = (
     Entry(
         OURS,

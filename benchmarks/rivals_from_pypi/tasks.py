@@ -1,8 +1,8 @@
-"""The problems: rows of the shared data as plain files for the runners, and how good their lists are by our metrics.
+"""The problems as plain files for the runners, and the quality of the runners' lists by our metrics.
 
-A task is a folder: `task.json`, `train_X.npz` and `test_X.npz` (CSR, float32), and `train_Y.npz` (an indicator), or
-`train_y.npy` (class numbers or nodes), `parents.npy` of a tree, `train.txt` for a rival that reads files only. The true
-labels of the test rows stay in `truth/`, which no runner is told of.
+A task is a folder: `task.json`, `train_X.npz` and `test_X.npz` (CSR, float32), and `train_Y.npz` (an indicator) or
+`train_y.npy` (class numbers or nodes), `parents.npy` for a tree, and `train.txt` for a rival that only reads files. The
+true labels of the test rows stay in `truth/`, which no runner reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Arrays = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """A problem by name; `read` gives its arrays, or None where the data are missing."""
+    """A named problem; `read` returns its arrays, or None if the data are missing."""
 
     name: str
     kind: str  # "multilabel", "multiclass" or "tree"
@@ -37,13 +37,13 @@ class Task:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of what `quality` gives."""
+        """Names of the values that `quality` returns."""
         names = {"multilabel": "P@{}", "multiclass": "top-{}"}
         return ("at or below", "F1") if self.kind == "tree" else tuple(names[self.kind].format(k) for k in PLACES)
 
 
 def make_folder(task: Task, folder: Path) -> Path | None:
-    """The task's folder below `folder`, written if need be; None without the data."""
+    """The task's folder below `folder`, written if needed; None if the data are missing."""
     path = folder / "tasks" / task.name
     if (path / "task.json").exists():
         return path
@@ -66,7 +66,7 @@ def make_folder(task: Task, folder: Path) -> Path | None:
 
 
 def quality(task: Task, folder: Path, lists: Any) -> dict[str, float]:
-    """Percentages of a runner's lists (n_test, k), by name; `folder` is the task's."""
+    """Quality of a runner's lists (n_test, k) in per cent, by name; `folder` is the task's folder."""
     if task.kind == "multilabel":
         Y = sp.csr_array(sp.load_npz(folder / "truth" / "test_Y.npz"))
         values = precision_at_k(Y, lists, PLACES)
@@ -153,7 +153,7 @@ TASKS = (
 
 
 def quick_tasks() -> list[Task]:
-    """A problem of each kind, small and generated."""
+    """A small generated problem of each kind."""
     return [Task(f"quick-{kind}", kind, "Generated rows.", lambda kind=kind: _generated(kind)) for kind in _KINDS]
 
 
@@ -161,7 +161,7 @@ _KINDS = ("multilabel", "multiclass", "tree")
 
 
 def _generated(kind: str, n: int = 300, n_labels: int = 12) -> Arrays:
-    """Rows of two words of their label and two others; in the tree, labels 1–3 are inner nodes and 4 upwards leaves."""
+    """Rows with two words of their label and two others; in the tree, nodes 1–3 are inner nodes, the others leaves."""
     rng = np.random.default_rng(0)
     n_features = 4 * n_labels
     y = rng.integers(4 if kind == "tree" else 0, n_labels, size=n)

@@ -1,6 +1,6 @@
-"""Text that pages take from the code and from kept results, when they are read: nothing of it can be out of step.
+"""Text generated from the code and from stored results when pages are read, so that it cannot go stale.
 
-A page has a comment such as `% generated: commands`, and the text takes its place.
+A comment such as `% generated: commands` in a page is replaced by the generated text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def commands() -> str:
     """The commands of `widemargin` with all their arguments and options, as MyST."""
     import typer
 
-    from widemargin.cli.app import app
+    from widemargin.cli.__main__ import make_app
 
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     return "\n\n".join(_command(name, command) for name, command in group.commands.items())
 
 
 def _command(name: str, command: Any) -> str:
-    """A section on one command; its options can be linked to."""
+    """A section about one command; its options are link targets."""
     context = command.context_class(command, info_name=f"widemargin {name}")
     usage = " ".join([f"widemargin {name}", *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
@@ -36,24 +36,24 @@ def _command(name: str, command: Any) -> str:
     if command.epilog:
         lines += ["", _prose(command.epilog)]
     for signature, text in filter(None, records):
-        choices = signature.replace("|", " | ")  # so that a long list of them can be broken
+        choices = signature.replace("|", " | ")  # allows line breaks in a long list
         lines += ["", f"{FENCE}{{option}} {choices}", _escaped(text), FENCE]
     return "\n".join(lines)
 
 
 def _prose(text: str) -> str:
-    """Help text as paragraphs; an example at its end as code."""
+    """Help text as paragraphs, with an example at the end as code."""
     text = _escaped(re.sub(r"(?<!\n)\n(?!\n)", " ", text).replace("\f", ""))
     return re.sub(r"(widemargin (?:[\w.-]+ ?)+.*)$", r"`\1`", text) if text.startswith("Example") else text
 
 
 def _escaped(text: str) -> str:
-    """Text in which nothing is taken for markup."""
+    """Text with markup characters escaped."""
     return re.sub(r"([*_`<>\[\]|$])", r"\\\1", text)
 
 
 def results() -> str:
-    """The newest kept result of every benchmark, as MyST."""
+    """The newest stored result of every benchmark, as MyST."""
     newest: dict[str, Path] = {}
     for path in sorted(RESULTS.glob("*.md")):
         if found := RESULT_NAME.fullmatch(path.name):
@@ -62,7 +62,7 @@ def results() -> str:
 
 
 def _result(path: Path) -> str:
-    """One result: its headings a level down, its date below the first."""
+    """One result, with headings one level down and the date below the first."""
     date = path.name[:10]
     title, *rest = path.read_text(encoding="utf-8").strip().splitlines()
     body = (f"#{line}" if line.startswith("#") else line for line in rest)
@@ -73,7 +73,7 @@ GENERATORS: dict[str, Callable[[], str]] = {"commands": commands, "results": res
 
 
 def replace_marks(text: str) -> str:
-    """A page with its marks replaced by what they name."""
+    """A page with its marks replaced by generated text."""
     return MARK.sub(lambda mark: GENERATORS[mark[1]](), text)
 
 

@@ -1,4 +1,4 @@
-"""The programs that SPOC is compared with have its optimum, and the page is written."""
+"""SPOC and its rivals reach the same optimum, and the page is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from widemargin.solvers.spoc import solve_spoc
+from widemargin.solvers.codes.spoc import solve_spoc
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -14,12 +14,12 @@ N_LABELS, N_ROWS = 6, 300
 
 @pytest.fixture
 def package(monkeypatch):
-    """The folder of the benchmarks on the path, as `make reproduce-one-vs-all` has it."""
+    """Put the benchmarks folder on the path, like `make reproduce-one-vs-all`."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 def table_after(page, heading):
-    """The cells of the first table under a heading, without its head."""
+    """The cells of the first table under a heading, without the header row."""
     lines = page.split(heading, 1)[1].splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("|"))
     rows = [line for line in lines[first:] if line.startswith("|") or not line][2:]
@@ -50,7 +50,7 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
         numbers = [float(word) for word in re.findall(r"\d+(?:\.\d+)?", " ".join(rows[0][1:]))]
         assert len(numbers) >= 2
         assert min(numbers) > 0.0
-    steps = table_after(page, "### Mean Newton steps")
+    steps = table_after(page, "### Mean Newton iterations")
     zero = Outcome.load(next(runs.glob("*-squared_hinge-0.01-core-as-published-zero-0.npz")))
     assert steps[0][1:4] == ["squared hinge", str(N_LABELS), f"{zero.n_iter.mean():.2f}"]
     assert steps[1][4] == "–"  # the logistic loss was not run from bias −0.9
@@ -72,17 +72,17 @@ def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_agai
 
 
 def check_claims(page):
-    """The summary counts the answers below the figures and tables, and lists those that are no; returns their kinds."""
+    """The summary counts the answers below the figures and tables and lists the negative ones; return their kinds."""
     short, rest = page.split("## Figures", 1)
     n_yes, n_no = rest.count(": yes ("), rest.count(": **no** (")
-    assert f"Of {n_yes + n_no} checks of what the paper says, {n_yes} hold and {n_no} are refuted here." in short
+    assert f"Of {n_yes + n_no} checks of the paper's statements, {n_yes} hold and {n_no} are refuted here." in short
     refuted = [line for line in short.splitlines() if re.match(r"- (Figure|Table) \d+: ", line)]
     assert sum(len(line.rsplit("(", 1)[1].split(",")) for line in refuted) == n_no
     return {line.split()[1] for line in refuted}
 
 
 def check_history(outcome, n_rows):
-    """Columns agree with each other and with the labels; the objective with ended labels kept never rises."""
+    """Columns agree with each other and with the labels; the objective with finished labels kept never rises."""
     history = outcome.history
     iteration, n_labels = history["iteration"], history["n_labels"]
     running = np.bincount(iteration, n_labels)
@@ -102,7 +102,7 @@ def test_curves_are_the_means_and_bands_of_the_labels(package):
     from reproduce_one_vs_all.curves import by_iteration, by_positives, objective_of_all
     from reproduce_one_vs_all.runs import Outcome
 
-    # Two bins: labels of objective 4 and 8 in one, 10 in the other, which ends at 2 while the first go on to 3 and 5.
+    # Two bins: labels of objective 4 and 8 in one, 10 in the other, which finishes at 2 while the others reach 3 and 5.
     history = {
         "iteration": np.array([0, 0, 1, 1, 2]),
         "frequency_bin": np.array([0, 3, 0, 3, 0]),
@@ -128,25 +128,27 @@ def test_runs_are_the_published_method(package, monkeypatch):
     from reproduce_one_vs_all.problems import embedded_problem
 
     asked = []
-    monkeypatch.setattr(runs, "solve_one_vs_all", lambda X, Y, **options: asked.append(options))
+    monkeypatch.setattr(runs.engine, "solve", asked.append)
     runs.solve(embedded_problem(2, 50), "bias-2", {})
-    (options,) = asked
-    assert options["tighten_cg"] is False
-    assert options["gap_tol"] is None
-    assert options["tol"] == 0.01
+    (plan,) = asked
+    assert (plan.algorithm, plan.init, plan.start_parameters.lam) == ("newton", "bias", 2.0)
+    assert plan.tighten_cg is False
+    assert plan.polish is False
+    assert plan.gap_tol == np.inf
+    assert plan.tol == 0.01
 
 
 def test_error_of_the_quadratic_model_is_that_of_eq_17(package):
     from reproduce_one_vs_all.curves import model_error
 
-    # By hand: at 0 the model is (1 − δ)² for every δ, at 1 it is 0 as φ''(1) = 0, and above 1 the same.
+    # By hand: at 0 the model is (1 − δ)² for every δ, at 1 it is 0 because φ''(1) = 0, and above 1 as well.
     np.testing.assert_array_equal(model_error(np.array([-1.0, 0.5, 1.0, 3.0]), 0.0), [0.0, 0.0, 0.0, 4.0])
     np.testing.assert_array_equal(model_error(np.array([-2.0, -0.5, 0.0, 1.0]), 1.0), [-4.0, -0.25, 0.0, 0.0])
     np.testing.assert_array_equal(model_error(np.array([-2.0, -0.5]), 1.5), [-2.25, 0.0])
 
 
 def study_of(**columns):
-    """A study in which both kinds of bias have one label with a given history."""
+    """A study with one label per start, with given objectives."""
     from reproduce_one_vs_all.runs import Outcome
     from reproduce_one_vs_all.studies import Study
 

@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def package(monkeypatch):
-    """The folder of the benchmarks on the path, as the command has it."""
+    """Put the benchmarks folder on the path, like the command."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
@@ -71,7 +71,7 @@ def test_the_claim_about_C_is_checked_as_the_paper_states_it(step, word):
     from reproduce_orthogonal_transfer.tasks import small_tasks
 
     class Measured:
-        """Errors around 30 %, and less by a step with C = 100 for one method."""
+        """Errors around 30 %, lower by `step` with C = 100 for one method."""
 
         def column(self, task, name, setting, quantity):
             assert quantity == "error"

@@ -1,4 +1,4 @@
-"""The comparison of output codes: a run on few rows, the test of significance, going on after a stop, and the page."""
+"""The comparison of output codes: a run on few rows, the significance test, resuming after a stop, and the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture
 def script(monkeypatch, tmp_path):
-    """The script with digits alone, few rows, one size, and its files elsewhere."""
+    """The script with only digits, few rows, one size, and its files in a temporary folder."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import reproduce_output_codes as script
 
@@ -25,7 +25,7 @@ def script(monkeypatch, tmp_path):
     return script
 
 
-def test_a_stopped_comparison_goes_on(script, monkeypatch):
+def test_a_stopped_comparison_resumes(script, monkeypatch):
     only = [task for task in script.tasks() if task[0].startswith("compare")]
     monkeypatch.setattr(script, "tasks", lambda: only)
     done, complete = script.run(seconds=-1.0)

@@ -17,12 +17,12 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def package(monkeypatch):
-    """The folder of the benchmarks on the path, as the command has it."""
+    """Put the benchmarks folder on the path, like the command."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 def narrow(methods, grid):
-    """The same methods with few values of C, no further ones, and little time."""
+    """The same methods with a small fixed grid and a short time limit."""
     limits = (min(grid), max(grid))
     return [dataclasses.replace(m, grid=grid, limits=limits, half_step_rules=(1,), limit_s=0.5) for m in methods]
 
@@ -196,7 +196,7 @@ def fit_of(value, accuracy, status="CONVERGED", gap=1e-4):
 
 
 def results_of(recall_fits):
-    """One-vs-all and a top-1 SVM that were solved, and Recall@1 by the arguments of `fit_of`."""
+    """Finished fits of one-vs-all and a top-1 SVM, and fits of Recall@1 with the arguments of `fit_of`."""
     from reproduce_top_k_rivals.methods import one_vs_all, recall, top_k_svm
     from reproduce_top_k_rivals.problems import SILHOUETTES, small_problem
     from reproduce_top_k_rivals.tables import Results
@@ -216,7 +216,7 @@ def results_of(recall_fits):
         ([(0.1, 60.0), (10.0, 60.0, "STOPPED", 0.01)], False),  # the next C, nearly solved, and worse
         ([(10.0, 60.0), (100.0, 60.0, "STOPPED", 0.5)], False),  # further away, and worse
         ([(10.0, 60.0), (100.0, 75.0, "STOPPED", 0.01)], True),  # better
-        ([(1.0, 70.0, "STOPPED", 0.01)], True),  # no fit was finished
+        ([(1.0, 70.0, "STOPPED", 0.01)], True),  # no fit finished
     ],
 )
 def test_a_search_that_time_limits_cut_is_marked_and_not_ranked(others, cut):
@@ -229,7 +229,7 @@ def test_a_search_that_time_limits_cut_is_marked_and_not_ranked(others, cut):
     assert ("Recall@1 †" in accuracy_table(results)) == cut
     assert bool(cut_text(results)) == cut
     best = "SVM one-vs-all with 57.50" if cut else "Recall@1 with 70.00"
-    assert f"best of the rivals {best}" in rival_line(results, 5)
+    assert f"the best rival is {best}" in rival_line(results, 5)
     assert ("Recall@1" in disagreement(results)) != cut
 
 
@@ -238,5 +238,5 @@ def test_the_level_is_stated_next_to_the_papers():
 
     results = results_of([(1.0, 70.0)])
     (text,) = level(results)
-    assert "57.50 here and 62.81 in the\npaper, 5.3 points lower" in text
+    assert "57.50 here and 62.81 in\nthe paper, 5.3 points lower" in text
     assert "−5.31 points" in level_line(results)[0]

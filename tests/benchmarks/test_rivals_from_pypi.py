@@ -1,4 +1,4 @@
-"""The command that runs the rivals of PyPI: its machinery, on generated problems, made-up rivals and no network."""
+"""The command that runs rivals from PyPI, tested with generated problems and made-up rivals, without a network."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOT_THERE = "widemargin-rival-that-is-not-there"
 
 @pytest.fixture(autouse=True)
 def package(monkeypatch):
-    """The folder of the benchmarks on the path, as the command has it."""
+    """Put the benchmarks folder on the path, like the command."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
 @pytest.fixture
 def made_up(tmp_path):
-    """A function that gives a rival with the code of its runner; it runs in the environment of the tests."""
+    """A function that makes a rival from the code of its runner; it runs in the environment of the tests."""
     from rivals_from_pypi.rivals import RUNNERS, Entry, Rival
 
     def make(name, code, kind="multilabel"):
@@ -66,7 +66,7 @@ def test_rivals_run_beside_ours_and_those_that_do_not_install_are_listed_with_th
 
     results = run_all([task], rivals, entries, folder, LIMIT_S, pip_options=["--no-index"])
     rows = {entry.rival: row for entry, row in results.rows[task.name]}
-    # The same problem with the same rule: up to ties, the same lists; the most frequent labels are a poor guess.
+    # Same problem and stopping rule: equal lists up to ties. The most frequent labels are a poor guess.
     ours, liblinear, guess = (rows[rival.name]["quality"]["P@1"] for rival in rivals[:3])
     assert ours == pytest.approx(liblinear, abs=1.5)
     assert guess < 50.0 < ours
@@ -112,7 +112,7 @@ def test_problems_too_large_for_a_rival_are_left_out_and_named(tmp_path, made_up
     assert "Not run here" in sections([task], [rival], results, "a machine", LIMIT_S)[-1]
 
 
-def test_runners_are_not_told_the_labels_of_test_rows(tmp_path):
+def test_runners_do_not_get_the_labels_of_test_rows(tmp_path):
     from rivals_from_pypi.tasks import make_folder, quick_tasks
 
     for task in quick_tasks():
@@ -163,7 +163,7 @@ ERROR: Failed building wheel for x
         ("Collecting x from https://somewhere.example/simple\nno more", "no more"),
     ],
 )
-def test_reason_of_pip_is_the_line_that_tells_most(output, reason):
+def test_reason_of_pip_is_the_most_informative_line(output, reason):
     from rivals_from_pypi.environments import reason_of_pip
 
     assert reason_of_pip(output) == reason
@@ -192,5 +192,5 @@ def test_labels_for_hiclass_are_paths_with_empty_ends(monkeypatch):
 def test_unknown_task_is_named():
     from rivals_from_pypi.__main__ import main
 
-    with pytest.raises(SystemExit, match="no such task: letters; there are debian-tags"):
+    with pytest.raises(SystemExit, match="no such task: letters; the tasks are debian-tags"):
         main(["--task", "letters"])

@@ -1,4 +1,4 @@
-"""Probabilities on the command line: `train --calibrate`, and what `predict` and `evaluate` make of them."""
+"""Probabilities on the command line: `train --calibrate`, and their use in `predict` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.displays import ReliabilityDisplay
 
 NAMES = ["ash", "beech", "cedar", "fir"]
@@ -43,7 +43,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -96,13 +96,13 @@ def test_labels_in_a_tree(data, files):
 
 @pytest.mark.slow
 def test_calibration_on_a_tree_is_the_same_in_evaluate_display_and_report(data, files):
-    """By names, row by row: the probability of the prediction, as deep as the label goes, and whether it is right."""
+    """Row by row, by names: the probability of the prediction at the depth of the label, and whether it is correct."""
     X, y, _ = data
     columns = [*NAMES, "needly"]
     true = np.array(columns)[y]
-    true[np.flatnonzero(y == 2)[::2]] = "needly"  # a label above others: it says nothing of what is below
+    true[np.flatnonzero(y == 2)[::2]] = "needly"  # an inner label: it says nothing about the nodes below
     Y = (true[:, None] == np.array(columns)).astype(np.int8)
-    Y[80] = 0  # a row without a label cannot be measured
+    Y[80] = 0  # rows without a label do not count
     write_xmc(files / "mixed.txt", X, sp.csr_array(Y))
     (files / "mixed-labels.txt").write_text("\n".join(columns) + "\n")
     options = ["--method", "per-node", "--taxonomy", files / "tree.tsv", "--calibrate", "isotonic"]

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: from a data file to evaluated, certified predictions, and clear failures."""
+"""The command line from a user's view: from a data file to evaluated, certified predictions, and clear failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.datasets import load_debian_tags
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 8, 4
@@ -42,7 +42,7 @@ def model_folder(data_file, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -94,7 +94,7 @@ def test_train_warns_of_a_gap_that_its_default_pruning_makes(tmp_path):
     result = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "model", "--C", "1e3", "--json")
     assert json.loads(result.stdout)["status"] == "converged"
     assert "warning: prune=0.01 leaves 2 of 5 labels with a certified relative gap above 0.1" in result.stderr
-    # Sharded training warns as well, and a smaller threshold is silent.
+    # Sharded training also warns; a smaller threshold gives no warning.
     options = ("--C", "1e3", "--json", "--shard-size", "2")
     assert "prune=0.01 leaves" in invoke("train", tmp_path / "train.txt", "--out", tmp_path / "s", *options).stderr
     finer = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "f", "--prune", "1e-6", *options).stderr
@@ -108,7 +108,7 @@ def test_jobs_are_the_threads_of_training(data_file, tmp_path, monkeypatch):
         seen.update(estimator.get_params())
         raise ValueError("seen enough")
 
-    monkeypatch.setattr("widemargin.cli._train.train", record)
+    monkeypatch.setattr("widemargin.cli.train.train", record)
     invoke("train", data_file, "--out", tmp_path / "m", "--jobs", "2", exit_code=1)
     assert seen["n_jobs"] == 2
 
@@ -186,7 +186,7 @@ def test_multiclass_data_are_evaluated_by_top_k_accuracy(tmp_path):
 FAILURES = [
     (["train", "nowhere.txt", "--out", "m"], 1, "nowhere.txt"),
     (["train", "bad.txt", "--out", "m"], 1, "bad.txt, line 2"),
-    (["train", "train.txt.gz", "--out", "m", "--C", "-1"], 1, "C must be a finite number above 0"),
+    (["train", "train.txt.gz", "--out", "m", "--C", "-1"], 1, "'C' parameter of"),
     (["train", "train.txt.gz", "--out", "m", "--init", "random"], 2, "--init"),
     (["train", "train.txt.gz", "--out", "m", "--init", "bias", "--no-intercept"], 1, "init='bias' needs an intercept"),
     (["train", "train.txt.gz"], 2, "--out"),
@@ -222,7 +222,7 @@ def test_interruption_has_its_own_exit_code(data_file, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("widemargin.cli._train.train", interrupt)
+    monkeypatch.setattr("widemargin.cli.train.train", interrupt)
     assert "interrupted" in invoke("train", data_file, "--out", tmp_path / "m", exit_code=130).output
 
 

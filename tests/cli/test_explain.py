@@ -1,4 +1,4 @@
-"""`widemargin predict --explain`: the sums behind the scores, for people and as JSON."""
+"""`widemargin predict --explain`: the sums behind the scores, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import write_svmlight
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 FEATURES = ["wool", "milk", "wings", "eggs", "paws", "whiskers"]
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows of three classes, and a model of them."""
+    """Rows of three classes, and a model trained on them."""
     path = tmp_path_factory.mktemp("explain")
     rng = np.random.default_rng(0)
     y = np.arange(30) % 3

@@ -1,4 +1,4 @@
-"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and what is refused."""
+"""Models on a tree on the command line: train, predict, evaluate, inspect and path, and their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NODES = ["ash", "beech", "cedar", "fir", "leafy", "needly", "tree"]
 TREE = Taxonomy.from_parents(
@@ -30,7 +30,7 @@ def data():
 
 @pytest.fixture
 def files(data, tmp_path):
-    """Files of lists of labels, whose columns have names, and the tree."""
+    """Files with lists of named labels, and the tree."""
     X, y = data
     Y = sp.csr_array(np.eye(7, dtype=np.int8)[y])
     write_xmc(tmp_path / "train.txt", X[:48], Y[:48])
@@ -41,7 +41,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -115,7 +115,7 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
         ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
         ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
-        ("orthogonal", ["--prune", "-1"], "prune must be a finite number, 0 or above"),
+        ("orthogonal", ["--prune", "-1"], "'prune' parameter of"),
         ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "a model with a kernel has none"),
         ("orthogonal", ["--loss", "beta"], "--loss is not an option of --method orthogonal"),
         ("top-k", [], "--taxonomy is not an option of --method top-k; leave it out, or use --method orthogonal"),

@@ -1,4 +1,4 @@
-"""Cells that look like lists of labels are told before the work begins; names of classes with a comma are not."""
+"""Cells that look like lists of labels are reported before training; class names with a comma are not."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from widemargin.cli._label_lists import (
+from widemargin.cli.__main__ import make_app
+from widemargin.cli.inputs import (
     FEWER,
     LEAST_KNOWN,
     LEAST_KNOWN_CELLS,
     LEAST_MIXED,
     separator_of,
 )
-from widemargin.cli.app import app
 
 TAGS = ["red", "round", "soft", "new", "cheap", "large"]
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result
 
@@ -70,7 +70,7 @@ def test_names_of_classes_with_a_mark_are_no_lists(cells):
     assert separator_of(cells) is None
 
 
-# Topics of newswire: most rows have one, and two of them most of the rows.
+# Newswire topics: most rows have one topic, and two topics cover most of the rows.
 TOPICS = [
     "earn", "acq", "crude", "trade", "money-fx", "interest", "ship", "sugar", "coffee", "grain", "wheat", "corn",
     "gold", "gnp", "cpi", "jobs", "reserves", "oilseed", "soybean", "rubber", "cocoa", "tin", "zinc", "copper",
@@ -79,7 +79,7 @@ TOPICS = [
 
 
 def newswire(mark, n_rows=4000):
-    """Cells of which one in ten is a list, of topics that go together; there are more different lists than topics."""
+    """Cells of which one in ten is a list of related topics; there are more different lists than topics."""
     rng = np.random.default_rng(7)
     share = 1.0 / np.arange(1, len(TOPICS) + 1) ** 2
     cells = []
@@ -97,11 +97,11 @@ def newswire(mark, n_rows=4000):
 def test_lists_are_found_where_most_rows_have_one_label(mark):
     cells = newswire(mark)
     assert sum(mark in cell for cell in cells) < 0.12 * len(cells)
-    assert len(set(cells)) > 4 * len(TOPICS)  # labels that a model would have without the separator
+    assert len(set(cells)) > 4 * len(TOPICS)  # labels of a model trained without the separator
     assert separator_of(cells) == mark.strip()
 
 
-def test_a_forgotten_separator_is_told_where_most_rows_have_one_label(tmp_path):
+def test_a_forgotten_separator_is_reported_even_if_most_rows_have_one_label(tmp_path):
     cells = newswire(";", 1500)
     objects = [json.dumps({"about": cell.replace(";", " "), "tags": cell}) for cell in cells]
     (tmp_path / "news.jsonl").write_text("\n".join(objects))
@@ -150,7 +150,7 @@ HEADINGS = [
 def test_real_names_with_commas_are_no_lists(names, mark):
     cells = [name.replace(",", mark) for name in names]
     rng = np.random.default_rng(0)
-    rows = [cells[i] for i in rng.zipf(1.5, size=3000) % len(cells)]  # some often, some once
+    rows = [cells[i] for i in rng.zipf(1.5, size=3000) % len(cells)]  # some frequent, some once
     assert separator_of(cells) is None
     assert separator_of([*rows, *cells]) is None
 
@@ -168,7 +168,7 @@ def test_thresholds_are_what_they_say():
     cells = [f"{a};{b}" for a, b in itertools.permutations("abc", 2)]  # 3 parts of 6 cells, none alone
     other = [f"only{i}" for i in range(100)]
     n = next(n for n in range(100) if 3 + n > FEWER * (6 + n))
-    assert separator_of([*cells, *other[: n - 1], *other[: n - 1] * 1000]) == ";"  # however often a cell occurs
+    assert separator_of([*cells, *other[: n - 1], *other[: n - 1] * 1000]) == ";"  # no matter how often a cell occurs
     assert separator_of([*cells * 1000, *other[:n]]) is None
     pairs = [f"{a};{b}" for a in ("p", "q", "r", "s") for b in ("v", "w", "x", "y")]  # 8 parts at one place each
     swapped = [f"{b};{a}" for a, b in zip(("p", "q"), ("v", "w"), strict=True)]
@@ -194,8 +194,10 @@ TEXT = ("--text", "about", "--labels")
 
 @pytest.mark.parametrize("command", ["train", "tune", "compare"])
 def test_commands_name_the_column_and_the_option_once(table, tmp_path, command):
-    if command == "compare":  # for which the missing file ends it before it does anything
-        result = CliRunner().invoke(app, ["compare", str(table), "--test", str(tmp_path / "t.csv"), *TEXT, "tags"])
+    if command == "compare":  # stops at the missing file before it does anything
+        result = CliRunner().invoke(
+            make_app(), ["compare", str(table), "--test", str(tmp_path / "t.csv"), *TEXT, "tags"]
+        )
         assert result.exit_code == 1
         told = result.stderr
     else:
@@ -205,19 +207,21 @@ def test_commands_name_the_column_and_the_option_once(table, tmp_path, command):
     assert f"widemargin: warning: {table}: column 'tags' has cells such as " in told
 
 
-def test_with_the_option_and_for_names_nothing_is_told(table, tmp_path):
+def test_with_the_option_and_for_names_nothing_is_reported(table, tmp_path):
     told = invoke("train", table, *TEXT, "tags", "--label-sep", ";", "-o", tmp_path / "lists").stderr
     told += invoke("train", table, *TEXT, "maker", "-o", tmp_path / "names").stderr
     told += invoke("evaluate", tmp_path / "lists", table).stderr + invoke("evaluate", tmp_path / "names", table).stderr
     assert "--label-sep" not in told
 
 
-def test_a_separator_that_no_cell_has_is_told(table, tmp_path):
+def test_a_separator_that_occurs_in_no_cell_is_reported(table, tmp_path):
     told = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
-    assert "each taken as one label, as none has '|'; if they are lists of labels, give --label-sep ';'" in told
+    assert (
+        "each taken as one label, because none contains '|'; if they are lists of labels, give --label-sep ';'" in told
+    )
 
 
-def test_evaluate_tells_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
+def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
     invoke("train", table, *TEXT, "tags", "-o", tmp_path / "cells")
     told = invoke("evaluate", tmp_path / "cells", table).stderr
     assert "if they are lists of labels, train the model with --label-sep ';'" in told
@@ -226,5 +230,5 @@ def test_evaluate_tells_whether_the_option_is_missing_there_or_in_training(table
     (tmp_path / "toys.jsonl").write_text("\n".join(objects))
     told = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
     assert "--label-sep" not in told
-    told = CliRunner().invoke(app, ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
+    told = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
     assert "if they are lists of labels, give --label-sep ';'" in told

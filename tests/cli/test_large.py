@@ -1,4 +1,4 @@
-"""The command line of trainings that are split up: exit codes, messages, options."""
+"""Sharded training on the command line: exit codes, messages, options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import load, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.solvers.result import Status
 
@@ -24,12 +24,12 @@ def data(tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result.output
 
 
-def test_training_that_runs_out_of_time_goes_on(data, tmp_path):
+def test_training_that_runs_out_of_time_resumes(data, tmp_path):
     out = tmp_path / "model"
     said = invoke("train", data, "--out", out, "--shard-size", 3, "--time-limit", 0, exit_code=3)
     assert "the time limit came first" in said
@@ -37,7 +37,7 @@ def test_training_that_runs_out_of_time_goes_on(data, tmp_path):
     assert (out / WORK_FOLDER).is_dir()
     refusal = invoke("train", data, "--out", out, "-C", 2, exit_code=1)
     assert "C was None and is 2.0" in refusal or "C was 1.0 and is 2.0" in refusal
-    assert "MB of memory a worker" in invoke("train", data, "--out", out)
+    assert "MB of memory per worker" in invoke("train", data, "--out", out)
     assert not (out / WORK_FOLDER).exists()
 
 
@@ -55,7 +55,7 @@ def test_two_engines_at_once_are_refused(command, data, tmp_path):
     assert "give one of them" in invoke(*first, "--processes", 2, "--scheduler", "tcp://x:1", exit_code=1)
 
 
-def test_memory_limit_is_told(data, tmp_path):
+def test_memory_limit_is_reported(data, tmp_path):
     assert "above the memory limit" in invoke(
         "train", data, "--out", tmp_path / "model", "--memory-limit", 20, exit_code=1
     )
@@ -70,12 +70,16 @@ ONE_PIECE = {
 }
 
 
-@pytest.mark.xfail(
+STOPPED = pytest.mark.xfail(
     strict=True, raises=AssertionError, reason="the limit is checked in the solver's callback, so the status is stopped"
 )
-@pytest.mark.parametrize("method", list(ONE_PIECE))
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=STOPPED if name == "output-code" else ()) for name in ONE_PIECE]
+)
 def test_a_time_limit_is_reported_as_one(tmp_path, method):
-    """For every method that is trained in one piece; the model reached is kept, which holds already."""
+    """For every method that trains in one piece: it saves the model reached so far."""
     rng = np.random.default_rng(0)
     write_svmlight(tmp_path / "rows.svm", rng.normal(size=(60, 4)), np.arange(60) % 6)
     limits = ("--time-limit", 0, "--tol", 1e-12, "--json")
@@ -89,7 +93,7 @@ def test_a_time_limit_is_reported_as_one(tmp_path, method):
         *ONE_PIECE[method],
         *limits,
     )
-    result = CliRunner().invoke(app, [str(word) for word in arguments])
+    result = CliRunner().invoke(make_app(), [str(word) for word in arguments])
     if result.exit_code != 0 or load(tmp_path / "m").status_ is Status.CONVERGED:
         pytest.fail(f"the limit did not end the training early: {result.output}")
     assert json.loads(result.stdout)["status"] == "time_limit"

@@ -1,6 +1,6 @@
 """Macro-F1 of a model on a file is one number: from `evaluate`, `report`, the metrics, and scikit-learn's `f1_score`.
 
-It is the mean over the model's labels, those that are not in the file included, and over true labels that it does not
+It is the mean over the model's labels, including those that are not in the file, and over true labels that it does not
 know: `f1_score(..., average="macro", zero_division=0)` over the union of the two.
 """
 
@@ -25,10 +25,10 @@ from widemargin import (
     save,
     write_svmlight,
 )
-from widemargin.cli.app import app
-from widemargin.report import _pictures
-from widemargin.report._outcome import make_outcome
-from widemargin.report._summary import quality_of
+from widemargin.cli.__main__ import make_app
+from widemargin.report import pictures as _pictures
+from widemargin.report.outcome import make_outcome
+from widemargin.report.page import quality_of
 
 TREE = Taxonomy.from_edges(
     [("0", "8"), ("1", "8"), ("2", "9"), ("3", "9"), ("4", "9"), ("5", "9"), ("8", "7"), ("9", "7")]
@@ -38,7 +38,7 @@ N_TRAIN, N_TEST = 90, 60
 
 @pytest.fixture(scope="module")
 def rows():
-    """Training rows of the labels 0 to 4; test rows without 3, and with 5 and 6, which are new, in some rows."""
+    """Training rows of the labels 0 to 4; test rows without 3, some of them with the new labels 5 and 6."""
     rng = np.random.default_rng(0)
     y = np.concatenate([np.arange(N_TRAIN) % 5, rng.choice([0, 1, 2, 4], N_TEST)])
     X = np.eye(5)[y] + 0.8 * rng.normal(size=(len(y), 5))
@@ -48,13 +48,13 @@ def rows():
 
 
 def invoke(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    done = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def evaluated(model, folder, data):
-    """Macro-F1 by `evaluate`, and as the page of `report` shows it."""
+    """Macro-F1 from `evaluate` and from the page of `report`."""
     save(model, folder / "m")
     value = json.loads(invoke("evaluate", folder / "m", data, "--json"))["macro_f1"]
     invoke("report", folder / "m", data, "-o", folder / "r.html")
@@ -82,7 +82,7 @@ def test_one_label_per_row(rows, estimator, tmp_path):
     value, shown = evaluated(model, tmp_path, tmp_path / "test.svm")
     assert value == pytest.approx(expected, rel=1e-12)
     assert shown == f"{expected:.3f}"
-    # Names in the file's stead: the report of Python.
+    # Names instead of a file: the report from Python.
     facts = {fact.name: fact.value for fact in quality_of(make_outcome(model, X_test, y_test))}
     assert facts["Macro F1"] == f"{expected:.3f}"
 

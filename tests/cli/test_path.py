@@ -1,4 +1,4 @@
-"""`widemargin path`: the table of Python's `path`, scores as `evaluate` gives them, and the best model saved."""
+"""`widemargin path`: the same table as Python's `path`, the scores of `evaluate`, and the best model saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NAMES = ["apple", "car", "red", "fast"]
 
@@ -34,7 +34,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -88,7 +88,7 @@ def test_one_label_a_row_is_scored_by_top_k_accuracy(data, tmp_path):
     ("options", "message"),
     [
         (("--C", "1,x"), "--C takes numbers"),
-        (("--C", "0"), "C must be a finite number above 0"),
+        (("--C", "0"), "'C' parameter of"),
         (("--prune", "-1"), "prune must be finite numbers"),
         (("--k", "0"), "--k takes whole numbers"),
     ],

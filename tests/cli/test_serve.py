@@ -1,4 +1,4 @@
-"""`widemargin serve` as a process: it answers, and ends well when told to."""
+"""`widemargin serve` as a process: it answers requests and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import uvicorn
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, save
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 HANG_S = 600.0
 """The tests wait for answers, however slow the machine; this only ends what would never end."""
@@ -48,7 +48,7 @@ def service(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_served_model_answers_and_stops_when_told(service):
+def test_a_served_model_answers_and_stops_on_request(service):
     process, port = service
     assert _ask(port, "/predict", {"rows": [[2.0]], "k": 1})["predictions"][0]["labels"] == ["yes"]
     with socket.create_connection(("127.0.0.1", port)) as half:  # a client that never finishes its request
@@ -60,7 +60,7 @@ def test_a_served_model_answers_and_stops_when_told(service):
 
 
 @pytest.mark.slow
-def test_a_port_in_use_is_told_with_the_remedy(service, tmp_path):
+def test_a_port_in_use_is_reported_with_the_remedy(service, tmp_path):
     _, port = service
     done = subprocess.run(_command(tmp_path / "model", port), capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 1
@@ -85,6 +85,6 @@ def test_answers_are_sent_without_waiting_for_an_acknowledgement(tmp_path, monke
         await serving
 
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: asyncio.run(one_request(self, *sockets)))
-    done = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "0"])
+    done = CliRunner().invoke(make_app(), ["serve", str(tmp_path / "model"), "--port", "0"])
     assert done.exit_code == 0, done.output
     assert seen == [1]

@@ -1,9 +1,10 @@
-"""Comparisons: what fits the labels is tried, intervals and differences are those of the rows, the budget is kept."""
+"""Comparisons: all methods that fit the labels are tried, intervals come from the rows, the budget is kept."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -15,11 +16,9 @@ from sklearn.metrics import accuracy_score
 
 from widemargin import OneVsAllClassifier, Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
-from widemargin.comparison._measure import Cost
-from widemargin.comparison._outcomes import interval_of, metrics_for, row_outcomes
-from widemargin.comparison._plan import Clock, make_plan
-from widemargin.comparison._trial import TRIAL_VALUES, trial_rows
 from widemargin.comparison.candidates import Candidate, candidates_for
+from widemargin.comparison.compare import TRIAL_VALUES, Clock, make_plan, trial_rows
+from widemargin.comparison.result import Cost, interval_of, metrics_for, row_outcomes
 from widemargin.metrics import hierarchical_f1, tree_induced_loss
 
 
@@ -68,7 +67,7 @@ def test_every_method_of_a_tree_is_measured_on_the_same_rows(four_classes):
     for method in result.methods:
         assert method.quality["top_k_accuracy@1"].mean == pytest.approx(result.outcomes[method.name].mean())
         assert method.quality["top_k_accuracy@1"].mean > 0.7
-        assert -1e-12 <= method.relative_gap <= 2e-3  # rounding may leave the bounds a hair crossed
+        assert -1e-12 <= method.relative_gap <= 2e-3  # rounding may leave the bounds slightly crossed
         assert method.cost.model_bytes > 0
         assert not method.stopped
     means = [method.quality[result.metric].mean for method in result.methods]
@@ -87,7 +86,7 @@ def test_several_labels_a_row_are_compared_by_precision():
 
 
 class _Listed:
-    """A model that lists given labels."""
+    """A model that predicts given lists of labels."""
 
     def __init__(self, kind, indices, classes):
         self.kind_, self.classes_, self.indices = kind, np.array(classes), np.array(indices)
@@ -131,7 +130,7 @@ def test_outcomes_in_a_tree_have_the_means_of_the_metrics(several):
     )
     assert found.shape == (80, 3)
     if several:
-        # Labels above another one of the row say nothing more.
+        # Labels that are ancestors of another label of the row add nothing.
         specific = [{a for a in row if not any(a != b and a in tree.path(b) for b in row)} for row in sets]
         exact = np.mean([p in labels for p, labels in zip(guess, specific, strict=True)])
         loss = np.mean(
@@ -163,12 +162,12 @@ def test_labels_that_are_not_in_the_tree_are_misses():
     measured = metrics_for("multiclass", 3, None, on_tree=True)[:3]
     found = row_outcomes(model, np.zeros((3, 1)), np.array(["new", "a1", "elsewhere"]), measured, TREE)
     np.testing.assert_array_equal(found[:, 0], [0, 0, 1])
-    np.testing.assert_array_equal(found[:, 2], [1.5, 2.0, 0.0])  # half the steps by way of the root
+    np.testing.assert_array_equal(found[:, 2], [1.5, 2.0, 0.0])  # half the number of steps through the root
 
 
 @pytest.mark.slow
 def test_rows_on_inner_nodes_are_decided_exactly_and_tried_with_stop():
-    """Half of the rows are labelled with an inner node: by the rule of the paper, methods of leaves would win."""
+    """Half of the rows are labelled with an inner node; by the paper's rule, methods that predict leaves would win."""
     rng = np.random.default_rng(0)
     classes = np.array(["a1", "a2", "a", "b1", "b2", "b"])
     which = np.tile([0, 1, 2, 2, 3, 4, 5, 5], 40)
@@ -186,7 +185,7 @@ def test_rows_on_inner_nodes_are_decided_exactly_and_tried_with_stop():
         assert found["top_k_accuracy@1"] == pytest.approx(accuracy_score(y[200:], predicted))
         assert found["hierarchical_f1"] == pytest.approx(hierarchical_f1(y[200:], predicted, TREE))
         assert found["tree_loss"] == pytest.approx(tree_induced_loss(y[200:], predicted, TREE))
-    assert means["per-node"]["top_k_accuracy@1"] <= 0.5  # it cannot end at an inner node
+    assert means["per-node"]["top_k_accuracy@1"] <= 0.5  # it cannot predict an inner node
     assert means["per-node, stop"]["top_k_accuracy@1"] > 0.6
     assert result.recommended.name != "per-node"
     by_f1 = compare(X[:200], y[:200], taxonomy=TREE, methods=methods, metric="hierarchical_f1", **held_out)
@@ -243,7 +242,7 @@ def test_the_recommendation_is_the_best_or_one_as_good_that_is_much_cheaper():
     assert "3.0 times the CPU time" in result.recommendation
     for cpu in ({"good": 9.0, "twin": 8.9}, {"good": 9.0, "twin": 4.6}, {"good": 0.09, "twin": 0.01}):
         dear = _comparison({"good": good, "twin": twin, "bad": bad}, cpu | {"bad": 0.001})
-        assert dear.recommended.name == "good"  # what the other saves is not worth it
+        assert dear.recommended.name == "good"  # the other method does not save enough
         assert "no method as good within chance saves much CPU time" in dear.recommendation
     alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
     assert alone.recommended.name == "good"
@@ -289,13 +288,13 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
 
 def test_a_trial_has_rows_and_values_enough_to_tell_the_cost():
     rng = np.random.default_rng(0)
-    X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values a row
+    X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values per row
     y = np.arange(30_000) % 3
     (few, y_few), overhead = trial_rows(X, y, 24_000, "multiclass", 0, None)
     assert TRIAL_VALUES < few.nnz < 1.5 * TRIAL_VALUES
     assert (few.shape[0], overhead) == (len(y_few), 0.0)
     few, _ = trial_rows(X[:3000], y[:3000], 2400, "multiclass", 0, None)[0]  # all of it
-    assert 2400 <= few.shape[0] <= 2403  # one row of each class is always there
+    assert 2400 <= few.shape[0] <= 2403  # each class keeps at least one row
     few, _ = trial_rows(np.zeros((5000, 300)), y[:5000], 4000, "multiclass", 0, None)[0]
     assert 1000 <= few.shape[0] <= 1003
 
@@ -314,7 +313,7 @@ def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
     rng = np.random.default_rng(3)
     y, X = rng.integers(0, 5, 2000), rng.normal(size=(2000, 10))
     slow = SimpleNamespace(monotonic=itertools.count(0.0, 10.0).__next__)  # every trial takes ten seconds
-    monkeypatch.setattr("widemargin.comparison._trial.time", slow)
+    monkeypatch.setattr(sys.modules["widemargin.comparison.compare"], "time", slow)
     seen = []
     result = compare(X, y, methods=["one-vs-all", "top-k"], budget=2.0, report=lambda *what: seen.append(what))
     assert result.about["share_of_rows"] < 0.5
@@ -330,7 +329,7 @@ def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
         ({"X_test": np.zeros((1, 4))}, "give both or none"),
     ],
 )
-def test_wrong_arguments_are_told_before_any_work(four_classes, arguments, message):
+def test_wrong_arguments_are_an_error_before_any_work(four_classes, arguments, message):
     with pytest.raises(ValueError, match=message):
         compare(*four_classes, **arguments)
 
@@ -397,7 +396,7 @@ def test_lists_of_test_rows_decide_too_and_unknown_labels_are_misses(four_classe
 
 
 class Spy(TfidfVectorizer):
-    """A vectoriser that tells which texts it was fitted on, and which it only transformed."""
+    """A vectoriser that records which texts it was fitted on and which it only transformed."""
 
     fitted: ClassVar[list[set[str]]] = []
     transformed: ClassVar[list[set[str]]] = []
@@ -421,7 +420,7 @@ def test_a_vectoriser_never_learns_from_held_out_texts():
     result = compare(texts, y, transformer=Spy(), cv=2, methods=["one-vs-all", "top-k, k = 1"])
     assert len(result.outcomes["one-vs-all"]) == 60
     trial, *folds = zip(Spy.fitted, [set(), *Spy.transformed], strict=True)
-    assert len(folds) == 4  # for each fold, the search on a part of its training rows, then the fit
+    assert len(folds) == 4  # per fold: the search on a part of its training rows, then the fit
     assert all(not learned & held_out for learned, held_out in folds)
     for (search, searched), (whole, test) in (folds[:2], folds[2:]):
         assert search | searched == whole

@@ -1,4 +1,4 @@
-"""Values chosen by cross-validation: the same quality and choice as scikit-learn's tools find on the same folds."""
+"""Values chosen by cross-validation: the same quality and choice as scikit-learn's tools on the same folds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from widemargin import (
     save,
     tune,
 )
-from widemargin.comparison._grids import grid_for
+from widemargin.comparison.tune import grid_for
 from widemargin.exceptions import ModelFormatError
 
 TREE = Taxonomy.from_edges([("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("a", "root"), ("b", "root")])
@@ -99,7 +99,7 @@ def test_several_labels_a_row_are_measured_by_precision():
 
 
 class Spy(TfidfVectorizer):
-    """A vectoriser that tells which texts it was fitted on."""
+    """A vectoriser that records which texts it was fitted on."""
 
     seen: ClassVar[list[list[str]]] = []
 
@@ -248,8 +248,8 @@ def test_damaged_facts_are_refused(noisy, tmp_path, damage):
 
 def test_a_short_budget_uses_fewer_folds_and_says_so(noisy, monkeypatch):
     clock = iter(range(10**6))
-    fake = SimpleNamespace(monotonic=lambda: float(next(clock)))  # a second each time that somebody looks
-    monkeypatch.setattr("widemargin.comparison._measure.time", SimpleNamespace(monotonic=lambda: 0.0))
+    fake = SimpleNamespace(monotonic=lambda: float(next(clock)))  # each call advances the clock by one second
+    monkeypatch.setattr("widemargin.comparison.result.time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setitem(tune.__globals__, "time", fake)
     found = tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=5, budget=8.0, refit=False)
     assert 1 <= found.n_folds < 5
@@ -284,6 +284,6 @@ def test_progress_is_reported_fit_by_fit(noisy):
         (TopKClassifier(kernel="precomputed"), {}, "not a precomputed kernel"),
     ],
 )
-def test_wrong_arguments_are_told(noisy, estimator, arguments, message):
+def test_wrong_arguments_are_an_error(noisy, estimator, arguments, message):
     with pytest.raises(ValueError, match=message):
         tune(estimator, *noisy, **arguments)

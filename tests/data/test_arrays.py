@@ -1,4 +1,4 @@
-"""NumPy files: what scipy and NumPy write is read, and anything damaged or hostile is refused."""
+"""NumPy files: files written by scipy and NumPy are read; damaged and hostile files are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.arrays import read_matrix, read_npz, write_matrix, write_npz
+from widemargin.data.store import read_matrix, read_npz, write_matrix, write_npz
 from widemargin.exceptions import DataFormatError
 
 
@@ -165,7 +165,7 @@ def test_zip_without_arrays_is_refused(tmp_path):
         read_npz(tmp_path / "a.npz")
 
 
-# A header in the body has flags at 6 and the compression at 8; its copy in the directory has both 2 bytes later.
+# A local header has flags at 6 and the compression at 8; its copy in the directory has both 2 bytes later.
 ENCRYPTED, UNKNOWN_COMPRESSION = (6, b"\x01\x00"), (8, b"\x63\x00")
 
 

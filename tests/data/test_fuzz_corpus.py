@@ -1,6 +1,6 @@
-"""The kept fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly.
+"""The fuzz corpora: the C++ reader and its Python twin agree; damaged data are refused or read correctly.
 
-Tables and text that becomes a store are beside stores and arrays: two fuzzers of the same shape.
+Two fuzzers of the same form: one for stores and arrays, one for tables and text converted to stores.
 """
 
 from __future__ import annotations

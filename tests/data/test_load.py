@@ -1,4 +1,4 @@
-"""load_data tells the formats apart, finds labels and names, and passes options on; read_names and its errors."""
+"""load_data recognises the formats, finds labels and names, and passes options on; read_names and its errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.arrays import write_matrix, write_npz
 from widemargin.data.load import load_data, recognize_format
 from widemargin.data.names import find_label_names, read_names, write_names
-from widemargin.data.store import write_store
-from widemargin.data.svmlight import write_svmlight
-from widemargin.data.xmc import write_xmc
+from widemargin.data.store import write_matrix, write_npz, write_store
+from widemargin.data.text import write_svmlight, write_xmc
 from widemargin.exceptions import DataFormatError
 
 X = sp.csr_array(np.array([[3, 4, 0], [0, 1, 2.0], [0, 0, 5.0]], dtype=np.float32))
@@ -85,7 +83,7 @@ def test_problem_of_a_file_is_the_problem_of_its_format(tmp_path):
         load_data(tmp_path / "a.txt", format="arff")
 
 
-def test_format_can_be_said(tmp_path):
+def test_format_can_be_specified(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"1 2 3\n")
     with pytest.raises(DataFormatError, match="no colon"):
         load_data(tmp_path / "a.txt", format="svmlight")

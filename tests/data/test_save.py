@@ -1,4 +1,4 @@
-"""save_data writes what load_data reads, and replaces no file of names that belongs to other data."""
+"""save_data writes files that load_data reads, and does not replace a file of names that belongs to other data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.load import Dataset, load_data
+from widemargin.data.load import Dataset, load_data, save_data
 from widemargin.data.names import find_label_names, names_stem, read_names, write_names
-from widemargin.data.save import save_data
 from widemargin.exceptions import DataFormatError
 
 X = sp.csr_array(np.eye(3, dtype=np.float32))
@@ -27,7 +26,7 @@ def test_names_of_labels_come_back(tmp_path, name):
 @pytest.mark.parametrize("name", ["bar.txt", "bar.npz", "bar.svm.gz"])
 def test_other_names_are_not_replaced_and_nothing_is_written(tmp_path, kind, name):
     write_names(tmp_path / f"bar_{kind}.txt", ["precious"])
-    with pytest.raises(FileExistsError, match="has others; remove it or choose another name"):
+    with pytest.raises(FileExistsError, match="holds others; remove it or choose another name"):
         save_data(tmp_path / name, Dataset(X, Y, ["u", "v"], ["f", "g", "h"], "here"))
     assert [entry.name for entry in tmp_path.iterdir()] == [f"bar_{kind}.txt"]
     assert read_names(tmp_path / f"bar_{kind}.txt") == ["precious"]
@@ -38,7 +37,7 @@ def test_equal_names_may_be_there_already(tmp_path):
         save_data(tmp_path / name, Dataset(X, Y, ["u", "v"], None, "here"))
 
 
-def test_files_that_differ_before_the_ending_have_names_of_their_own(tmp_path):
+def test_files_that_differ_before_the_suffix_have_their_own_names(tmp_path):
     save_data(tmp_path / "a.1.npz", Dataset(X, Y, ["u", "v"], None, "here"))
     save_data(tmp_path / "a.2.npz", Dataset(X, Y, ["x", "y"], None, "here"))
     assert load_data(tmp_path / "a.1.npz").label_names == ["u", "v"]

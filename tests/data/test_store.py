@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from widemargin.data import store as module
 from widemargin.data.store import open_store, write_store
 from widemargin.exceptions import DataFormatError
+from widemargin.files import file_sha256
 
 
 def example(n=30, d=12, n_labels=5):
@@ -194,7 +195,7 @@ def test_bad_entries_are_found_by_verify_even_with_matching_hashes(part, value, 
     array = np.load(folder / f"X.{part}.npy")
     array[0] = value
     np.save(folder / f"X.{part}.npy", array)
-    digest = module._sha256(folder / f"X.{part}.npy")
+    digest = file_sha256(folder / f"X.{part}.npy")
     change(folder, lambda m: m["X"]["files"][f"X.{part}.npy"].update(sha256=digest))
     with pytest.raises(DataFormatError, match=words):
         open_store(folder, verify=True)
@@ -205,7 +206,7 @@ def test_unsorted_rows_are_found_by_verify(folder):
     row = int(np.argmax(np.diff(indptr)))
     array[indptr[row] : indptr[row + 1]] = array[indptr[row] : indptr[row + 1]][::-1].copy()
     np.save(folder / "X.indices.npy", array)
-    digest = module._sha256(folder / "X.indices.npy")
+    digest = file_sha256(folder / "X.indices.npy")
     change(folder, lambda m: m["X"]["files"]["X.indices.npy"].update(sha256=digest))
     with pytest.raises(DataFormatError, match="not sorted"):
         open_store(folder, verify=True)

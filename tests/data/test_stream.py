@@ -62,7 +62,7 @@ def test_blocks_are_the_rows_of_load_data(kind, tmp_path, small_blocks):
     assert (joined(rows) != expected).nnz == 0  # a second time
 
 
-def test_unsorted_rows_are_told_once(tmp_path, small_blocks):
+def test_unsorted_rows_are_reported_once(tmp_path, small_blocks):
     path = tmp_path / "data.txt"
     path.write_text("4 9 2\n" + "0 3:1 1:2\n" * 4)
     with pytest.warns(DataFormatWarning, match="4 rows had unsorted") as caught:
@@ -81,7 +81,7 @@ def test_errors_are_those_of_load_data_and_come_first(content, tmp_path, small_b
     with pytest.raises(DataFormatError) as expected:
         load_data(path, format="xmc")
     with pytest.raises(DataFormatError) as found:
-        stream.scan_text(path, True, None, "auto", None)
+        stream.scan_text(path, None, "auto", None, text.TextFormat.XMC)
     assert str(found.value) == str(expected.value)
 
 

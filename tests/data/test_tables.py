@@ -1,4 +1,4 @@
-"""Tables of text: what the readers take, and what they say of a file that is not right."""
+"""Tables of text: the formats that the readers accept, and their errors for bad files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import read_texts
-from widemargin.data.tables import BLOCK_BYTES, is_table, read_cells, table_format
-from widemargin.data.texts import TextRows
+from widemargin.data.tables import BLOCK_BYTES, TableSpec, TextRows, is_table, read_cells, table_format
 from widemargin.exceptions import DataFormatError
 
 COLUMNS = ["title", "tags"]
@@ -37,12 +36,12 @@ def write(tmp_path):
 
 
 def cells(path, columns=COLUMNS, **options):
-    return [tuple(row.values) for row in read_cells(path, columns, **options)]
+    return [tuple(row.values) for row in read_cells(path, columns, TableSpec(**options))]
 
 
 def failure(path, columns=COLUMNS, **options):
     with pytest.raises(DataFormatError) as error:
-        list(read_cells(path, columns, **options))
+        list(read_cells(path, columns, TableSpec(**options)))
     return str(error.value)
 
 
@@ -58,7 +57,7 @@ def test_quotes_line_breaks_marks_and_blank_lines_of_csv(write, mark, ending):
     assert cells(path, ["tags", "id"])[0] == ("x|y", "1")
 
 
-def test_lines_are_counted_where_a_row_begins(write):
+def test_lines_are_counted_where_a_row_starts(write):
     places = [row.place for row in read_cells(write("t.csv", AWKWARD), COLUMNS)]
     assert places == [2, 4, 6, 7]
 
@@ -77,7 +76,7 @@ def test_json_lines_have_lists_numbers_and_gaps(write):
     assert cells(path) == [("a", ["x", "y"]), (None, None), (3, [])]
 
 
-def test_the_ending_tells_the_format():
+def test_the_suffix_determines_the_format():
     assert [table_format(name) for name in ("a.CSV", "a.tab.gz", "a.ndjson", "a.pq")] == [
         "csv",
         "tsv",
@@ -163,7 +162,7 @@ cell = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00
 @given(st.lists(st.tuples(cell, cell), max_size=6), st.sampled_from([",", "\t", ";"]))
 @pytest.mark.slow
 def test_what_csv_writes_is_read_again(tmp_path_factory, rows, delimiter):
-    """Python's csv module is the oracle; carriage returns, which it does not keep in all releases, are left out."""
+    """Python's csv module is the oracle; carriage returns are left out, because some releases do not keep them."""
     rows = [tuple(part.replace("\r", "") for part in row) for row in rows]
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL)
@@ -195,7 +194,7 @@ def test_lists_of_json_are_lists_of_labels(write):
     path = write(
         "t.jsonl", '{"t": "a"}\n{"t": "b", "l": ["y", "x", "y"]}\n{"t": 7, "l": [1, true]}\n{"t": "d", "l": []}\n'
     )
-    rows = TextRows(path, ["t"], "l")
+    rows = TextRows(path, TableSpec(("t",), "l"))
     assert list(rows) == ["a", "b", "7", "d"]
     assert rows.y() == [[], ["x", "y"], ["1", "true"], []]
     for second in ('{"l": "x"}', '{"l": [["x"]]}', '{"t": {}}'):
@@ -205,7 +204,7 @@ def test_lists_of_json_are_lists_of_labels(write):
 
 def test_the_stream_is_read_as_it_is_asked_for(write):
     path = write("t.csv", b"t\n" + b"a\n" * 5 + b"\xff\n")
-    rows = iter(TextRows(path, ["t"]))
+    rows = iter(TextRows(path, TableSpec(("t",))))
     assert [next(rows) for _ in range(5)] == ["a"] * 5
     with pytest.raises(DataFormatError, match="line 7"):
         next(rows)
@@ -249,7 +248,7 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataFormatError, match=r"pip install widemargin\[text\]"):
+    with pytest.raises(DataFormatError, match=r"pip install widemargin\[parquet\]"):
         read_texts(tmp_path / "t.parquet", "title")
 
 

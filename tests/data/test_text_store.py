@@ -1,4 +1,4 @@
-"""Text made into a store part by part: the same bytes as by way of memory, and little memory."""
+"""Text converted to a store in parts: the same bytes as in memory, with little memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from widemargin import write_store, write_xmc
 from widemargin.data import text
 from widemargin.data.load import load_data
 from widemargin.data.store import open_store
-from widemargin.data.svmlight import write_svmlight
-from widemargin.data.text_store import write_text_store
+from widemargin.data.stream import write_text_store
+from widemargin.data.text import write_svmlight
 from widemargin.exceptions import DataFormatError
 
 FILES = ["rows.txt", "rows.txt.gz", "one-based.txt", "one-label.svm", "fractions.svm", "lists.svm", "odd-lists.svm"]
@@ -69,12 +69,12 @@ def test_bad_text_leaves_the_store_of_before(folder, tmp_path):
 
 MEASURE = """
 import sys
-from widemargin.data.text_store import write_text_store
-from widemargin.parallel.shards import peak_memory_mb
+from widemargin.data.stream import write_text_store
+from widemargin.parallel.executors import peak_bytes
 write_text_store(sys.argv[2], sys.argv[1])  # a small file first: what the program itself needs
-before = peak_memory_mb()
+before = peak_bytes()
 write_text_store(sys.argv[4], sys.argv[3])
-print(peak_memory_mb() - before)
+print((peak_bytes() - before) / 2**20)
 """
 
 

@@ -1,4 +1,4 @@
-"""The embedded data sets are what their docstrings say, small, and free of sentences."""
+"""The embedded data sets match their docstrings, are small, and contain no sentences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sets():
 
 
 def positives(y, label_names):
-    """Rows of each label."""
+    """Number of rows per label."""
     if isinstance(y, np.ndarray):
         return np.array([np.sum(y == name) for name in label_names])
     return y.sum(axis=0)
@@ -172,7 +172,7 @@ def test_wordnet_tree_agrees_with_zoology(sets):
 
 
 def near_copies(test, train, jaccard):
-    """Number of test rows whose word set has at least this similarity with that of a training row."""
+    """Number of test rows whose word set has at least this similarity to that of a training row."""
     test, train = (X.astype(bool).astype(np.int32) for X in (test, train))
     shared = (test @ train.T).tocoo()
     union = test.sum(axis=1)[shared.row] + train.sum(axis=1)[shared.col] - shared.data
@@ -180,7 +180,7 @@ def near_copies(test, train, jaccard):
 
 
 def test_few_rows_have_a_copy_across_the_split(sets):
-    # No two definitions, and no descriptions of two groups, are copies; a few become so without their rare words.
+    # No two definitions, and no descriptions of two groups, are copies; a few become equal without their rare words.
     wordnet, debian = sets["wordnet_animals"], sets["debian_tags"]
     assert near_copies(wordnet.X_test, wordnet.X_train, 1.0) < 0.03 * wordnet.X_test.shape[0]
     assert near_copies(debian.X_test[:500], debian.X_train, 0.8) < 0.01 * 500

@@ -10,7 +10,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
-from widemargin.datasets import _bags
+from widemargin.datasets import generators as _bags
 from widemargin.datasets.generators import make_hierarchical, make_zipf_multilabel
 
 
@@ -46,7 +46,7 @@ def test_rows_have_as_many_labels_and_features_as_asked(labels_per_row, nnz_per_
 
 @pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2])
 def test_label_frequencies_follow_zipfs_law(exponent):
-    # One label a row, so that no repeated draw is lost: log count = const − exponent · log rank.
+    # One label per row, so that no repeated draw is lost: log count = const − exponent · log rank.
     _, Y = make_zipf_multilabel(50_000, 50, 100, labels_per_row=1, nnz_per_row=2, exponent=exponent, random_state=2)
     counts = np.sort(np.bincount(Y.indices, minlength=100))[::-1]
     slope = np.polyfit(np.log(np.arange(1, 101)), np.log(counts), 1)[0]
@@ -133,7 +133,7 @@ def test_hierarchical_data_can_be_learnt_and_siblings_are_confused_first():
     predicted = model.predict(X[3000:])
     wrong = predicted != y[3000:]
     assert wrong.mean() < 0.3
-    # A confusion is with a node of the same branch far more often than the share of such nodes would make it.
+    # Confusions stay within the branch far more often than its share of nodes would suggest.
     same_branch = [parents[p] == parents[t] for p, t in zip(predicted[wrong], y[3000:][wrong], strict=True)]
     assert np.mean(same_branch) > 0.5
 
@@ -146,7 +146,7 @@ def test_memory_is_that_of_the_result_and_a_block():
     tracemalloc.stop()
     result = sum(m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in (X, Y))
     words_in_a_block = _bags.BLOCK_ROWS * 100
-    # Spare room for repeated words, tables over labels and features, and about ten arrays of 8 bytes a word.
+    # Spare room for repeated words, tables over labels and features, and about ten arrays of 8 bytes per word.
     assert peak < 1.6 * result + 50_000 * 10 * 8 + 80 * words_in_a_block
 
 

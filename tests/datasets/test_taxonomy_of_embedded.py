@@ -1,4 +1,4 @@
-"""The trees of the embedded data sets hold every label, and are trees of the shape that their source has."""
+"""The trees of the embedded data sets contain every label and have the shape of their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all displays share: matplotlib only when drawing, names that are only names, new axes when none are given."""
+"""Properties of all displays: matplotlib only when drawing, names without markup, new axes if none are given."""
 
 from __future__ import annotations
 

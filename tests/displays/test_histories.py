@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from widemargin import Certificate, HierarchicalClassifier, History, OneVsAllClassifier, Taxonomy, TopKClassifier
 from widemargin.displays import ActiveRowsDisplay, ConvergenceDisplay
-from widemargin.displays._histories import bin_name
+from widemargin.displays._axes import bin_name
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def rows():
 
 
 def test_parts_that_have_ended_keep_their_last_value(ax):
-    # Bin 0 ends after iteration 1; in bin 2 one label has ended before iteration 2.
+    # Bin 0 finishes after iteration 1; in bin 2 one label has finished before iteration 2.
     history = History(
         {
             "iteration": np.array([0, 1, 0, 1, 2]),

@@ -1,4 +1,4 @@
-"""Pictures of predictions against counts made one by one, and against scikit-learn."""
+"""Pictures of predictions against plain counts and against scikit-learn."""
 
 from __future__ import annotations
 

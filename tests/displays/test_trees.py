@@ -1,4 +1,4 @@
-"""Pictures on a tree against counts made row by row."""
+"""Pictures of trees against counts made row by row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def labels():
 
 
 def branch(name, node):
-    """The child of `node` on the way to `name`, itself, or None if it is elsewhere; from the path by name."""
+    """The child of `node` on the path to `name`, or `node` itself, or None if `name` is elsewhere."""
     path = TREE.path(name)
     if node not in path:
         return None
@@ -109,7 +109,7 @@ def test_pictures_of_a_fitted_tree(ax):
 
 
 def test_reliability_on_a_tree_is_that_of_predictions_as_deep_as_the_labels():
-    """Row by row, by names: with labels at inner nodes the most probable label would always be one at the top."""
+    """Row by row, by names: with labels at inner nodes, the most probable label would always be a top node."""
     rng = np.random.default_rng(0)
     tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}})
     y = np.array(["cat", "dog", "owl", "hen", "mammal"])[np.arange(150) % 5]

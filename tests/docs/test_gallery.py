@@ -36,6 +36,6 @@ def test_every_display_has_an_example():
 
 
 def test_the_gallery_lists_every_script():
-    """sphinx-gallery's explicit order raises on others, but only when the documentation is built."""
+    """sphinx-gallery raises for scripts missing from its explicit order, but only when the documentation is built."""
     order = re.findall(r'^\s{16}"(\w+)",$', (ROOT / "docs" / "conf.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(f"plot_{name}" for name in order) == [script.stem for script in SCRIPTS]

@@ -1,4 +1,4 @@
-"""The guides to the four families have the same sections in the same order, and say the same things first."""
+"""The guides to the four families have the same sections in the same order, and start the same way."""
 
 from __future__ import annotations
 

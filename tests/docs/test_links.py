@@ -40,7 +40,7 @@ def anchors_of(page):
 
 
 def source_of(path):
-    """The file that a page of the gallery is made from, or the path itself."""
+    """The source of a gallery page, or the path itself."""
     if path.parent == DOCS / "gallery":
         return ROOT / "examples" / ("README.rst" if path.stem == "index" else f"{path.stem}.py")
     if path.parent == DOCS / "gallery" / "images":
@@ -53,7 +53,7 @@ def source_of(path):
 def test_links_lead_somewhere(page):
     for link in LINK.findall(prose_of(page)):
         if re.match(r"\w+:", link):
-            continue  # other sites are for `make linkcheck`
+            continue  # `make linkcheck` checks other sites
         file, _, anchor = link.partition("#")
         target = source_of((page.parent / file).resolve()) if file else page
         assert target.exists(), f"{name_of(page)} links to {link}"

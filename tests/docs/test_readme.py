@@ -1,4 +1,4 @@
-"""README and tutorial: commands print what the pages say, and README's figures are those of the kept results."""
+"""README and tutorial: commands print what the pages say, and README's numbers match the stored results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, datasets, metrics
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "guide" / "examples"
@@ -21,12 +21,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def run_commands(page, n_commands):
-    """Run the commands of a page's console block in the current folder; what stands below one must be printed."""
+    """Run the commands of a page's console block in the current folder; each must print the text below it."""
     (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"^\$ widemargin (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
     assert len(commands) == n_commands
     for command, expected in commands:
-        result = CliRunner().invoke(app, shlex.split(command))
+        result = CliRunner().invoke(make_app(), shlex.split(command))
         assert result.exit_code == 0, result.output
         assert expected in result.stdout
     assert Path("report.html").stat().st_size > 10_000
@@ -51,7 +51,7 @@ def test_the_picture_is_small_and_has_what_its_script_draws():
     script = (ROOT / "tools" / "make_readme_picture.py").read_text(encoding="utf-8")
     assert "docs/pictures/readme.svg" in README
     assert len(kept) < 120_000
-    # Glyphs are outlines; matplotlib keeps the words beside them as comments.
+    # Glyphs are outlines; matplotlib writes the words next to them as comments.
     words = set(re.findall(r"<!-- (.*?) -->", kept))
     assert words >= set(re.findall(r'set_(?:title|xlabel)\("(.*?)"\)', script))
 

@@ -26,7 +26,7 @@ N_FEATURES = 12
 
 
 def rows_and_classes(n_classes=4, seed=0):
-    """Sparse rows whose classes have features of their own."""
+    """Sparse rows whose classes have their own features."""
     rng = np.random.default_rng(seed)
     y = np.arange(60) % n_classes
     X = (rng.random((60, N_FEATURES)) < 0.4) * rng.normal(size=(60, N_FEATURES))
@@ -40,7 +40,7 @@ def check_sums(part):
 
 
 def check_against_scores(model, X):
-    """Scores, runner-ups and leads are those of `predict_topk` for each of the rows."""
+    """Scores, runners-up and leads match `predict_topk` for each row."""
     top = model.predict_topk(X, 2)
     for i in range(X.shape[0]):
         (why,) = model.explain(X[[i]])

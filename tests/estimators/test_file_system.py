@@ -1,4 +1,4 @@
-"""What the file system can do to a model or a store: full, read-only, files removed, replaced or cut while mapped."""
+"""File system failures for models and stores: full, read-only, files removed, replaced or truncated while mapped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def small_disk():
     signal.signal(signal.SIGXFSZ, before)
 
 
-def test_a_full_disk_is_told_and_the_previous_model_stays(models, rows, tmp_path, request):
+def test_a_full_disk_is_reported_and_the_previous_model_stays(models, rows, tmp_path, request):
     save(models[0], tmp_path / "m")
     before = sorted(os.listdir(tmp_path / "m"))
     request.getfixturevalue("small_disk")
@@ -73,8 +73,8 @@ def test_a_full_disk_leaves_no_part_of_a_store(rows, tmp_path, request):
     np.testing.assert_array_equal(open_store(tmp_path / "s", verify=True).X, rows[:, :10])
 
 
-def test_a_read_only_folder_is_told_and_its_model_stays(models, rows):
-    # A folder of its own, since those of pytest are closed to others; and a process that is not the superuser.
+def test_a_read_only_folder_is_reported_and_its_model_stays(models, rows):
+    # A separate folder, because pytest's are closed to other users; and a process that is not the superuser.
     folder = tempfile.mkdtemp()
     try:
         save(models[0], f"{folder}/m")
@@ -92,7 +92,7 @@ def test_a_read_only_folder_is_told_and_its_model_stays(models, rows):
 
 
 def _try_to_save(model, folder):
-    """The number of the error, if it has the right words."""
+    """The errno of the error, if its message is right."""
     try:
         if os.getuid() == 0:
             os.setuid(NOBODY)
@@ -102,7 +102,7 @@ def _try_to_save(model, folder):
     return 0
 
 
-def test_a_model_whose_files_are_removed_goes_on_predicting(models, rows, tmp_path):
+def test_a_model_whose_files_are_removed_keeps_predicting(models, rows, tmp_path):
     save(models[0], tmp_path / "m")
     model = load(tmp_path / "m")
     assert isinstance(model.coef_, np.memmap)
@@ -110,7 +110,7 @@ def test_a_model_whose_files_are_removed_goes_on_predicting(models, rows, tmp_pa
     np.testing.assert_array_equal(model.decision_function(rows), models[0].decision_function(rows))
 
 
-def test_a_model_that_is_replaced_goes_on_predicting_as_it_did(models, rows, tmp_path):
+def test_a_replaced_model_keeps_predicting_as_before(models, rows, tmp_path):
     save(models[0], tmp_path / "m")
     model = load(tmp_path / "m")
     save(models[1], tmp_path / "m")

@@ -1,4 +1,4 @@
-"""Kept cases of the certificate fuzzer, replayed, and the fuzzer itself: every wrong certificate must be noticed."""
+"""Replays cases of the certificate fuzzer, and tests the fuzzer itself: it must notice every wrong certificate."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def findings_of(fuzzer, case, model, warned, oracle=False):
 
 
 def with_certificate(fuzzer, fitted, **changes):
-    """Findings for the fitted model with another certificate, or other attributes."""
+    """Findings for the fitted model with a different certificate or other attributes."""
     case, model, warned = fitted
     other = fuzzer.copy.copy(model)
     other.certificate_ = replace(model.certificate_, **changes)
@@ -106,7 +106,7 @@ def test_a_dual_above_the_primal_is_noticed(fuzzer, fitted):
 
 
 def test_a_dual_between_the_optimum_and_the_primal_is_noticed(fuzzer, fitted):
-    """Weights 3 % off have a larger objective; only another solver can say that a dual value there is no bound."""
+    """Weights 3 % off have a larger objective; only another solver can show that a dual value there is no bound."""
     case, model, warned = fitted
     other = fuzzer.copy.copy(model)
     for name in ("coef_", "intercept_", "code_matrix_", "dual_coef_"):
@@ -233,7 +233,7 @@ def test_a_case_that_never_ends_is_killed_and_the_next_one_runs(fuzzer, monkeypa
 
 
 def test_objectives_of_the_fuzzer_by_hand(problems):
-    """Rows (1), (−1) of classes 0 and 1, weights ±½: all margins are 1 and nothing is lost but the penalty."""
+    """Rows (1), (−1) of classes 0 and 1, weights ±½: all margins are 1 and only the penalty remains."""
     X, W = np.array([[1.0], [-1.0]]), np.array([[0.5], [-0.5]])
     point = problems.linear_point(X, W, np.zeros(2))
     ones, y = np.ones(2), np.array([0, 1])

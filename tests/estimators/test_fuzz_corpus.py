@@ -1,4 +1,4 @@
-"""The kept cases of the fuzzer of all model families, replayed: a clear error, or a model that predicts."""
+"""Replays cases of the fuzzer of all model families: a clear error, or a model that predicts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier,
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
-# Exempt in scikit-learn's own LinearSVC, too: they compare at 1e-7. `test_a_repeated_row_equals_its_weight` is the law.
+# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
 AT_ROUNDING_ERROR = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
     "equal problems are solved to the certified gap, not to rounding error",
@@ -55,7 +55,7 @@ def tree():
 
 @pytest.fixture(scope="module")
 def data():
-    """Rows of all leaves that overlap; a row of zeros and a repeated row."""
+    """Overlapping rows of all leaves; a row of zeros and a repeated row."""
     rng = np.random.default_rng(0)
     leaves = np.array(["a1", "a2", "a31", "a32", "b1", "b2", "c"])
     which = np.arange(70) % 7
@@ -65,7 +65,7 @@ def data():
 
 
 def hinges(model, scores, y):
-    """Losses of the examples by definition, in loops over names; weighted by nothing."""
+    """Losses of the examples by definition, in loops over names; unweighted."""
     tree, column = model.taxonomy_, {name: i for i, name in enumerate(model.taxonomy_.nodes[1:])}
     outputs = [n for n in tree.nodes[1:] if model.outputs == "all" or not tree.children_of(n)]
     total = []
@@ -174,7 +174,7 @@ def test_a_row_with_two_labels_is_two_rows_of_half_the_weight(tree, data, method
     X, y = data
     sets = [{label} for label in y]
     sets[3], sets[10] = {"a32", "b1"}, {"c", "b2", "a1"}
-    sets[20] = {y[20], *tree.ancestors(y[20])[:-1]}  # labels above another one say nothing more
+    sets[20] = {y[20], *tree.ancestors(y[20])[:-1]}  # ancestors of another label add nothing
     split = HierarchicalClassifier(tree, method=method, C=0.3, tol=1e-5, random_state=0).fit(X, sets)
     rows = np.concatenate([np.arange(70), [3, 10, 10]])
     labels = np.concatenate([y, ["b1", "b2", "a1"]])
@@ -227,7 +227,7 @@ def test_top_k_among_the_children_of_each_node(tree, data):
     assert two.certificate_.worst is None
     assert two.coef_.shape == one.coef_.shape
     assert two.certificate_.primal < one.certificate_.primal  # the loss of k = 2 is nowhere larger
-    # Parents with two children have k = 1 in both.
+    # Parents with two children have k = 1 in both models.
     b1, b2 = two.taxonomy_.index("b1") - 1, two.taxonomy_.index("b2") - 1
     np.testing.assert_allclose(two.coef_[[b1, b2]], one.coef_[[b1, b2]], atol=0.05)
     sets = [[label, "c"] for label in y]
@@ -250,7 +250,7 @@ def test_k_1_of_the_paper_and_of_dual_averaging_agree(data):
 def algorithm_1(X, labels, parent, K, C, epsilon, max_iter=20_000):
     """Algorithm 1 of Zhou, Xiao and Wu as published, by plain loops: the best weights, both bounds and iterations."""
     path_of = {node: [node] for node in range(1, len(parent))}
-    for nodes in path_of.values():  # from the top down: of constraints that tie, the first is taken
+    for nodes in path_of.values():  # from the top down: ties go to the first constraint
         while parent[nodes[0]] > 0:
             nodes.insert(0, parent[nodes[0]])
     comparison = np.where(np.eye(len(K)) > 0, K, -K)
@@ -336,7 +336,7 @@ def test_pipelines_searches_clones_and_paths_take_it(tree, data):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_warm_start_goes_on_from_the_previous_fit(tree, data, method):
+def test_a_warm_start_continues_from_the_previous_fit(tree, data, method):
     X, y = data
     model = HierarchicalClassifier(tree, method=method, C=1.0, warm_start=True, random_state=0).fit(X, y)
     cold = model.n_iter_
@@ -347,7 +347,7 @@ def test_a_warm_start_goes_on_from_the_previous_fit(tree, data, method):
     assert model.n_iter_ <= max(cold, fresh.n_iter_)
     assert model.certificate_.dual <= fresh.certificate_.primal
     assert fresh.certificate_.dual <= model.certificate_.primal
-    model.fit(X[:60], y[:60])  # other rows: from the beginning
+    model.fit(X[:60], y[:60])  # other rows: a cold start
     assert model.n_samples_fit_ == 60
 
 
@@ -425,12 +425,18 @@ def test_verbose_prints_progress(tree, data, capsys):
     ("parameters", "message"),
     [
         ({"taxonomy": {"a": None}}, "taxonomy must be a Taxonomy"),
-        ({"method": "svm"}, "method must be one of"),
-        ({"C": 0.0}, "C must be a finite number above 0"),
-        ({"alpha": -1.0}, "alpha must be 'auto' or a finite number"),
-        ({"alpha": "big"}, "alpha must be 'auto'"),
-        ({"alpha_share": 1.0}, "alpha_share must be below 1"),
-        ({"separator": ""}, "separator must be"),
+        ({"method": "svm"}, "'method' parameter of"),
+        ({"C": 0.0}, r"'C' parameter .* \(0.0, inf\)"),
+        ({"alpha": -1.0}, "'alpha' parameter of"),
+        ({"alpha": "big"}, "'alpha' parameter of"),
+        ({"alpha": np.nan}, "'alpha' parameter of"),
+        ({"alpha": np.inf}, "'alpha' parameter of"),
+        ({"repair": "hope"}, "'repair' parameter of"),
+        ({"method": "flat", "outputs": "some"}, "'outputs' parameter of"),
+        ({"method": "tree-loss", "rescaling": "both"}, "'rescaling' parameter of"),
+        ({"method": "per-node", "node_scaling": "mean"}, "'node_scaling' parameter of"),
+        ({"alpha_share": 1.0}, "'alpha_share' parameter of"),
+        ({"separator": ""}, "separator must have at least one"),
         ({"method": "flat", "alpha": 0.5}, "alpha is for method='orthogonal'"),
         ({"method": "flat", "k": 2}, "k is for method='per-node'"),
         ({"node_scaling": "paper"}, "node_scaling is for method='per-node'"),
@@ -438,11 +444,11 @@ def test_verbose_prints_progress(tree, data, capsys):
         ({"outputs": "all"}, "outputs is for method='flat' or method='tree-loss'"),
         ({"method": "flat", "stop": True}, "stop is for .*outputs='all'"),
         ({"method": "tree-loss", "decision": "beam"}, "decision='beam' goes down the tree"),
-        ({"K": np.eye(10), "alpha": 0.1}, "two ways to say the same"),
+        ({"K": np.eye(10), "alpha": 0.1}, "K replaces alpha"),
         ({"solver": "dual-averaging", "kernel": "rbf"}, "needs kernel='linear'"),
         ({"method": "per-node", "k": 2, "kernel": "rbf"}, "k=2 needs kernel='linear'"),
-        ({"beam_width": 0}, "beam_width must be"),
-        ({"multilabel": "both"}, "multilabel must be one of"),
+        ({"beam_width": 0}, "'beam_width' parameter of"),
+        ({"multilabel": "both"}, "'multilabel' parameter of"),
     ],
 )
 def test_parameters_without_meaning_are_refused(data, parameters, message):
@@ -463,7 +469,7 @@ def test_scores_agree_with_the_metrics(tree, data):
     unknown = np.where(y == "c", "unknown", y)
     assert model.score(X, unknown) == pytest.approx(accuracy_score(unknown, predicted))
     sets = [{label, "a"} if label.startswith("a") else {label, "unknown"} for label in y]
-    assert model.score(X, sets) == model.score(X, y)  # what is above another label says nothing more
+    assert model.score(X, sets) == model.score(X, y)  # ancestors of another label add nothing
     assert model.score(X, sets, at_or_below=True) == model.score(X, y, at_or_below=True)
 
 

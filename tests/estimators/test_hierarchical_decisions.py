@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import HierarchicalClassifier, Taxonomy
-from widemargin.estimators._tree_decisions import DecisionTree
-from widemargin.estimators._tree_targets import make_taxonomy, tree_targets
+from widemargin.estimators.tree.model import DecisionTree
+from widemargin.estimators.tree.targets import make_taxonomy, tree_targets
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.tree import Tree
@@ -114,7 +114,7 @@ def test_beam_and_flat_decisions_rank_sums_of_scores(tree, data):
     model.set_params(decision="beam", beam_width=100)
     np.testing.assert_array_equal(model.predict(X), model.classes_[sums.argmax(axis=1)])
     model.set_params(beam_width=1)
-    assert (model.predict(X) == greedy).mean() > 0.9  # a narrow beam is greedy, but for leaves met on the way
+    assert (model.predict(X) == greedy).mean() > 0.9  # a narrow beam is greedy, except for leaves on the way
     top = model.predict_topk(X, 9)
     assert (top.indices[:, 7:] == -1).all()
     assert np.isneginf(top.scores[:, 7:]).all()
@@ -136,7 +136,7 @@ def test_labels_on_inner_nodes(tree, data):
     inner = np.where((y == "x") & (np.arange(84) % 2 == 0), "a2", np.where(y == "b1", "b", y))
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X, inner)
     assert {"a2", "b"} <= set(model.classes_)
-    assert not {"a2", "b"} & set(model.predict(X))  # what is below has data: predictions go on
+    assert not {"a2", "b"} & set(model.predict(X))  # nodes below have data: predictions continue
     stopping = HierarchicalClassifier(tree, C=1.0, stop=True, random_state=0).fit(X, inner)
     assert "b" in stopping.predict(X)
     assert stopping.taxonomy_.n_nodes == tree.n_nodes + 2
@@ -158,7 +158,7 @@ def test_nodes_without_data_are_never_predicted(tree, data):
     keep = ~np.isin(y, ["b2", "x", "y"])
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], y[keep])
     assert set(model.predict(X)) <= {"a1", "b1", "c", "d1"}
-    labels = np.where(y[keep] == "b1", "b", y[keep])  # nothing below b: predictions end there
+    labels = np.where(y[keep] == "b1", "b", y[keep])  # nothing below b: predictions stop there
     model = HierarchicalClassifier(tree, C=1.0, random_state=0).fit(X[keep], labels)
     assert "b" in model.predict(X[keep])
     assert model.coef_.shape[0] == tree.n_nodes - 1
@@ -188,7 +188,7 @@ def test_labels_may_be_full_paths(tree, data):
     np.testing.assert_allclose(
         HierarchicalClassifier(tree, C=0.3, separator=">", random_state=0).fit(X, rooted).coef_, by_name.coef_
     )
-    with pytest.raises(DataFormatError, match="'b/x' is no path of the taxonomy, in which 'x' is 'all/a/a2/x'"):
+    with pytest.raises(DataFormatError, match="'b/x' is not a path of the taxonomy, where 'x' is 'all/a/a2/x'"):
         HierarchicalClassifier(tree).fit(X, np.where(y == "x", "b/x", y))
 
 
@@ -240,11 +240,11 @@ def test_what_has_no_answer_is_refused(tree, data):
     X, y = data
     with pytest.raises(ValueError, match="one class only"):
         HierarchicalClassifier(tree).fit(X, ["a"] * 84)
-    with pytest.raises(ValueError, match="1 class only"):
+    with pytest.raises(ValueError, match="only 1 class"):
         HierarchicalClassifier(tree).fit(X, [["a", "a1"]] * 84)
     with pytest.raises(ValueError, match="nothing to tell apart"):
         HierarchicalClassifier(Taxonomy.from_paths(["r/s/t"])).fit(X, np.where(y == "c", "s", "t"))
-    with pytest.raises(DataFormatError, match="as a virtual one would be"):
+    with pytest.raises(DataFormatError, match="like a virtual node"):
         HierarchicalClassifier(Taxonomy.from_nested({"r": {"s": ["(stop at s)", "t"], "u": None}}), stop=True).fit(
             X, np.where(y == "c", "s", "t")
         )
@@ -258,7 +258,7 @@ def test_what_has_no_answer_is_refused(tree, data):
     assert model.predict_topk(many, 2).labels.shape == (30_000, 2)
     with pytest.raises(ValueError, match="k is the number of labels"):
         model.predict_topk(X, 0)
-    with pytest.raises(ValueError, match="one label a row"):
+    with pytest.raises(ValueError, match="one label per row"):
         model.label_scores(X, [{"a1"}] * 84)
 
 

@@ -1,4 +1,4 @@
-"""HierarchicalClassifier with kernels: the linear one is the linear model, and kernels do all that weights do."""
+"""HierarchicalClassifier with kernels: a linear kernel equals the linear model, with all its methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on a tree on disk: what comes back predicts the same, can be trained again, and damage is told."""
+"""Tree models on disk: loaded models predict the same and can be trained again, and damage is reported."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, save
-from widemargin.estimators._factored_scores import weights_of_row
 from widemargin.exceptions import ModelFormatError, NotSavableError
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.problems.tree_factor import TreeWeights
 
 TREE = Taxonomy.from_nested({"all": {"a": {"a1": None, "a2": ["x", "y"]}, "b": ["b1", "b2"], "c": None}})
 
@@ -89,7 +88,7 @@ def test_weights_above_the_memory_limit_stay_in_factors(data, tmp_path):
     assert isinstance(large.coef_, TreeWeights)
     assert large.coef_.shape == (9, 20_008)
     np.testing.assert_allclose(large.coef_.toarray()[:, :8], small.coef_, atol=1e-6)
-    np.testing.assert_allclose(weights_of_row(large.coef_, 7), large.coef_.toarray()[7])
+    np.testing.assert_allclose(large.coef_.row(7), large.coef_.toarray()[7])
     np.testing.assert_array_equal(large.predict(wide), small.predict(X))
     np.testing.assert_array_equal(large.predict(wide.toarray()), small.predict(X))
     np.testing.assert_allclose(large.decision_function(wide), small.decision_function(X), atol=1e-5)
@@ -107,7 +106,7 @@ def test_a_function_as_kernel_is_not_savable(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["nodes", "alpha", "taxonomy_given", "method"])
-def test_damage_is_told(data, tmp_path, damage):
+def test_damage_is_reported(data, tmp_path, damage):
     X, y = data
     save(HierarchicalClassifier(TREE).fit(X, y), tmp_path)
     manifest = json.loads((tmp_path / "model.json").read_text())
@@ -134,7 +133,7 @@ def test_damage_is_told(data, tmp_path, damage):
         ("coef", lambda coef: coef[:, :3]),
     ],
 )
-def test_arrays_that_do_not_fit_each_other_are_told(data, array, damaged):
+def test_arrays_that_do_not_fit_each_other_are_an_error(data, array, damaged):
     X, y = data
     state = HierarchicalClassifier(TREE, stop=True).fit(X, y).to_state()
     broken = replace(state, arrays={**state.arrays, array: damaged(state.arrays[array])})

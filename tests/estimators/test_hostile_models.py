@@ -1,4 +1,4 @@
-"""A model folder whose files are in order but mean nothing is refused when it is loaded, not when it predicts."""
+"""A model folder with valid files but inconsistent content is refused when it is loaded, not when it predicts."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def longer(array):
 
 
 LIES = [
-    ("one-vs-all", put("params", memory_limit_mb="x"), "memory_limit_mb must be"),
-    ("one-vs-all", put("params", memory_limit_mb=1e308), "memory_limit_mb must be at most"),
-    ("rbf", put("params", cache_size_mb=1e308), "cache_size_mb must be at most"),
-    ("one-vs-all", put("params", normalize=3), "normalize must be"),
+    ("one-vs-all", put("params", memory_limit_mb="x"), "'memory_limit_mb' parameter of"),
+    ("one-vs-all", put("params", memory_limit_mb=1e308), "'memory_limit_mb' parameter of"),
+    ("rbf", put("params", cache_size_mb=1e308), "'cache_size_mb' parameter of"),
+    ("one-vs-all", put("params", normalize=3), "'normalize' parameter of"),
     ("one-vs-all", put("params", C={"pairs": 3}), "damaged"),
     ("one-vs-all", put("attributes", kind="binary"), "3 classes are not binary"),
     ("one-vs-all", put("attributes", kind="nonsense"), "'nonsense', not one of"),
@@ -80,14 +80,14 @@ LIES = [
     ("one-vs-all", put("certificate", worst=3), "damaged"),
     ("two", put("arrays", label_counts=np.array([3])), "damaged"),
     ("sets", put("attributes", index_base={"xmc": 7}), "index_base"),
-    ("top-k", put("attributes", kind="multilabel"), "one label a row"),
+    ("top-k", put("attributes", kind="multilabel"), "one label per row"),
     ("top-k", put("params", kernel="rbf"), "'support' is missing"),
-    ("rbf", put("params", kernel="nonsense"), "kernel must be"),
+    ("rbf", put("params", kernel="nonsense"), "'kernel' parameter of"),
     ("rbf", put("attributes", gamma=[]), "damaged"),
     ("rbf", change("arrays", "support", lambda a: a + 10**6), "a support row is not among"),
     ("rbf", change("arrays", "support", longer), "dual_coef is"),
     ("rbf", change("arrays", "support_vectors", lambda a: a[:, :-1]), "support_vectors is"),
-    ("precomputed", put("attributes", n_samples=99), "24 kernel values a row for 99 training rows"),
+    ("precomputed", put("attributes", n_samples=99), "24 kernel values per row for 99 training rows"),
     ("code", put("params", estimator={"class": "OneVsAllClassifier", "params": None}), "parameters are None"),
     ("code", put("params", estimator={"class": "Popen", "params": {}}), "'Popen' is missing"),
     ("code", put("params", estimator=[1]), "damaged"),

@@ -1,4 +1,4 @@
-"""Dense data above the size that is solved to rounding error: the block solver behind the estimator."""
+"""Dense data too large to be solved to rounding error: the estimator uses the block solver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_DENSE_WORK
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def data():
 
 
 def uses_blocks(model):
-    """Only truncated Newton takes steps of conjugate gradients."""
+    """Only truncated Newton takes conjugate gradient steps."""
     return model.history_["cg_steps"].sum() == 0
 
 

@@ -1,4 +1,4 @@
-"""Sparse data past the size of small problems are trained by the fast solver; Newton gives the same answer."""
+"""The fast solver trains sparse data above the size of small problems; Newton gives the same answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier, Status
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
 
 @pytest.fixture(scope="module")

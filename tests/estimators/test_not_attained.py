@@ -1,4 +1,4 @@
-"""Gaps above the tolerance are reported: those that rounding leaves, and those that pruning makes."""
+"""Gaps above the tolerance are reported, whether they come from rounding or from pruning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier, TopKClassifier
 from widemargin.datasets import load_debian_tags
-from widemargin.estimators import top_k
+from widemargin.estimators.top_k import classifier as top_k
 from widemargin.problems.certificate import Certificate
 from widemargin.solvers.result import Status
 
@@ -21,7 +21,7 @@ X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 0.5]])
 
 
 def fit_that_cannot_reach(gap, tol, monkeypatch):
-    """A top-k fit whose solver reports that rounding leaves this relative gap."""
+    """A top-k fit whose solver reports this relative gap as due to rounding."""
     solve = top_k.solve_top_k
 
     def stalled(*args, **options):
@@ -48,7 +48,7 @@ def test_a_gap_within_the_tolerance_is_silent(monkeypatch):
 
 @pytest.mark.parametrize("C", [1e-6, 1.0, 1e6])
 def test_labels_without_a_minimiser_alone_are_silent(C):
-    """Every row has the label, so that the relative gap is 1 although 1e-13 of the loss is left."""
+    """Every row has the label, so the relative gap is 1 although only 1e-13 of the loss is left."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = OneVsAllClassifier(C, loss="logistic").fit(X, [{"only"}] * 4)
@@ -94,7 +94,7 @@ def test_a_gap_that_pruning_makes_is_reported_as_stored(init, C):
     assert model.status_ is Status.CONVERGED
     (message,) = [str(warning.message) for warning in caught]
     assert message.endswith("choose a smaller prune or a smaller C")
-    # The exact model is within 1e-3 of the optimum: where it is far below the pruned one, so is the optimum.
+    # The exact model is within 1e-3 of the optimum: if it is far below the pruned model, so is the optimum.
     above = 1.0 - objectives(X, Y, exact, C) / np.maximum(objectives(X, Y, model, C), 1e-30)  # labels without positives
     n_spoilt, largest = re.search(pattern, message).groups()
     assert int(n_spoilt) == pytest.approx(np.sum((above > 0.1) & (above < 1.0)), abs=1)

@@ -20,9 +20,9 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
 
-# Regularised intercept: the problem that LinearSVC solves, and so an independent answer.
+# Regularised intercept: the problem that LinearSVC solves, so there is an independent answer.
 REGULARIZED = {"regularize_intercept": True}
 
 
@@ -297,13 +297,18 @@ def test_sample_weight_goes_through_metadata_routing():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"C": 0}, "C must be a finite number above 0, got 0"),
-        ({"C": "1"}, "C must be"),
-        ({"tol": -1.0}, "tol must be"),
-        ({"gap_tol": 0.0}, "gap_tol must be"),
-        ({"prune": -0.1}, "prune must be"),
-        ({"max_iter": 1.5}, "max_iter must be a whole number"),
-        ({"class_weight": "even"}, "'balanced' or None"),
+        ({"C": 0}, r"'C' parameter .* \(0.0, inf\)"),
+        ({"C": "1"}, "'C' parameter of"),
+        ({"C": np.nan}, "'C' parameter of"),
+        ({"loss": "hinge"}, "'loss' parameter of"),
+        ({"init": "random"}, "'init' parameter of"),
+        ({"n_jobs": 0}, "'n_jobs' parameter of"),
+        ({"tol": -1.0}, "'tol' parameter of"),
+        ({"gap_tol": 0.0}, "'gap_tol' parameter of"),
+        ({"prune": -0.1}, "'prune' parameter of"),
+        ({"prune": np.nan}, "'prune' parameter of"),
+        ({"max_iter": 1.5}, "'max_iter' parameter of"),
+        ({"class_weight": "even"}, "'class_weight' parameter of"),
         ({"class_weight": {7: 1.0}}, "7, which is not among the labels"),
         ({"class_weight": {0: -1.0}}, "class_weight of 0"),
     ],
@@ -319,6 +324,10 @@ def test_bad_parameters_are_named(parameters, message):
     [
         (([[1.0], [2.0]], ["a", "a"]), "one class only"),
         (([[1.0], [2.0]], ["a", "b"], [1.0, -1.0]), "[Nn]egative"),
+        (([[1.0], [2.0]], ["a", "b"], [1.0]), "sample_weight"),
+        (([[1.0], [2.0]], ["a", "b"], [1.0, np.inf]), "sample_weight contains infinity"),
+        (([[1.0], [2.0]], ["a", "b"], [0.0, 0.0]), "[Ss]ample.weight"),
+        (([[1.0], [2.0]], sp.csr_array((2, 0))), "no label"),
         (([[1.0], [2.0], [3.0]], ["a", "b"]), "inconsistent numbers of samples"),
         (([[1.0], [2.0]], [0.3, 0.7]), "Unknown label type"),
         (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator holds 0 and 1 only"),
@@ -356,7 +365,7 @@ def test_verbose_prints_progress(multilabel, capsys):
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_only_very_small_problems_are_solved_to_rounding_error(dense):
-    """Labels count: they are what makes a problem of few values take long."""
+    """The number of labels counts: it makes even a problem with few values slow."""
     limit = SMALL_DENSE_WORK if dense else SMALL_SPARSE_WORK
     rng = np.random.default_rng(0)
     n_labels, n_features = 25, 20

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier
 
-# Laws in their place: `test_a_repeated_row_equals_its_weight` here, and `…_in_the_code` in test_output_code_learning.
+# Replaced by `test_a_repeated_row_equals_its_weight` here and `…_in_the_code` in test_output_code_learning.
 WEIGHT_CHECKS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
 SET_CV = dict.fromkeys(WEIGHT_CHECKS, "they set cv, which has no meaning without learn, and is refused")
 AT_ROUNDING_ERROR = dict.fromkeys(WEIGHT_CHECKS, "codes are learned to the certified gap, not to rounding error")
@@ -55,7 +55,7 @@ def signs_of(code, y):
     return code[np.searchsorted(np.unique(y), y)]
 
 
-# What scikit-learn documents of its class.
+# Behaviour that scikit-learn documents for its class.
 
 
 def test_parameters_come_in_the_order_of_scikit_learn():
@@ -117,12 +117,24 @@ def test_sparse_rows_are_left_to_the_classifier_inside(data):
 def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
     X, y = data
     theirs = sklearn.multiclass.OutputCodeClassifier(LogisticRegression(), code_size=2, random_state=5).fit(X, y)
-    assert (np.abs(theirs.code_book_.sum(axis=0)) < 5).all()  # no constant column, which ours refuses
+    assert (np.abs(theirs.code_book_.sum(axis=0)) < 5).all()  # no constant column, which we reject
     ours = OutputCodeClassifier(LogisticRegression(), code=theirs.code_book_).fit(X, y)
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))  # nearest row = largest inner product
 
 
 # Columns.
+
+
+@pytest.mark.parametrize("estimator", [None, LinearSVC()])
+def test_the_classifiers_are_there_once_the_model_is_fitted(data, estimator):
+    model = OutputCodeClassifier(estimator, random_state=0)
+    assert not hasattr(model, "estimators_")
+    model.fit(*data)
+    assert hasattr(model, "estimators_")
+    assert len(clone(model).fit(*data).estimators_) == len(model.estimators_) == 7
+    if estimator is None:
+        assert np.shares_memory(model.estimators_[0].coef_, model._columns.coef)
+    assert not hasattr(clone(model), "estimators_")
 
 
 @pytest.mark.parametrize("code", ["one-vs-rest", "all-pairs", "random", "random-sparse", "exhaustive", "bch"])

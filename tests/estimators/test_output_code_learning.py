@@ -1,6 +1,8 @@
-"""Learned codes inside OutputCodeClassifier: what they are learned on, what is minimised, rounds, bounds, refusals."""
+"""Learned codes inside OutputCodeClassifier: their input, the objective, rounds, bounds, errors."""
 
 from __future__ import annotations
+
+import types
 
 import numpy as np
 import pytest
@@ -12,15 +14,15 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
-from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status
-from widemargin.estimators._output_code_learning import fold_of_rows, retraining_task
+from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status, TimeLimit
+from widemargin.estimators.codes.learning import fold_of_rows, retraining_task
 
 NAMES = np.array(["ash", "beech", "cedar", "fir"])
 
 
 @pytest.fixture(scope="module")
 def data():
-    """Four classes that overlap, and one row alone in its class."""
+    """Four overlapping classes, and one row alone in its class."""
     rng = np.random.default_rng(0)
     y = np.arange(80) % 4
     X = np.eye(4, 5)[y] @ rng.normal(size=(5, 5)) + 0.6 * rng.normal(size=(80, 5))
@@ -55,7 +57,7 @@ def test_the_code_is_learned_on_outputs_for_rows_not_seen(data, learn):
     assert model.certificate_.primal == pytest.approx(objective(model.code_matrix_, h, y, 0.7, learn), rel=1e-5)
     assert model.certificate_.relative_gap <= 1e-7
     rng = np.random.default_rng(0)
-    for _ in range(20):  # a minimum: nothing near it is better
+    for _ in range(20):  # a minimum: no point near it is better
         near = model.code_matrix_ + 0.01 * rng.normal(size=model.code_matrix_.shape)
         assert objective(near, h, y, 0.7, learn) >= model.certificate_.dual * (1 - 1e-6)
 
@@ -220,7 +222,7 @@ def test_a_greedy_code_is_one_of_signs_without_constant_columns(data):
     assert (np.abs(model.code_matrix_.sum(axis=0)) < 4).all()
     np.testing.assert_allclose(
         model.decision_function(data[0]) % 1, 0
-    )  # counts of signs: Hamming decoding, which the code is made for
+    )  # counts of signs: Hamming decoding, for which the code is designed
 
 
 @pytest.mark.parametrize("code", ["random", "all-pairs"])
@@ -259,7 +261,7 @@ def test_retraining_takes_sides_by_sign_and_weights_by_size():
     task = retraining_task(M, book)
     np.testing.assert_array_equal(task.book[:, 0], [1, -1, -1, 0])
     np.testing.assert_allclose(task.factors[:, 0], [1.5, 0.5, 1.0, 0.0])
-    np.testing.assert_array_equal(task.book[:, 1], book[:, 1])  # a constant column has nothing to say
+    np.testing.assert_array_equal(task.book[:, 1], book[:, 1])  # a constant column carries no information
     np.testing.assert_array_equal(task.book[:, 2], [1, -1, 0, 0])
     assert retraining_task(book[:, :1].astype(float), book[:, :1]).factors is None
 
@@ -292,7 +294,7 @@ def test_rounds_need_a_classifier_with_weights(data):
 
 
 def test_the_bound_is_that_of_the_corollaries():
-    """Separable rows, the numbers recomputed from the code and the outputs."""
+    """Separable rows, with the numbers recomputed from the code and the outputs."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = np.eye(3)[y] + 0.02 * rng.normal(size=(60, 3))
@@ -326,7 +328,7 @@ def test_the_bound_says_why_it_does_not_apply(data):
         model.generalization_bound(label="yew")
 
 
-# Stopping and going on.
+# Stopping and resuming.
 
 
 def test_the_callback_stops_between_stages(data):
@@ -337,7 +339,7 @@ def test_the_callback_stops_between_stages(data):
         seen.append(progress)
         return len(seen) >= 3
 
-    with pytest.warns(ConvergenceWarning, match="stopped training with the code it began with"):
+    with pytest.warns(ConvergenceWarning, match="stopped training with the code that it started with"):
         model = OutputCodeClassifier(learn="l1", callback=third, random_state=0).fit(X, y)
     assert model.status_ is Status.STOPPED
     np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
@@ -349,6 +351,39 @@ def test_the_callback_stops_between_stages(data):
         ).fit(X, y)
     assert model.history_["round"].tolist() == [0]
     assert model.certificate_.relative_gap <= 1e-3
+
+
+def test_a_time_limit_has_its_own_status_and_advice(data):
+    X, y = data
+    for learn, how in ((None, "before its end"), ("l2", "with the code that it started with")):
+        with pytest.warns(ConvergenceWarning, match=f"the time limit ended training {how}; allow more time") as caught:
+            model = OutputCodeClassifier(learn=learn, callback=TimeLimit(0.0), random_state=0).fit(X, y)
+        assert model.status_ is Status.TIME_LIMIT
+        assert not any("callback" in str(warning.message) for warning in caught)
+        np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
+        assert model.predict(X).shape == y.shape
+
+
+@pytest.mark.parametrize(("last", "n_rounds"), [(20, 0), (37, 1)])
+def test_time_may_be_up_between_stages_and_while_a_code_is_learned(data, monkeypatch, last, n_rounds):
+    """Stages of 6 columns: training, five folds, the code; then the next round."""
+    X, y = data
+    now, reports = [0.0], []
+    monkeypatch.setattr("widemargin.solvers.limits.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    def tick(progress):
+        reports.append(progress.done)
+        now[0] = float(progress.done >= last)
+        return False
+
+    limit = TimeLimit(0.5, tick)
+    options = {"learn": "l2", "interleave": 2, "tol": 1e-9, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="the time limit ended training"):
+        model = OutputCodeClassifier(callback=limit, **options).fit(X, y)
+    assert model.status_ is Status.TIME_LIMIT
+    assert reports == sorted(reports)
+    assert len(model.history_["round"]) == max(1, n_rounds)
+    assert np.isfinite(model.history_["criterion"]).sum() == n_rounds
 
 
 def test_a_warm_start_keeps_the_code(data):
@@ -367,7 +402,7 @@ def test_verbose_prints_progress(data, capsys):
     assert "42 of 42 columns" in capsys.readouterr().out
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -384,16 +419,16 @@ def test_verbose_prints_progress(data, capsys):
         ({"learn": "l2", "kernel": "precomputed"}, "precomputed"),
         ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random and bch codes"),
         ({"code": "greedy"}, "use learn='greedy'"),
-        ({"code": None}, "code must be a name or a matrix"),
+        ({"code": None}, "'code' parameter of.*array-like"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),
         ({"code": [[1, 1], [1, -1], [-1, 1]]}, "3 row"),
-        ({"learn": "l3"}, "learn must be one of"),
-        ({"learn": "l1", "cv": 1}, "cv must be at least 2 folds.*training"),
-        ({"learn": "l1", "cv": "prefit"}, "cv must be None"),
-        ({"decoding": "loss"}, "decoding must be one of"),
-        ({"code_size": -1}, "code_size must be"),
+        ({"learn": "l3"}, "'learn' parameter of"),
+        ({"learn": "l1", "cv": 1}, "'cv' parameter of.*training"),
+        ({"learn": "l1", "cv": "prefit"}, "'cv' parameter of.*training"),
+        ({"decoding": "loss"}, "'decoding' parameter of"),
+        ({"code_size": -1}, "'code_size' parameter of"),
         ({"code_size": 0.3}, "too few to tell 4 classes apart; use at least code_size=0.5"),
-        ({"estimator": OneVsAllClassifier(C=-1)}, "C must be"),
+        ({"estimator": OneVsAllClassifier(C=-1)}, "'C' parameter of"),
         ({"estimator": LogisticRegression}, "estimator must be None or a classifier"),
         ({"estimator": LogisticRegression(), "warm_start": True}, "warm_start"),
         ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter belongs to"),
@@ -405,18 +440,18 @@ def test_what_has_no_meaning_is_refused(data, options, message):
 
 
 def test_several_labels_a_row_are_refused(data):
-    with pytest.raises(ValueError, match="several labels a row"):
+    with pytest.raises(ValueError, match="several labels per row"):
         OutputCodeClassifier().fit(data[0], [{"ash"}] * 80)
 
 
 @pytest.mark.parametrize("learn", ["l1", "l2", "linf"])
-def test_a_tolerance_beyond_double_precision_is_said_to_be_so(learn):
-    """C ‖h‖² is so large that sums of losses have no digits left; bounds are recounted from the outputs."""
+def test_a_tolerance_beyond_double_precision_is_reported(learn):
+    """C ‖h‖² is so large that sums of losses have no digits left; bounds are recomputed from the outputs."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     X = 1e12 * rng.normal(size=(60, 2))
     model = OutputCodeClassifier(learn=learn, C=1e8, tol=1e-12, cv="training", random_state=0)
-    with pytest.warns(ConvergenceWarning, match="no more is possible in double precision: loosen tol"):
+    with pytest.warns(ConvergenceWarning, match="double precision allows no smaller one: loosen tol"):
         model.fit(X, y)
     assert model.status_ is Status.NOT_ATTAINED
     assert model.certificate_.relative_gap > 1e-12

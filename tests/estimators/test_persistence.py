@@ -1,4 +1,4 @@
-"""Models go to a folder and come back the same, whatever their targets."""
+"""Models with any targets survive a round trip to a folder."""
 
 from __future__ import annotations
 

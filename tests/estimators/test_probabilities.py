@@ -1,4 +1,4 @@
-"""Probabilities of calibrated models: their laws, the same numbers in any batch, and what a model folder keeps."""
+"""Probabilities of calibrated models: their laws, the same numbers in any batch, and storage in a model folder."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_calibration_by_folds_leaves_the_model_and_has_a_small_log_loss(name):
     X_new, y_new = one_label(seed=2, n=400)
     found = model.calibrate(X, y, cv=3).predict_proba(X_new)
     np.testing.assert_array_equal(model.decision_function(X), before)
-    assert log_loss(y_new, found, labels=model.classes_) < 1.0  # of knowing nothing it is log 5 = 1.61
+    assert log_loss(y_new, found, labels=model.classes_) < 1.0  # without any knowledge it is log 5 = 1.61
 
 
 def test_a_sigmoid_keeps_the_best_class():
@@ -220,14 +220,14 @@ def test_a_sample_of_labels_gives_nearly_the_map_of_all_pairs():
     model = OneVsAllClassifier(C=0.1).fit(X, Y)
     scores, truth = model.decision_function(X_new).ravel(), Y_new.toarray().ravel() > 0
     everything = LinearMap.fit(scores, truth)
-    shared = model._evidence(model, X_new, Y_new, np.ones(2000))
+    shared = model.calibrator.evidence(model, X_new, Y_new, np.ones(2000))
     sampled = LinearMap.fit(shared.scores, shared.truth, shared.weights)
     assert shared.weights.sum() == pytest.approx(len(scores), rel=0.02)
     np.testing.assert_allclose(sampled, everything, rtol=0.05)
 
 
 class LinearMap:
-    """Slope and offset of a logistic regression of scikit-learn with one feature and hardly any penalty."""
+    """Slope and offset of scikit-learn's logistic regression with one feature and almost no penalty."""
 
     @staticmethod
     def fit(scores, truth, weights=None):
@@ -270,7 +270,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="nonsense"):
         model.calibrate(X, np.full(N, "nonsense"))
     model.calibrate(X, y)
-    with pytest.raises(ValueError, match="one row a row of X"):
+    with pytest.raises(ValueError, match="one row per row of X"):
         model.label_proba(X, [[0]])
     with pytest.raises(ValueError, match="from −1 to 4"):
         model.label_proba(X[:1], [[5]])

@@ -1,4 +1,4 @@
-"""`score` is the accuracy, exactly: `accuracy_score` of the predictions, for every estimator; and on a tree, too."""
+"""`score` is exactly `accuracy_score` of the predictions, for every estimator, including trees."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_predict_sets_of_one_label_per_row_and_of_numbered_columns(data):
 
 
 def test_the_figures_of_the_animals():
-    """Per-node and one-vs-all at C = 1, as measured with other code."""
+    """Per-node and one-vs-all at C = 1, measured by independent code."""
     animals = datasets.load_wordnet_animals()
     held_out, tree = (animals.X_test, animals.y_test), animals.taxonomy
     per_node = HierarchicalClassifier(tree, method="per-node", normalize=True, random_state=0)

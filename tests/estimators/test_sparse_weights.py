@@ -1,4 +1,4 @@
-"""Sparse weights of all linear families: size, certificates of what is stored, and everything that models do with them.
+"""Sparse weights of all linear families: size, certificates of the stored weights, and all uses of the weights.
 
 Expected values are plain NumPy on dense copies: objectives by their definitions, scores by a matrix product.
 """
@@ -29,12 +29,13 @@ from widemargin import (
     save,
     write_svmlight,
 )
+from widemargin.cli.predict import label_ranges, predict_in_parts
 from widemargin.data.stream import open_rows
-from widemargin.estimators.predict_parts import PROCESS_MB, label_ranges, predict_in_parts
 from widemargin.model_io import folder_size
-from widemargin.problems import sparse_weights
-from widemargin.problems.sparse_weights import compact, csr_of, drop_small, squared_norms
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.parallel.executors import PROCESS_MB
+from widemargin.problems import scores as sparse_weights
+from widemargin.problems.scores import compact, csr_of, drop_small, squared_norms
+from widemargin.problems.tree_factor import TreeWeights
 
 pytestmark = pytest.mark.filterwarnings("ignore:prune=.* leaves")
 
@@ -55,7 +56,7 @@ TREE_PARAMETERS = [
 
 @pytest.fixture(scope="module")
 def data():
-    """Sparse rows of 40 features, of all leaves; some have words of no other row."""
+    """Sparse rows of all leaves with 40 features; some have words that no other row has."""
     rng = np.random.default_rng(5)
     which = np.arange(120) % len(LEAVES)
     X = np.zeros((120, 40))
@@ -69,7 +70,7 @@ def dense(coef):
 
 
 def ancestors(parent, node):
-    """The node and those above it, without the root."""
+    """The node and its ancestors, without the root."""
     found = []
     while node > 0:
         found.append(node)
@@ -209,7 +210,7 @@ def test_two_classes_are_pruned_by_their_difference(data):
 
 @pytest.fixture(scope="module", params=[*METHODS, "top-k"])
 def model_with_scores(request, data):
-    """A pruned model, and the scores of its rows of weights by a matrix product."""
+    """A pruned model, and the scores of its weights by a matrix product."""
     if request.param == "top-k":
         model = TopKClassifier(2, prune=0.02, random_state=0).fit(*data)
     else:
@@ -333,7 +334,7 @@ def test_a_pruned_model_starts_the_next_fit_from_its_dual_variables(data, method
 
 
 @pytest.mark.parametrize("estimator", [TopKClassifier, HierarchicalClassifier])
-def test_pruning_away_what_was_learned_is_told(data, estimator):
+def test_pruning_away_the_learned_weights_is_reported(data, estimator):
     expected = r"prune=100 leaves the model with .* as stored: .*choose a smaller prune"
     with pytest.warns(ConvergenceWarning, match=expected):
         model = estimator(prune=100.0, random_state=0).fit(*data)
@@ -347,8 +348,8 @@ def test_pruning_away_what_was_learned_is_told(data, estimator):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"prune": -0.1}, "prune must be a finite number, 0 or above"),
-        ({"prune": np.inf}, "prune must be a finite number, 0 or above"),
+        ({"prune": -0.1}, r"'prune' parameter .* \[0.0, inf\)"),
+        ({"prune": np.inf}, r"'prune' parameter .* \[0.0, inf\)"),
         ({"prune": 0.1, "kernel": "rbf"}, "a model with a kernel has none"),
     ],
     ids=str,
@@ -415,7 +416,7 @@ def test_a_large_model_that_is_mostly_zero_is_small_and_the_same(text, tmp_path,
     whole = model.node_scores(X) if hasattr(model, "taxonomy_") else model.decision_function(X)
     assert_allclose(whole, scores, atol=1e-9)
     save(model, tmp_path / "model")
-    # The weights of top-k are averages over passes, with more values that are not 0 than the last pass has.
+    # The weights of top-k are averages over passes, with more non-zeros than the last pass.
     assert folder_size(tmp_path / "model") < {"flat": 0.08, "top-k": 0.2}.get(method, 0.06) * W.size * 8
     again = load(tmp_path / "model")
     assert type(again.coef_) is type(model.coef_)
@@ -443,7 +444,7 @@ def test_pruned_large_trees_are_made_in_blocks(text, monkeypatch):
     model = HierarchicalClassifier(tree, tol=1e-2, random_state=0).fit(X, y)
     W = dense(model.coef_)
     whole = model.coef_.pruned(0.01)
-    monkeypatch.setattr("widemargin.solvers.tree_weights.BLOCK_BYTES", 24 * 21_000 * 7)
+    monkeypatch.setattr("widemargin.problems.tree_factor.BLOCK_BYTES", 24 * 21_000 * 7)
     parts = model.coef_.pruned(0.01)
     assert_array_equal(parts.toarray(), whole.toarray())
     rounded = W.astype(np.float32)
@@ -534,7 +535,7 @@ def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
     W = np.vstack([column.coef_ for column in model.estimators_])
     assert W.nbytes > 5e6
     save(model, tmp_path / "small")
-    assert folder_size(tmp_path / "small") > W.nbytes  # below the size where it would matter
+    assert folder_size(tmp_path / "small") > W.nbytes  # too small to matter
     wide = csr_of(X.data, X.indices, X.indptr, (X.shape[0], 81_000))
     model = OutputCodeClassifier(inside, code="exhaustive").fit(wide, y)
     save(model, tmp_path / "model")
@@ -547,7 +548,7 @@ def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"prune": -1.0}, "prune must be a finite number, 0 or above"),
+        ({"prune": -1.0}, r"'prune' parameter .* \[0.0, inf\)"),
         ({"prune": 0.1, "estimator": GaussianNB()}, "GaussianNB has none"),
         ({"prune": 0.1, "estimator": OneVsAllClassifier(prune=0.2)}, "give one of them"),
     ],

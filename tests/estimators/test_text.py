@@ -1,4 +1,4 @@
-"""Pipelines of text: saved as plain arrays and JSON, loaded with the same predictions, else refused by name."""
+"""Text pipelines: saved as plain arrays and JSON, loaded with the same predictions, or rejected by name."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from widemargin import (
     load,
     save,
 )
-from widemargin.estimators._text_storage import restored_vectorizer, stored_options, terms_of
 from widemargin.estimators.persistence import check_savable
+from widemargin.estimators.text import restored_vectorizer, stored_options, terms_of
 from widemargin.exceptions import ModelFormatError, NotSavableError
-from widemargin.model_io.state import decode_value, encode_value
+from widemargin.model_io.read import decode_value
+from widemargin.model_io.write import encode_value
 
 TEXTS = [
     "fresh bread, and a cake",
@@ -42,7 +43,7 @@ NEW = ["a cake in the rain", "engine", "nothing of this kind", ""]
 
 
 def stored(vectorizer):
-    """What a model folder keeps of a vectoriser, by way of JSON."""
+    """The description of a vectoriser in a model folder, through JSON."""
     options = json.loads(json.dumps(encode_value(stored_options(vectorizer), "options")))
     terms = json.loads(json.dumps(terms_of(vectorizer)))
     return decode_value(options), terms, vectorizer.idf_.copy() if vectorizer.use_idf else None
@@ -90,7 +91,7 @@ def test_a_restored_vectoriser_gives_the_same_numbers(corpus, new, analyzer, len
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=lengths, **options)
     try:
         vectorizer.fit(corpus)
-    except ValueError:  # no terms are left: nothing to store
+    except ValueError:  # no terms left: nothing to store
         return
     again = restored_vectorizer(*stored(vectorizer))
     assert_equal_rows(again.transform(new), vectorizer.transform(new))
@@ -133,7 +134,7 @@ def test_a_pipeline_is_loaded_with_equal_predictions(tmp_path, classifier, y):
         assert found.tolist() == expected.tolist()
     assert again.predict_topk(NEW, k=2).labels.shape == (4, 2)
     assert again[-1].feature_names_.tolist() == pipeline[0].get_feature_names_out().tolist()
-    save(again, tmp_path / "again")  # what was loaded can be stored again, byte for byte
+    save(again, tmp_path / "again")  # a loaded model can be stored again, byte for byte
     assert (tmp_path / "again" / "model.json").read_bytes() == (tmp_path / "model" / "model.json").read_bytes()
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from widemargin import Status, TopKClassifier
 
-# Exempt in scikit-learn's own LinearSVC, too: they compare at 1e-7. `test_a_repeated_row_equals_its_weight` is the law.
+# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
 AT_ROUNDING_ERROR = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
     "equal problems are solved to the certified gap, not to rounding error",
@@ -37,7 +37,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.fixture(scope="module")
 def data():
-    """Five classes that overlap; a row of zeros, a repeated row, and a class with one sample."""
+    """Five overlapping classes; a row of zeros, a repeated row, and a class with one sample."""
     rng = np.random.default_rng(0)
     y = np.append(np.arange(43) % 4, [1, 4])
     X = np.eye(5)[y] @ rng.normal(size=(5, 6)) + 0.7 * rng.normal(size=(45, 6))
@@ -47,7 +47,7 @@ def data():
 
 
 def loss_of(scores, y, k, variant):
-    """Σ of the top-k hinge, one row after another."""
+    """Σ of the top-k hinge, row by row."""
     losses = []
     for row, true in zip(scores, y, strict=True):
         margins = sorted((1 + s - row[true] for j, s in enumerate(row) if j != true), reverse=True)[:k]
@@ -236,7 +236,7 @@ def test_random_state_is_scikit_learns(data):
     assert (weights(3) != weights(4)).any()
     state = np.random.RandomState(3)
     np.testing.assert_array_equal(weights(state), weights(3))
-    assert (weights(state) != weights(3)).any()  # the state has moved on
+    assert (weights(state) != weights(3)).any()  # the state has changed
     np.random.seed(3)  # noqa: NPY002 - None draws from the global state, as everywhere in scikit-learn
     np.testing.assert_array_equal(weights(None), weights(3))
 
@@ -292,26 +292,26 @@ def test_one_class_and_label_lists_are_refused(data):
     X = data[0]
     with pytest.raises(ValueError, match="one class only, 'oak'"):
         TopKClassifier().fit(X, ["oak"] * 45)
-    with pytest.raises(ValueError, match=r"several labels a row.*OneVsAllClassifier"):
+    with pytest.raises(ValueError, match=r"several labels per row.*OneVsAllClassifier"):
         TopKClassifier().fit(X, sp.csr_array(np.eye(45, 3)))
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"k": 0}, "k must be a whole number above 0"),
-        ({"k": 1.5}, "k must be a whole number above 0"),
-        ({"C": -1.0}, "C must be a finite number above 0"),
-        ({"loss": "hinge"}, "loss must be 'beta' or 'alpha'"),
-        ({"smoothing": -0.1}, "smoothing must be a finite number, 0 or above"),
-        ({"tol": 0.0}, "tol must be a finite number above 0"),
-        ({"intercept_scaling": 0.0}, "intercept_scaling must be a finite number above 0"),
-        ({"class_weight": "equal"}, "class_weight must be a dictionary"),
+        ({"k": 0}, r"'k' parameter .* \[1, inf\)"),
+        ({"k": 1.5}, r"'k' parameter .* \[1, inf\)"),
+        ({"C": -1.0}, r"'C' parameter .* \(0.0, inf\)"),
+        ({"loss": "hinge"}, "'loss' parameter of"),
+        ({"smoothing": -0.1}, r"'smoothing' parameter .* \[0.0, inf\)"),
+        ({"tol": 0.0}, r"'tol' parameter .* \(0.0, inf\)"),
+        ({"intercept_scaling": 0.0}, r"'intercept_scaling' parameter .* \(0.0, inf\)"),
+        ({"class_weight": "equal"}, "'class_weight' parameter of"),
         ({"class_weight": {17: 1.0}}, "class_weight names 17"),
-        ({"max_iter": 0}, "max_iter must be a whole number above 0"),
-        ({"n_jobs": 0}, "n_jobs must be"),
-        ({"random_state": "x"}, "cannot be used to seed"),
-        ({"cache_size_mb": 0}, "cache_size_mb must be"),
+        ({"max_iter": 0}, r"'max_iter' parameter .* \[1, inf\)"),
+        ({"n_jobs": 0}, "'n_jobs' parameter of"),
+        ({"random_state": "x"}, "'random_state' parameter of"),
+        ({"cache_size_mb": 0}, "'cache_size_mb' parameter of"),
     ],
     ids=str,
 )

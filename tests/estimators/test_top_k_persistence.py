@@ -1,4 +1,4 @@
-"""Top-k models go to a folder and come back the same; what a folder cannot hold is named before anything is written."""
+"""Top-k models survive a round trip to a folder; parts that cannot be stored are named before anything is written."""
 
 from __future__ import annotations
 

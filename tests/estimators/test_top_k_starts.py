@@ -21,7 +21,7 @@ def data():
 
 
 def agree(a, b):
-    """Two certified answers to one problem cannot lie apart."""
+    """Two certified answers to one problem cannot be far apart."""
     bounds = [(model.certificate_.dual, model.certificate_.primal) for model in (a, b)]
     allowed = np.sqrt(2 * a.certificate_.gap) + np.sqrt(2 * b.certificate_.gap) + 1e-6
     near = not hasattr(a, "coef_") or np.linalg.norm(a.coef_ - b.coef_) <= allowed
@@ -67,7 +67,7 @@ def test_other_rows_labels_or_classes_start_cold(data):
         warm = TopKClassifier(2, 0.1, warm_start=True, random_state=0).fit(X, y).fit(rows, labels)
         cold = TopKClassifier(2, 0.1, random_state=0).fit(rows, labels)
         np.testing.assert_array_equal(warm.coef_, cold.coef_)
-    # Other features of the same rows may go on: dual variables belong to rows.
+    # Other features of the same rows may continue: dual variables belong to rows.
     warm = TopKClassifier(2, 0.1, warm_start=True, random_state=0).fit(X, y).fit(X[:, :3], y)
     assert agree(warm, TopKClassifier(2, 0.1, random_state=0).fit(X[:, :3], y))
 
@@ -80,7 +80,7 @@ def test_without_warm_start_the_previous_fit_does_not_matter(data):
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("loss", ["alpha", "beta"])
-def test_every_model_of_a_path_is_that_of_a_fit_of_its_own(data, kernel, loss):
+def test_every_model_of_a_path_equals_that_of_a_separate_fit(data, kernel, loss):
     X, y = data
     estimator = TopKClassifier(kernel=kernel, loss=loss, random_state=0)
     result = path(estimator, X, y, Cs=[0.2, 0.02], ks=[1, 5, 3])
@@ -172,8 +172,8 @@ def test_Cs_serve_other_estimators_and_values_keep_working(data):
         ({"values": [1.0], "ks": [1]}, "give them, or Cs and ks, not both"),
         ({"Cs": []}, "values of C must be finite numbers"),
         ({"ks": [1, 1]}, "values of k must be different"),
-        ({"ks": [1.5]}, "k must be a whole number above 0"),
-        ({"Cs": [-1.0]}, "C must be a finite number above 0"),
+        ({"ks": [1.5]}, r"'k' parameter .* \[1, inf\)"),
+        ({"Cs": [-1.0]}, r"'C' parameter .* \(0.0, inf\)"),
         ({"ks": [1, 6]}, "k can be at most 5"),
         ({"Cs": [1.0], "prune": [-0.1]}, "prune must be finite numbers"),
     ],

@@ -1,4 +1,4 @@
-"""Code matrices: their definitions, what random ones promise, and what the checks refuse."""
+"""Code matrices: their definitions, the guarantees of random codes, and the checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from widemargin.labels.codes import (
 
 
 def naive_separation(rows, opposite_too=False):
-    """Σ (1 − u v)/2 for every pair of rows, the smallest; also of one with the opposite of the other."""
+    """The smallest Σ (1 − u v)/2 over all pairs of rows, and of rows with negated rows."""
     distances = [np.inf]
     for u, v in itertools.combinations(rows.astype(float), 2):
         distances.append(sum((1 - a * b) / 2 for a, b in zip(u, v, strict=True)))
@@ -104,7 +104,7 @@ def test_more_candidates_are_never_worse():
 
 def test_separations_do_not_depend_on_blocks(monkeypatch):
     code = random_code(20, 11, n_candidates=1, random_state=2)
-    monkeypatch.setattr("widemargin.labels.code_checks.BLOCK_ENTRIES", 30)
+    monkeypatch.setattr("widemargin.labels.codes.BLOCK_ENTRIES", 30)
     assert row_separation(code) == naive_separation(code)
     assert column_separation(code) == naive_separation(code.T, opposite_too=True)
 
@@ -112,8 +112,8 @@ def test_separations_do_not_depend_on_blocks(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((5, 2), {}, "4 different rows, too few for 5 classes"),
-        ((9, 2), {"sparse": True}, "8 different rows, too few for 9 classes"),
+        ((5, 2), {}, "too few different rows for 5 classes; use 3 columns or more"),
+        ((9, 2), {"sparse": True}, "too few different rows for 9 classes; use 3 columns or more"),
         ((1, 3), {}, "n_classes must be at least 2"),
         ((3, 0), {}, "n_columns must be at least 1"),
         ((3, 3), {"n_candidates": 0}, "n_candidates must be at least 1"),
@@ -220,7 +220,7 @@ def test_bch_codes_keep_the_distance_that_they_promise(k, n, shape, distance):
     assert (code == bch_code(k, n, random_state=3)).all()
     if k > 5:
         assert not same_or_opposite_columns(code)
-    # As many columns as may be wrong are corrected.
+    # The code corrects as many wrong columns as its distance allows.
     rng = np.random.default_rng(0)
     wrong = code.copy()
     for row in wrong:
@@ -257,7 +257,7 @@ def test_codes_by_name():
     [
         (("hadamard", 4), "code must be one of"),
         (("random", 4), "needs n_columns"),
-        (("all-pairs", 4, 3), "leave it out"),
+        (("all-pairs", 4, 3), "leave n_columns out"),
         (([[1], [-1]], 3), "2 row"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Decoding against plain loops, and the expected error against drawing one of the best."""
+"""Decoding against plain loops, and the expected error against random choices among the best."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from widemargin.labels.codes import all_pairs_code, exhaustive_code, random_code
-from widemargin.labels.decoding import decode, expected_error
+from widemargin.labels.decoding import decode
+from widemargin.problems.codes import expected_error
 
 NAIVE = {
     "inner": lambda m, h: m * h,

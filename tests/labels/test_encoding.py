@@ -1,4 +1,4 @@
-"""Label encoding: every form of y against scikit-learn's binarizers, and errors that scikit-learn users know."""
+"""Label encoding: every form of y against scikit-learn's binarizers, and the errors that scikit-learn users expect."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_indicators_keep_their_ones_in_every_form(seed, form, dtype):
 
 
 @pytest.mark.parametrize("form", ["by row", "by column", "by entry"])
-def test_duplicates_zeros_and_disorder_are_put_right_in_a_copy(form):
+def test_duplicates_zeros_and_disorder_are_fixed_in_a_copy(form):
     rows, columns, values = [0, 0, 0, 1, 1], [2, 1, 2, 0, 1], [1, 1, 1, 0, 1]
     if form == "by entry":
         Y = sparse.coo_array((values, (rows, columns)), shape=(3, 3))
@@ -200,11 +200,11 @@ def test_unknown_labels_are_named():
 
 def test_targets_of_another_kind_are_refused():
     multilabel, multiclass = encode_targets([{"a"}, {"b"}]).encoding, encode_targets(["a", "b", "c"]).encoding
-    with pytest.raises(ValueError, match="one label a row, but the problem is multilabel"):
+    with pytest.raises(ValueError, match="one label per row, but the problem is multilabel"):
         multilabel.indicator(["a", "b"])
-    with pytest.raises(ValueError, match="several labels a row, but the problem is multiclass"):
+    with pytest.raises(ValueError, match="several labels per row, but the problem is multiclass"):
         multiclass.indicator([{"a"}])
-    with pytest.raises(ValueError, match="several labels a row, but the problem is multiclass"):
+    with pytest.raises(ValueError, match="several labels per row, but the problem is multiclass"):
         multiclass.indicator(np.eye(3))
     with pytest.raises(ValueError, match="y has 3 columns, but there are 2 classes"):
         multilabel.indicator(np.eye(3))

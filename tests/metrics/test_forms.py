@@ -1,4 +1,4 @@
-"""The metrics take what `fit` takes and what `predict` and `predict_topk` return; ties past the end of lists count."""
+"""The metrics accept the labels of `fit`, `predict` and `predict_topk`; ties beyond the end of lists count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from widemargin import (
     rivals,
 )
 from widemargin.displays import ReliabilityDisplay, TopKAccuracyDisplay
-from widemargin.metrics import _lists
+from widemargin.metrics import lists as _lists
 
 NAMES = np.array(["ash", "beech", "cedar", "elm", "fir"])
 SETS = [{"ash", "elm"}, {"fir"}, set(), {"beech", "ash", "larch"}, {"elm"}]
@@ -31,7 +31,7 @@ SETS = [{"ash", "elm"}, {"fir"}, set(), {"beech", "ash", "larch"}, {"elm"}]
 
 @pytest.fixture(scope="module")
 def rows():
-    """Few different rows, so that some score labels alike."""
+    """Few different rows, so that some labels get equal scores."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 5, 120)
     return np.eye(5)[classes] * (rng.random((120, 5)) < 0.6), NAMES[classes]
@@ -76,9 +76,9 @@ def test_top_k_accuracy_takes_the_lists_of_k_places_whatever_is_tied(rows, name,
 @pytest.mark.parametrize("decision", ["greedy", "beam", "flat"])
 def test_ties_on_a_tree(decision):
     y = np.array(["a/x", "a/y", "b/x", "b/y", "c"])[np.arange(40) % 5]
-    X = np.ones((40, 1))  # all rows alike
+    X = np.ones((40, 1))  # all rows equal
     model = HierarchicalClassifier(decision=decision, beam_width=5, C=1e-12, random_state=0).fit(X, y)
-    everything = tuple(model.predict_topk(X, 5))  # a plain tuple: it knows nothing but what it lists
+    everything = tuple(model.predict_topk(X, 5))  # a plain tuple knows only the labels it lists
     assert len(np.unique(everything[1][0])) < 5
     for k in range(1, 6):
         expected = metrics.top_k_accuracy(y, everything, k, n_labels=5)
@@ -124,7 +124,7 @@ FORMS = {
 def test_rankings_take_label_sets(several, form):
     model, X = several
     top = model.predict_topk(X, 3)
-    # By hand: a column more for the label that the model does not know.
+    # By hand: one more column for the label that the model does not know.
     columns = [*model.classes_, "larch"]
     Y = np.array([[label in labels for label in columns] for labels in SETS], dtype=int)
     for metric in (metrics.precision_at_k, metrics.recall_at_k, metrics.ndcg_at_k):
@@ -213,7 +213,7 @@ def test_measures_of_a_tree_take_label_sets():
     tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}})
     sets = [{"cat", "mammal"}, ["owl", "dog"], {"bird"}, ("hen", "cat")]
     predicted = ["dog", "owl", "hen", "bird"]
-    # "mammal" says nothing beside "cat"; of two labels the nearer one counts.
+    # "mammal" adds nothing to "cat"; of two labels the nearer one counts.
     nearest = ["cat", "owl", "bird", "hen"]
     for metric in (metrics.hierarchical_zero_one_error, metrics.tree_induced_loss):
         assert metric(sets, predicted, tree) == metric(nearest, predicted, tree)

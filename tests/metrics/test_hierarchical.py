@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score, zero_one_lo
 
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.metrics import _ancestor_sets
+from widemargin.metrics import hierarchical as _ancestor_sets
 from widemargin.metrics.hierarchical import (
     error_by_depth,
     hierarchical_f1,

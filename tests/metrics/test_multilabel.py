@@ -54,7 +54,7 @@ def test_short_forms_equal_scikit_learn():
 def test_a_wide_sparse_problem_stays_sparse():
     n_samples, n_labels = 100_000, 1_000_000
     rows = np.arange(n_samples)
-    # Row i has label i; the prediction is right in the even rows and one too high in the odd ones.
+    # Row i has label i; the prediction is correct in the even rows and one too high in the odd ones.
     Y_true = sparse.csr_array((np.ones(n_samples), (rows, rows)), shape=(n_samples, n_labels))
     Y_pred = sparse.csr_array((np.ones(n_samples), (rows, rows + rows % 2)), shape=(n_samples, n_labels))
     tracemalloc.start()
@@ -64,12 +64,12 @@ def test_a_wide_sparse_problem_stays_sparse():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert micro == by_row == (0.5, 0.5, 0.5)
-    # Even labels 2, 4, … are predicted twice and right once, label 0 once and right; odd labels are never predicted.
+    # Even labels 2, 4, … are predicted twice, once correctly; label 0 once, correctly; odd labels are never predicted.
     half = n_samples // 2
     assert macro.precision == pytest.approx((1 + (half - 1) / 2) / n_labels)
     assert macro.recall == pytest.approx(half / n_labels)
     assert macro.f1 == pytest.approx((1 + (half - 1) * 2 / 3) / n_labels)
-    assert peak < 100e6  # a dense indicator of one byte a place would be 100 GB
+    assert peak < 100e6  # a dense indicator with one byte per entry would be 100 GB
 
 
 @pytest.mark.parametrize(

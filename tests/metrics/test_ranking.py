@@ -1,4 +1,4 @@
-"""Ranking metrics equal plain loops, scikit-learn and values worked out by hand; nothing is made dense."""
+"""Ranking metrics equal plain loops, scikit-learn and values computed by hand; nothing is made dense."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_wide_sparse_problem_stays_sparse():
     rng = np.random.default_rng(0)
     rows = np.arange(n_samples)
     first = rng.integers(0, n_labels - 1, size=n_samples)
-    # Two labels a row; int64 indices, as a matrix of more than 2³¹ entries may have.
+    # Two labels per row; int64 indices, as in a matrix with more than 2³¹ entries.
     columns = np.stack([first, first + 1], axis=1).ravel()
     Y = sparse.csr_array((np.ones(2 * n_samples), columns, np.arange(0, 2 * n_samples + 1, 2)), (n_samples, n_labels))
     indices = np.full((n_samples, n_places), -1)
@@ -219,7 +219,7 @@ def test_a_wide_sparse_problem_stays_sparse():
     ideal = 1 + 1 / math.log2(3)
     assert ndcg == pytest.approx((0.5 * 1 + 0.5 * (1 + 0.5)) / ideal)
     np.testing.assert_allclose(scored, [1.0, 0.75])
-    assert peak < 100e6  # a dense indicator of one byte a place would be 100 GB
+    assert peak < 100e6  # a dense indicator with one byte per entry would be 100 GB
 
 
 GOOD_Y = np.array([[1, 0, 1], [0, 1, 0]])

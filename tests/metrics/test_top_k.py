@@ -1,4 +1,4 @@
-"""Top-k error equals counting over all orders of ties, and is refused exactly when the lists leave it open."""
+"""Top-k error equals counting over all orders of ties, and is an error exactly when the lists do not determine it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def predict_topk(scores, n_places, names=None):
 
 
 def row_error(scores, label, k, ties):
-    """Error of one row by going through every order of the labels that agrees with the scores."""
+    """Error of one row by enumerating every order of the labels that agrees with the scores."""
     orders = [
         order
         for order in permutations(range(len(scores)))
@@ -118,7 +118,7 @@ def test_short_lists_are_refused_exactly_when_the_answer_is_open(ties, with_scor
     n_places = min(max(n_places, k), scores.shape[1])
     topk = predict_topk(scores, n_places)
     own = float(scores[0, label]) if with_scores else None
-    # Nobody says how many labels there are: those that were seen, or one or two more.
+    # The number of labels is unknown: those that were seen, or one or two more.
     fewest = max(n_places, label + 1, int(topk.indices.max()) + 1)
     rows = [row for n_labels in range(fewest, fewest + 3) for row in worlds(topk, n_labels, label, own)]
     answers = {error_by_place(row, label, k, ties) for row in rows}
@@ -165,7 +165,7 @@ def test_the_zero_model_is_judged_by_chance_and_only_optimism_is_fooled():
     np.testing.assert_allclose(top_k_error(y, topk, [1, 5, 10]), [0.9, 0.5, 0.0])
     np.testing.assert_allclose(top_k_error(y, topk, [1, 5, 10], ties="pessimistic"), [1.0, 1.0, 0.0])
     assert top_k_error(y, topk, 1, ties="optimistic") == 0.0
-    # With 3 of 10 places nobody knows how many more are tied; the optimist need not know, given the score.
+    # With 3 of 10 places the number of further ties is unknown; the optimistic rule does not need it, given the score.
     short = predict_topk(scores, 3)
     with pytest.raises(ValueError, match="more places than the 3 here"):
         top_k_error(y, short, 2, label_scores=np.zeros(4))
@@ -181,7 +181,7 @@ def test_a_label_the_model_does_not_know_is_an_error():
 def test_label_scores_may_differ_in_the_last_bits():
     scores = np.array([[0.3, 0.2, 0.1], [0.3, 0.2, 0.2]], dtype=np.float32)
     topk = predict_topk(scores, 2)
-    # Row 0's label is listed: its listed score counts. Row 1's is the tie that was cut off, a bit above the list's end.
+    # Row 0's label is listed: its listed score counts. Row 1's tie was cut off, slightly above the end of the list.
     noisy = [0.3 + 1e-9, np.nextafter(np.float32(0.2), np.float32(1))]
     assert top_k_error([0, 2], topk, 2, label_scores=noisy, ties="optimistic") == 0.0
 

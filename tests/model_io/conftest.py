@@ -1,4 +1,4 @@
-"""What the tests of the model folder share."""
+"""Fixtures shared by the tests of the model folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from widemargin.model_io import ModelState
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch):
-    """Hundreds of small models are written here; that files are synced at all is a test of its own."""
+    """Hundreds of small models are written here; a separate test checks that files are synced."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
 def make_state():
-    """A function that gives a state with something of every kind."""
+    """A function that makes a state with values of every kind."""
 
     def make(seed=0, labels=("red", "grün", "blue")):
         rng = np.random.default_rng(seed)
@@ -40,7 +40,7 @@ def make_state():
 
 @pytest.fixture
 def assert_same_array():
-    """A function that compares arrays with their types, and sparse ones by their parts."""
+    """A function that compares arrays including types, and sparse arrays by their parts."""
 
     def compare(a, b):
         assert a.dtype == b.dtype
@@ -56,7 +56,7 @@ def assert_same_array():
 
 @pytest.fixture
 def assert_same_state(assert_same_array):
-    """A function that compares all that a state has."""
+    """A function that compares everything in two states."""
 
     def compare(a, b):
         for name in ("kind", "params", "labels", "feature_names", "certificate", "attributes"):
@@ -71,7 +71,7 @@ def assert_same_state(assert_same_array):
 
 @pytest.fixture
 def same(assert_same_state):
-    """A function that says whether two states are the same."""
+    """A function that returns whether two states are equal."""
 
     def compare(a, b):
         try:
@@ -85,5 +85,5 @@ def same(assert_same_state):
 
 @pytest.fixture
 def contents():
-    """A function that gives the bytes of the files of a folder."""
+    """A function that returns the bytes of the files in a folder."""
     return lambda folder: {path.name: path.read_bytes() for path in folder.iterdir()}

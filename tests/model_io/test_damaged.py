@@ -1,4 +1,4 @@
-"""A damaged or hostile model folder gives a `ModelFormatError` that names the file and a remedy; one case a row."""
+"""A damaged or hostile model folder gives a `ModelFormatError` that names the file and a remedy; one case per row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def manifest(folder):
 
 
 def edit(change):
-    """A damage that changes the manifest as a Python value."""
+    """Damage that changes the manifest as a Python value."""
 
     def damage(folder):
         content = manifest(folder)
@@ -57,7 +57,7 @@ def entry_of(content, name):
 
 
 def replace_bytes(name, change, sign=False):
-    """A damage that changes the bytes of a file; with `sign` its size and hash in the manifest are put right."""
+    """Damage that changes the bytes of a file; `sign` corrects its size and hash in the manifest."""
 
     def damage(folder):
         content = manifest(folder)
@@ -73,7 +73,7 @@ def replace_bytes(name, change, sign=False):
 
 
 def replace_array(name, array):
-    """A signed replacement of an array by one of another type, shape or content, with a table that says so."""
+    """A signed replacement of an array by one of another type, shape or content, described in the table."""
 
     def damage(folder):
         buffer = io.BytesIO()
@@ -89,7 +89,7 @@ def replace_array(name, array):
 
 
 def signed(name, array):
-    """As `replace_array`, but the table keeps the old type and shape."""
+    """Like `replace_array`, but the table keeps the old type and shape."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
     return replace_bytes(name, lambda _: buffer.getvalue(), sign=True)
@@ -258,7 +258,7 @@ def test_damage_is_named(folder, case, monkeypatch):
     assert not (folder.parent / "exploded").exists()
 
 
-# What only reading all bytes can show; everything else must be found without `verify`, too.
+# Damage that only reading all bytes can reveal; everything else must also be found without `verify`.
 FOUND_BY_VERIFY_ONLY = {
     "bit flipped",
     "bit flipped in indices",

@@ -1,4 +1,4 @@
-"""The kept cases of the model reader's fuzzer, replayed: a clear error or a valid model, nothing else."""
+"""Replays cases of the model reader's fuzzer: a clear error or a valid model, nothing else."""
 
 from __future__ import annotations
 

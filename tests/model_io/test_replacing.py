@@ -1,4 +1,4 @@
-"""A model folder is replaced safely: a failure or a kill at any moment leaves the model before or the new one."""
+"""A model folder is replaced safely: a failure or a kill at any moment leaves the old model or the new one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_two_writers_at_once_are_refused(tmp_path, make_state):
 
 @pytest.fixture
 def before_each_step(monkeypatch):
-    """A context in which a function gets the number of the step before each step of a write that touches the disk."""
+    """A context that calls a function with the step number before each step of a write that touches the disk."""
 
     @contextlib.contextmanager
     def watch(function):
@@ -133,7 +133,7 @@ def test_a_failure_at_any_step_leaves_the_previous_model_and_no_rubbish(
 def test_a_kill_at_any_step_leaves_the_previous_model_or_the_new_one(
     tmp_path, before_each_step, make_state, contents, same
 ):
-    """A copy of the folder before each step is what a kill at that moment leaves."""
+    """A copy of the folder before each step shows what a kill at that moment leaves."""
     old, new, snapshots = make_state(0), make_state(1), tmp_path / "snapshots"
     folder = tmp_path / "model"
     write_model(folder, old)
@@ -161,7 +161,7 @@ def test_a_kill_during_the_first_save_does_not_block_the_next(tmp_path, before_e
         assert contents(snapshot) == contents(folder)
 
 
-def test_a_model_replaced_while_it_is_read_is_read_anew(tmp_path, monkeypatch, make_state, assert_same_state):
+def test_a_model_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch, make_state, assert_same_state):
     old, new = make_state(0), make_state(1)
     write_model(tmp_path, old)
     original, replaced = np.memmap, []

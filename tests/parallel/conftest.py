@@ -1,4 +1,4 @@
-"""Small problems for trainings in shards, and model folders as comparable values."""
+"""Small problems for sharded training, and model folders as comparable values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 from widemargin import write_store
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
 
 @pytest.fixture(scope="session")
 def problem():
-    """No small problem, so that the fast solver is used, and so many rows that it has pilot labels."""
+    """A problem large enough for the fast solver, with enough rows for pilot labels."""
     X, Y = make_zipf_multilabel(12000, 1500, 300, labels_per_row=1, nnz_per_row=19, random_state=1)
     assert X.nnz > SMALL_SPARSE_WORK
     return X, Y
@@ -30,7 +30,7 @@ def store(problem, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def small_problem():
-    """A problem of the Newton solver, whose training takes milliseconds."""
+    """A problem for the Newton solver that trains in milliseconds."""
     rng = np.random.default_rng(0)
     X = sp.random_array((60, 30), density=0.3, rng=rng, dtype=np.float32, format="csr")
     Y = sp.csr_array((rng.random((60, 12)) < 0.3).astype(np.float32))

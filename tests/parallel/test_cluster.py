@@ -1,4 +1,4 @@
-"""A real dask cluster: workers die, the driver dies, and the model is that of an undisturbed run, byte for byte."""
+"""A real dask cluster: workers die, the driver dies, and the model equals that of an undisturbed run, byte for byte."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ from widemargin import (
     train,
     write_store,
 )
-from widemargin._memory import forget_peak, peak_bytes
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all import SMALL_SPARSE_WORK
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
-from widemargin.parallel.estimate import PROCESS_MB
+from widemargin.parallel.executors import PROCESS_MB, forget_peak, peak_bytes
+from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
 N_LABELS = 2000
 
 
 @pytest.fixture(scope="module", autouse=True)
 def patience():
-    """dask gives up after 30 s without an answer, which a busy machine may need to start a process."""
+    """dask gives up after 30 s without an answer; a busy machine may need longer to start a process."""
     names = ("connect", "tcp")
     with pytest.MonkeyPatch.context() as patch:
         for name in names:  # for processes that are started
@@ -53,7 +52,7 @@ def patience():
 
 @pytest.fixture(scope="module")
 def cluster(patience):
-    """Three worker processes with a thread each."""
+    """Three worker processes with one thread each."""
     with LocalCluster(
         n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     ) as running:
@@ -80,7 +79,7 @@ def n_shards(out):
 
 
 def wait_until(condition, process=None):
-    """Look again and again; the limit is there so that a mistake does not hang."""
+    """Poll a condition; the time limit keeps a failing test from hanging."""
     for _ in range(30_000):
         if condition():
             return
@@ -90,9 +89,9 @@ def wait_until(condition, process=None):
 
 
 class Gates(WorkerPlugin):
-    """Workers begin a shard behind a gate only when the gate is open: no test has to be fast to come in time.
+    """Workers start a shard behind a gate only when the gate is open, so no test depends on timing.
 
-    A gate is a file, and the label before which shards need it not.
+    A gate is a file and a label; shards before that label do not need it.
     """
 
     name = "gates"
@@ -101,20 +100,20 @@ class Gates(WorkerPlugin):
         self.gates = gates
 
     def setup(self, worker):
-        from widemargin.parallel import shards
+        from widemargin.estimators.one_vs_all import shards
 
         self.solve_shard, self.removed = shards.solve_shard, False
-        shards.solve_shard = self.wait_and_solve  # tasks name their function, and get this one
+        shards.solve_shard = self.wait_and_solve  # tasks refer to their function by name and get this one
 
-    def wait_and_solve(self, store, label_range, params, out):
+    def wait_and_solve(self, job, label_range, out):
         while not self.removed and any(
             label_range[0] >= first and not Path(gate).exists() for gate, first in self.gates
         ):
             time.sleep(0.02)
-        return self.solve_shard(store, label_range, params, out)
+        return self.solve_shard(job, label_range, out)
 
     def teardown(self, worker):
-        from widemargin.parallel import shards
+        from widemargin.estimators.one_vs_all import shards
 
         shards.solve_shard, self.removed = self.solve_shard, True
 
@@ -136,20 +135,20 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
     worker = next(iter(client.run(os.getpid).values()))
     os.kill(worker, signal.SIGKILL)
     worker_died.touch()
-    wait_until(lambda: n_shards(out) == 20, driver)  # the others go on
+    wait_until(lambda: n_shards(out) == 20, driver)  # the others continue
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     assert not (out / "model.json").exists()
-    wait_until(lambda: not client.run_on_scheduler(worker_plugins))  # what the driver put there goes with it
+    wait_until(lambda: not client.run_on_scheduler(worker_plugins))  # the driver's data disappear with it
     driver_died.touch()
     train(OneVsAllClassifier(prune=0.01, normalize=True), large_store, out, executor=client, shard_size=70)
     assert content(out) == content(tmp_path / "undisturbed")
-    client.wait_for_workers(3)  # the next test shall not see one join
+    client.wait_for_workers(3)  # no worker should join during the next test
     client.unregister_worker_plugin("gates")
 
 
 class Blind(WorkerPlugin):
-    """Makes workers, also those that join later, blind for a folder; they keep copies in one of its own."""
+    """Hides a folder from workers, including those that join later; they keep copies in their own folder."""
 
     name = "blind"
 
@@ -157,7 +156,7 @@ class Blind(WorkerPlugin):
         self.folder = folder
 
     def setup(self, worker):
-        from widemargin.parallel import copies
+        from widemargin.parallel import folders as copies
 
         self.eyes = has, is_visible = copies._has, copies.is_visible
         copies._has = lambda path, digest: not path.startswith(f"{self.folder}/") and has(path, digest)
@@ -168,7 +167,7 @@ class Blind(WorkerPlugin):
         return f"{self.folder}-of-the-host/store-{digest[:16]}"
 
     def teardown(self, worker):
-        from widemargin.parallel import copies
+        from widemargin.parallel import folders as copies
 
         copies._has, copies.is_visible = self.eyes
         copies.copy_path = self.place
@@ -192,14 +191,14 @@ def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem
 
 @pytest.mark.slow
 def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):
-    """There is no worker at first; the one that comes sees no file of the driver."""
+    """There is no worker at first; the one that joins cannot see the driver's files."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
     told = []
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
     with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
         late.register_plugin(Blind(str(tmp_path)))
 
-        def report(sentence):  # the first one comes after the stores are offered and before any task
+        def report(sentence):  # the first worker joins after the stores are offered and before any task
             if not told:
                 empty.scale(1)
             told.append(sentence)
@@ -245,11 +244,11 @@ def large_model(tmp_path_factory):
 
 @pytest.mark.slow
 def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_model, tmp_path):
-    """The limit counts 170 MB for a process without work; beyond that, a worker must not grow above it."""
+    """The limit includes 170 MB for an idle process; a worker must not exceed it."""
 
     def predicted(out, *options):
         command = ["predict", str(large_model / "model"), str(large_model / "rows.store"), "--out", str(out), *options]
-        result = CliRunner().invoke(app, command)
+        result = CliRunner().invoke(make_app(), command)
         assert result.exit_code == 0, result.output
         return out.read_bytes()
 
@@ -272,7 +271,7 @@ def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_m
 
 
 def _import_prediction():
-    importlib.import_module("widemargin.estimators.predict_parts")
+    importlib.import_module("widemargin.cli.predict")
 
 
 def test_task_errors_reach_the_caller(client):

@@ -1,4 +1,4 @@
-"""Fits, output codes, trees and cross-validation on workers: the results of one process."""
+"""Fits, output codes, trees and cross-validation on workers give the results of one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from widemargin.solvers.result import Status
 
 
 class Recording:
-    """An engine that runs tasks here but counts as another process, and keeps their names."""
+    """An executor that runs tasks here but counts as another process, and records their names."""
 
     n_workers = 2
     in_process = False
@@ -94,7 +94,7 @@ def test_columns_of_an_output_code_go_to_workers(engine):
     ],
     ids=["columns with zeros", "columns that are trained again", "another classifier"],
 )
-def test_columns_with_rows_of_their_own_go_to_workers(options, engine):
+def test_columns_with_their_own_rows_go_to_workers(options, engine):
     X, y = classes()
     expected = OutputCodeClassifier(**options, random_state=0).fit(X, y)
     with use_executor(engine):
@@ -183,7 +183,7 @@ def test_what_is_no_executor_is_refused(executor):
 
 
 @pytest.mark.slow
-def test_death_of_a_process_is_told_when_it_goes_on(monkeypatch):
+def test_death_of_a_process_is_reported_on_resume(monkeypatch):
     from widemargin.exceptions import WidemarginError
     from widemargin.parallel import Processes
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 
 N_LABELS, SHARD_SIZE = 300, 5
@@ -18,12 +18,12 @@ def arguments(store, out):
     return ["train", str(store), "--out", str(out), "--shard-size", str(SHARD_SIZE)]
 
 
-# The command with a thread that waits for three shards and presses Ctrl-C; it does so itself, since another process may
-# come late. Should the thread be late, the tenth shard waits for it.
+# The command with a thread that waits for three shards and presses Ctrl-C. It does so itself, because another process
+# might be late. If the thread is late, the tenth shard waits for it.
 CHILD = """
 import os, signal, sys, threading
 from widemargin.cli.__main__ import main
-from widemargin.parallel import shards
+from widemargin.estimators.one_vs_all import shards
 
 three, pressed, write_shard, written = threading.Event(), threading.Event(), shards.write_shard, []
 
@@ -52,7 +52,7 @@ def n_shards(out):
 
 
 @pytest.mark.slow
-def test_interrupt_keeps_finished_shards_and_the_next_start_goes_on(store, tmp_path, content):
+def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_path, content):
     out = tmp_path / "model"
     command = [sys.executable, "-c", CHILD.format(arguments=arguments(store, out))]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -62,10 +62,10 @@ def test_interrupt_keeps_finished_shards_and_the_next_start_goes_on(store, tmp_p
     n_kept, n_files = n_shards(out), len(list((out / WORK_FOLDER).glob("shards-*/*")))
     assert 3 <= n_kept == n_files < N_LABELS / SHARD_SIZE, "the shard in hand is finished, or dropped whole"
     so_far = f"{SHARD_SIZE * n_kept} of {N_LABELS} labels are done and kept in {out}"
-    told = f"interrupted; {so_far}; start it again with the same data and options to go on"
+    told = f"interrupted; {so_far}; start it again with the same data and options to continue"
     assert said.splitlines()[-1] == f"widemargin: {told}"
-    again = CliRunner().invoke(app, arguments(store, out))
+    again = CliRunner().invoke(make_app(), arguments(store, out))
     assert again.exit_code == 0
-    assert f"{so_far}; going on with the others" in again.output
-    assert CliRunner().invoke(app, arguments(store, tmp_path / "undisturbed")).exit_code == 0
+    assert f"{so_far}; continuing with the others" in again.output
+    assert CliRunner().invoke(make_app(), arguments(store, tmp_path / "undisturbed")).exit_code == 0
     assert content(out) == content(tmp_path / "undisturbed")

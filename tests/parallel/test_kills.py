@@ -1,4 +1,4 @@
-"""A training that is killed, or whose writes fail, goes on to the same bytes and leaves no temporary file."""
+"""Training that is killed, or whose writes fail, resumes to the same bytes and leaves no temporary file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from widemargin import OneVsAllClassifier, load, train
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 
 N_KILLS = 20
 
 
 def in_child(action):
-    """Run something in a forked process, silent and without the exit handlers of the tests; returns its number."""
+    """Run a function in a forked process, without output and without the exit handlers of the tests; return its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -40,14 +40,14 @@ def ended(pid):
 
 
 @pytest.mark.slow
-def test_command_killed_at_random_moments_goes_on_to_the_same_bytes(store, tmp_path, content):
+def test_command_killed_at_random_moments_resumes_to_the_same_bytes(store, tmp_path, content):
     rng = np.random.default_rng(7)
     options = ["--shard-size", "20", "--prune", "0.02"]
 
     def command(out):
-        return lambda: app(["train", str(store), "--out", str(out), *options], standalone_mode=False)
+        return lambda: make_app()(["train", str(store), "--out", str(out), *options], standalone_mode=False)
 
-    # CPU time does not grow where the machine is busy or stops for a while; a first guess of how long to wait.
+    # CPU time does not depend on the load of the machine; this is a first guess of how long to wait.
     used = os.wait4(in_child(command(tmp_path / "undisturbed")), 0)[2]
     duration = used.ru_utime + used.ru_stime
     expected = content(tmp_path / "undisturbed")
@@ -61,7 +61,7 @@ def test_command_killed_at_random_moments_goes_on_to_the_same_bytes(store, tmp_p
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             n_kills += 1
-        else:  # complete before the kill: on to the next model, with less patience
+        else:  # finished before the kill: try the next model with a shorter wait
             assert content(out) == expected
             n_models, duration = n_models + 1, 0.8 * duration
             out = tmp_path / f"model{n_models}"
@@ -70,7 +70,7 @@ def test_command_killed_at_random_moments_goes_on_to_the_same_bytes(store, tmp_p
 
 
 class Failure:
-    """Makes the n-th operation that writes fail as a full disk does."""
+    """Makes the n-th write operation fail like a full disk."""
 
     def __init__(self, number):
         self.left, self.happened = number, False

@@ -1,24 +1,34 @@
-"""The small pieces of a training in shards: plan, work folder, shard files, limits, copies."""
+"""The small pieces of sharded training: plan, work folder, shard files, limits, copies."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import OneVsAllClassifier, save, write_store
-from widemargin.estimators._label_store import part_options, write_label_store
+from widemargin import OneVsAllClassifier, _core, save, write_store
+from widemargin.estimators.one_vs_all.folder_training import ShardRun, estimate_text
+from widemargin.estimators.one_vs_all.shards import (
+    ShardJob,
+    pack_shard,
+    pin_instruction_set,
+    read_shard,
+    release_solver,
+    solve_shard,
+    write_labels,
+)
 from widemargin.exceptions import DataFormatError, WidemarginError
-from widemargin.model_io.joined import JoinedArray
-from widemargin.parallel import WorkFolder, copies, plan_shards, solve_shard
-from widemargin.parallel.estimate import Estimate, estimate_memory_mb, largest_shard
-from widemargin.parallel.shard_files import pack_shard, read_shard
-from widemargin.parallel.shards import pin_instruction_set, release_solver
-from widemargin.parallel.store_plugin import StorePlugin
+from widemargin.model_io.write import JoinedArray
+from widemargin.parallel import InProcess, WorkFolder, plan_shards
+from widemargin.parallel import folders as copies
+from widemargin.parallel.cluster import StorePlugin
+from widemargin.solvers.one_vs_all.plan import make_plan
+from widemargin.solvers.one_vs_all.problem import Problem
 
 
 @pytest.mark.parametrize(
@@ -45,20 +55,18 @@ def test_shards_that_lie_over_each_other_count_once(tmp_path):
 def task(small_problem, tmp_path):
     """The arguments of `solve_shard` for the labels 2, 3 and 4."""
     X, Y = small_problem
+    problem = Problem.of(X, Y)
     write_store(tmp_path / "rows", X)
-    write_label_store(tmp_path / "labels", Y, (None, None))
-    solver, options = part_options(OneVsAllClassifier(), X, 12, 100.0)
-    from widemargin import _core
-
-    params = {"labels": str(tmp_path / "labels"), "solver": solver, "options": options, "choices": None}
-    params |= {"n_threads": 1, "memory_limit_mb": None, "instruction_set": _core.choose_instruction_set()}
-    yield str(tmp_path / "rows"), (2, 5), params, str(tmp_path / "out" / "shard.npz")
+    write_labels(tmp_path / "labels", problem)
+    stores = str(tmp_path / "rows"), str(tmp_path / "labels")
+    job = ShardJob.of(make_plan(problem), *stores, 1, _core.choose_instruction_set())
+    yield job, (2, 5), str(tmp_path / "out" / "shard.npz")
     release_solver()
 
 
 def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_path):
     X, Y = small_problem
-    away = solve_shard(*task)  # the folder is not there, as on a machine of its own
+    away = solve_shard(*task)  # the folder does not exist, as on another machine
     assert away["finished"]
     (tmp_path / "out").mkdir()
     for _ in range(2):
@@ -71,7 +79,7 @@ def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_p
 
 def test_task_above_its_memory_limit_fails(task):
     with pytest.raises(MemoryError, match="above the memory limit of 1 MB"):
-        solve_shard(*task[:2], task[2] | {"memory_limit_mb": 1.0}, task[3])
+        solve_shard(replace(task[0], memory_limit_mb=1.0), *task[1:])
 
 
 def test_instruction_set_that_is_missing_is_named(monkeypatch):
@@ -79,7 +87,7 @@ def test_instruction_set_that_is_missing_is_named(monkeypatch):
     with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not have"):
         pin_instruction_set("altivec")
     assert "WIDEMARGIN_ISA" not in os.environ
-    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test, whatever is pinned
+    monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test
     pin_instruction_set("baseline")
 
 
@@ -120,17 +128,24 @@ def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):
 
 def test_estimate_grows_with_data_and_threads():
     X = sp.random_array((1000, 500), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
-    one = estimate_memory_mb(X, "fast", 1, 0.0)
-    assert estimate_memory_mb(X, "fast", 4, 0.0) > one > estimate_memory_mb(X, "newton", 1, 0.0)
-    assert estimate_memory_mb(X, "fast", 1, 2.0**20) == pytest.approx(one + 3)
-    assert largest_shard(1.0, 1000.0) > largest_shard(100.0, 1000.0) >= 1
-    assert "s on 1 thread" in Estimate(100.0, 5e3, 0.4).text()
-    assert "30 minutes" in Estimate(100.0, 5e9, 1800.0, 3, 1).text()
+    plan = make_plan(Problem.of(X, np.eye(1000)))
+    fast, newton = (
+        ShardRun(replace(plan, algorithm=algorithm), None, None, InProcess(), np.inf, None, None)
+        for algorithm in ("fast", "newton")
+    )
+    one = fast._memory_mb(1)
+    assert fast._memory_mb(4) > one > newton._memory_mb(1)
+    assert fast._memory_mb(1, 2.0**20) == pytest.approx(one + 3)
+    sizes = [fast._shard_size(10_000, label_bytes, None) for label_bytes in (1e3, 1e5, 1e7, 1e12)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (10_000, 1)
+    assert "s on 1 thread" in estimate_text(100.0, 5e3, 0.4)
+    assert "30 minutes" in estimate_text(100.0, 5e9, 1800.0, 3, 1)
 
 
 @pytest.fixture
 def away(small_problem, tmp_path, monkeypatch):
-    """A store and a model of the driver, by name, on a host that sees neither; and where the driver has them."""
+    """A store and a model of the driver, by name, on a host that sees neither; and their place on the driver."""
     monkeypatch.setattr(copies.tempfile, "gettempdir", lambda: str(tmp_path / "host"))
     write_store(tmp_path / "rows", small_problem[0])
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "model")
@@ -141,7 +156,7 @@ def away(small_problem, tmp_path, monkeypatch):
 
 
 class AskingWorker:
-    """A worker as the plugin sees it, that notes what it is asked to say."""
+    """A worker as the plugin sees it; it records the events it is asked to send."""
 
     def __init__(self, address):
         self.address, self.asked, self.loop = address, [], self
@@ -154,7 +169,7 @@ class AskingWorker:
 
 
 def wait_until(condition):
-    """Look again and again; the limit is there so that a mistake does not hang."""
+    """Poll a condition; the time limit keeps a failing test from hanging."""
     for _ in range(60_000):
         if condition():
             return
@@ -178,7 +193,7 @@ def test_one_worker_of_a_host_asks_and_the_last_one_removes_the_copies(away, tmp
     plugins[1].setup(workers[1])
     copies.receive_block(first[-64:], "store.json", 0, b"half of a copy")
     assert not workers[1].asked
-    plugins[0].teardown(workers[0])  # it dies while the copy comes
+    plugins[0].teardown(workers[0])  # it dies while it receives the copy
     for name, folder in away.items():
         wait_until(lambda name=name: ("topic", "b", name) in workers[1].asked)
         send(name, folder)
@@ -203,17 +218,17 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
         wrong = block[:-1] + b"\xff" if file_name == "X.data.npy" else block
         copies.receive_block(name[-64:], file_name, offset, wrong)
     copies.all_sent(name[-64:])
-    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change what is checked
+    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change the data being checked
         copies.receive_block(name[-64:], "X.data.npy", 0, b"")
     with pytest.raises(DataFormatError):
         copies.complete_copy(name[-64:])
     assert not copies.is_here(name)
 
 
-def test_copy_that_does_not_come_is_told(away, monkeypatch):
+def test_copy_that_does_not_arrive_is_reported(away, monkeypatch):
     monkeypatch.setattr(copies, "WAIT_S", 0.0)
     monkeypatch.setattr(copies, "POLL_S", 0.01)
-    with pytest.raises(WidemarginError, match="no copy of it came"):
+    with pytest.raises(WidemarginError, match="no copy of it arrived"):
         copies.find_folder(next(iter(away)))
 
 

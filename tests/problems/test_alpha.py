@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin.exceptions import NotPositiveDefiniteError, WidemarginError
-from widemargin.problems.alpha import choose_alpha, largest_alpha, orthogonal_matrix, repaired_matrix
-from widemargin.problems.positive_definite import comparison_matrix, is_positive_definite, smallest_eigenvalue
-from widemargin.reference.tree_factor import AncestorPaths
+from widemargin.problems.tree_factor import AncestorPaths, factorize
+from widemargin.problems.tree_penalties import (
+    choose_alpha,
+    comparison_matrix,
+    largest_alpha,
+    orthogonal_matrix,
+    repaired_matrix,
+    smallest_eigenvalue,
+)
 
 
 @st.composite
@@ -34,7 +40,7 @@ def regular_tree(branching):
 
 
 def dense_parts(parent):
-    """Diagonal d and adjacency N of eq. (6) by the definition."""
+    """Diagonal d and adjacency N of eq. (6) by definition."""
     m = len(parent) - 1
     d, N = np.zeros(m), np.zeros((m, m))
     for node in range(1, m + 1):
@@ -92,9 +98,9 @@ def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
     comparison = comparison_matrix(paths, orthogonal_matrix(paths, 1.0))
     if paths.height >= 3:
         assert largest_alpha(paths).upper < 1.0
-        assert not is_positive_definite(paths, comparison)
+        assert not factorize(paths, comparison).is_positive_definite
     else:
-        assert is_positive_definite(paths, comparison)
+        assert factorize(paths, comparison).is_positive_definite
 
 
 @settings(deadline=None, max_examples=60)
@@ -109,7 +115,7 @@ def test_the_test_by_elimination_agrees_with_eigenvalues(parent, alpha):
     assert bounds.upper >= smallest - 1e-12 * d.max()
     assert bounds.upper - bounds.lower <= 1e-10 * d.max()
     if abs(smallest) > 1e-10:
-        assert is_positive_definite(paths, comparison) == (smallest > 0)
+        assert factorize(paths, comparison).is_positive_definite == (smallest > 0)
 
 
 def test_the_universal_value_is_always_below_alpha_star():
@@ -157,17 +163,3 @@ def test_a_given_matrix_is_refused_or_scaled_alike():
         repaired_matrix(paths, K)
     with pytest.warns(UserWarning, match="scaled by 0.45"):
         np.testing.assert_allclose(repaired_matrix(paths, K, repair="alpha"), [1.0, 1.0, 0.9], rtol=1e-9)
-
-
-@pytest.mark.parametrize("alpha", ["best", -0.1, np.nan, np.inf])
-def test_an_alpha_that_is_no_weight_is_refused(alpha):
-    with pytest.raises(ValueError, match="alpha must be"):
-        choose_alpha(AncestorPaths.of(np.array([-1, 0])), alpha)
-
-
-def test_unknown_options_are_refused():
-    paths = AncestorPaths.of(np.array([-1, 0]))
-    with pytest.raises(ValueError, match="share must be"):
-        choose_alpha(paths, share=1.0)
-    with pytest.raises(ValueError, match="repair must be"):
-        choose_alpha(paths, 0.5, repair="hope")

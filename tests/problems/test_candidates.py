@@ -1,4 +1,4 @@
-"""The k best of dense rows by candidates: the same numbers as by exact sums over all labels, ties included."""
+"""The top k of dense rows by candidates: the same numbers as exact sums over all labels, including ties."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.problems._candidates import CandidateFilter
-from widemargin.problems.linear_scores import LinearScorer
+from widemargin.problems.scores import CandidateFilter, LinearScorer
 
 
 def brute_force(X, coef, intercept, k):
-    """Sums in the order of the features from the intercept on; ties: the lower label first."""
+    """Sums in feature order, starting with the intercept; ties go to the lower label."""
     scores = np.tile(intercept, (len(X), 1))
     for f in range(X.shape[1]):
         scores = scores + X[:, [f]].astype(np.float64) * coef[:, f].astype(np.float64)
@@ -32,9 +31,9 @@ def make(rng, dtype, n_rows=600, n_features=20, n_labels=1000):
 def test_candidates_give_the_brute_force_answer_bit_for_bit(dtype, k, memory_limit_mb):
     X, coef, intercept = make(np.random.default_rng(1), dtype)
     intercept[500:] = intercept[:500]
-    scorer = LinearScorer(coef, intercept)
+    scorer = LinearScorer(coef, intercept, memory_limit_mb=memory_limit_mb)
     assert scorer._filter.pays(len(X), k)
-    indices, scores = scorer.top_k(X, k, memory_limit_mb=memory_limit_mb)
+    indices, scores = scorer.top_k(X, k)
     expected_indices, expected_scores = brute_force(X, coef, intercept, k)
     np.testing.assert_array_equal(indices, expected_indices)
     assert scores.tobytes() == expected_scores.tobytes()

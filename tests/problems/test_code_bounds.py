@@ -1,11 +1,11 @@
-"""Bounds on the error of a learned code: the formulas, and what does not change them."""
+"""Bounds on the error of a learned code: the formulas and their invariances."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from widemargin.problems.code_bounds import CodeMargins, code_margins, error_bound
+from widemargin.problems.codes import CodeMargins, code_margins, error_bound
 
 
 def margins_of(M, h, y):
@@ -14,7 +14,7 @@ def margins_of(M, h, y):
 
 @pytest.fixture
 def separated():
-    """Three classes, two outputs, a code that separates them by 0.5 at least."""
+    """Three classes, two outputs, a code that separates them by at least 0.5."""
     h = np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8], [0.9, 0.1]])
     M = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     return M, h, np.array([0, 1, 2, 0])
@@ -22,7 +22,7 @@ def separated():
 
 def test_margins_by_hand(separated):
     margins = margins_of(*separated)
-    assert margins.margin == pytest.approx(0.8)  # of the last row: 0.9 − 0.1 against the second class
+    assert margins.margin == pytest.approx(0.8)  # the last row: 0.9 − 0.1 against the second class
     assert margins.radius == pytest.approx(1.0)
     assert margins.n_samples == 4
 
@@ -36,7 +36,7 @@ def test_the_bound_by_hand(separated):
     bound = error_bound(margins_of(M, h, y))
     assert bound.value == pytest.approx(expected)
     assert (bound.norm, bound.radius, bound.margin) == pytest.approx((2.0, 1.0, 0.8))
-    capacity = (3 * 2.0 + 4.0) / 0.64  # of the third class, whose row has norm √2
+    capacity = (3 * 2.0 + 4.0) / 0.64  # the third class, whose row has norm √2
     expected = 130 / 4 * (capacity * (4 + 1 / np.log(2)) * 4 + (7 + np.log(20) / np.log(2)))
     assert error_bound(margins_of(M, h, y), label=2).value == pytest.approx(expected)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.problems.embedded_scores import EmbeddedScorer
+from widemargin.rivals.wsabie import EmbeddedScorer
 
 
 @pytest.mark.parametrize("sparse", [False, True])

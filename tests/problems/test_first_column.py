@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from widemargin import optimal_first_column
-from widemargin.problems.first_column import greedy_code
+from widemargin.problems.codes import greedy_code
 
 
 def naive_error(signs, code, y, weights):
-    """Equation (1), row by row: one of the best classes is drawn uniformly."""
+    """Equation (1), row by row: ties are broken uniformly at random."""
     right = 0.0
     for h, true, weight in zip(signs, y, weights, strict=True):
         scores = [sum(int(a) * int(m) for a, m in zip(h, row, strict=True)) for row in code]
@@ -22,7 +22,7 @@ def naive_error(signs, code, y, weights):
 
 
 def best_of_all_columns(signs, y, weights, k):
-    """Smallest error over the 2^k columns by eq. (5), the constant ones included."""
+    """Smallest error over the 2^k columns by eq. (5), including the constant ones."""
     plus, minus = np.zeros(k), np.zeros(k)
     for sign, true, weight in zip(signs, y, weights, strict=True):
         (plus if sign > 0 else minus)[true] += weight / sum(weights)
@@ -106,7 +106,7 @@ def test_greedy_does_not_depend_on_the_size_of_its_blocks(monkeypatch):
     rng = np.random.default_rng(5)
     y, h = rng.integers(0, 5, 70), rng.normal(size=(70, 4))
     whole = greedy_code(h, y)
-    monkeypatch.setattr("widemargin.problems.first_column.BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("widemargin.problems.codes.BLOCK_ENTRIES", 20)
     blocked = greedy_code(h, y)
     assert (whole.code == blocked.code).all()
     assert np.allclose(whole.expected_errors, blocked.expected_errors, atol=1e-12)

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import rbf_kernel
 
-from widemargin.problems.kernel_scores import KernelScorer
 from widemargin.problems.kernels import make_kernel
+from widemargin.problems.scores import KernelScorer
 
 rng = np.random.default_rng(0)
 ROWS, SUPPORT = rng.normal(size=(20, 3)), rng.normal(size=(7, 3))

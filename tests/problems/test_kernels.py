@@ -1,4 +1,4 @@
-"""Kernel blocks against scikit-learn's, what is refused, and training matrices in parts."""
+"""Kernel blocks against scikit-learn's, errors, and training matrices in parts."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_semidefinite_matrices_pass(kernel):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("offset", "scale", "gamma"), [(1e6, 1.0, 1.0), (0.0, 1e19, 0.1), (3e4, 0.01, 100.0)])
 def test_rbf_of_long_rows_is_that_of_their_differences(sparse, offset, scale, gamma):
-    """Norms of such rows lose the distance of near ones: k(x, x) was 0, or depended on the other rows."""
+    """Norms of such rows lose the distance between close rows: k(x, x) was 0, or depended on the other rows."""
     rng = np.random.default_rng(0)
     X = offset + scale * rng.normal(size=(30, 4))
     X[5] = X[7]

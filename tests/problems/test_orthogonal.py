@@ -9,11 +9,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import orthogonal_conjugate
+from reference.orthogonal_conjugate import conjugate
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
-from widemargin.problems import orthogonal, orthogonal_conjugate
-from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
-from widemargin.problems.orthogonal_conjugate import conjugate, subtree_penalties
+from widemargin.problems import tree_penalties as orthogonal
+from widemargin.problems.tree_penalties import OrthogonalPenalty, pair_products, subtree_penalties
 
 THREE_LEVELS = Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3]))
 
@@ -53,7 +54,7 @@ def test_value_and_subgradient_are_those_of_the_definition(tree, seed):
     for weights in (W, sp.csr_array(W), W.astype(np.float32).astype(np.float64)):
         dense = weights.toarray() if sp.issparse(weights) else weights
         assert penalty.value(weights) == pytest.approx(dense_value(K, dense), rel=1e-12)
-        gradient = penalty.subgradient(weights)
+        gradient = penalty.value_and_subgradient(weights)[1]
         gradient = gradient.toarray() if sp.issparse(gradient) else gradient
         np.testing.assert_allclose(gradient, (K * signs) @ dense, atol=1e-12)
 
@@ -75,7 +76,8 @@ def test_theorem_4_the_subgradient_supports_a_strongly_convex_function(tree, see
     W, V = rng.normal(size=(2, tree.n_nodes - 1, 3))
     W[rng.random(W.shape) < 0.5] = 0.0  # many products are exactly 0, where Ω has kinks
     step = V - W
-    bound = penalty.value(W) + (penalty.subgradient(W) * step).sum() + 0.5 * penalty.modulus * (step * step).sum()
+    value, gradient = penalty.value_and_subgradient(W)
+    bound = value + (gradient * step).sum() + 0.5 * penalty.modulus * (step * step).sum()
     assert penalty.value(V) >= bound - 1e-10 * (1 + abs(bound))
 
 
@@ -88,7 +90,7 @@ def test_theorem_1_omega_is_not_convex_where_the_comparison_matrix_is_not_defini
     assert eigenvalues[0] < 0
     W = np.eye(m) - 1.0 / m  # all products of two rows are −1/m
     direction = 0.01 * np.outer(vectors[:, 0], np.ones(m)) / m
-    penalty = OrthogonalPenalty(paths, orthogonal.matrix_on_paths(paths, K))  # past the check of the constructors
+    penalty = OrthogonalPenalty(*orthogonal.matrix_on_paths(paths, K))  # past the check of the constructors
     middle, ends = penalty.value(W), [penalty.value(W + sign * direction) for sign in (-1, 1)]
     assert 0.5 * sum(ends) < middle - 1e-8
     with pytest.raises(NotPositiveDefiniteError):

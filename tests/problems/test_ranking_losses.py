@@ -10,9 +10,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.problems import ranking_pairs
-from widemargin.problems.ranking_losses import recall_at_k_oracle, top_push_conjugate, top_push_loss
-from widemargin.problems.ranking_pairs import RankingPairs
+from widemargin.rivals import ranking as ranking_pairs
+from widemargin.rivals.ranking import RankingPairs, recall_at_k_oracle, top_push_conjugate, top_push_loss
 
 # Few different values, so that ties are frequent.
 SCORES = st.integers(-3, 3).map(lambda value: value / 4)
@@ -69,7 +68,7 @@ def test_an_impossible_number_of_positives_is_refused():
 
 
 def test_low_scores_alone_do_not_lower_the_loss_of_recall():
-    # Nothing is gained by choosing negatives that have a score below 0, so nobody is made to choose them.
+    # Choosing negatives with a score below 0 gains nothing, so no labelling has to choose them.
     scores = np.linspace(-3.0, -1.0, 6)
     assert recall_at_k_oracle(scores[:2], scores[2:], 4).value == pytest.approx(1.0 - 2.0 * scores[:2].sum())
 

@@ -103,7 +103,7 @@ def test_only_the_alpha_domain_ties_the_cap_to_the_sum():
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("smoothing", [0.1, 2.0])
 def test_smoothed_gradients_agree_with_finite_differences(variant, smoothing):
-    h, z = 1e-6, random_margins(30, 6, seed=3) + 0.0123  # ties of z are no kinks here; z is moved off the grid anyway
+    h, z = 1e-6, random_margins(30, 6, seed=3) + 0.0123  # ties of z are not kinks here; z is moved off the grid anyway
     for k in (1, 3, 6):
         loss = TopKHinge(k, variant, smoothing)
         slopes = [(loss.value(z + h * e) - loss.value(z - h * e)) / (2 * h) for e in np.eye(6)]

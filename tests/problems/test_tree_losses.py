@@ -8,11 +8,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.exceptions import DataFormatError
+from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import pair_products
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import METHODS, tree_penalty
+from widemargin.problems.tree_penalties import METHODS, pair_products, tree_penalty
 
 TREE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 4, 4, 4, 6]))  # node 6 is an only child, and so is node 10
 LEAVES = np.flatnonzero(TREE.is_leaf)
@@ -96,7 +95,7 @@ def draw_problem(method, options, tree, seed):
 def test_losses_are_those_of_the_definition(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
     expected, at_zero = loss_by_definition(method, tree, labels, 3.0 * weight, options, X, W)
-    if options.get("node_scaling") == "paper":  # C is no weight: it does not cancel
+    if options.get("node_scaling") == "paper":  # C is not a weight: it does not cancel
         expected, at_zero = 3.0 * expected, 3.0 * at_zero
     losses = tree_losses(method, tree, labels, C=3.0, sample_weight=weight, **options)
     assert losses.at_zero == pytest.approx(at_zero, rel=1e-12)
@@ -114,7 +113,7 @@ def test_constraints_are_those_of_the_definition(method, options):
     losses = tree_losses(method, TREE, labels, **options)
     found = [[] for _ in labels]
     for block in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(block)
+        i, j, rho, kappa = constraints_of(losses, block)
         found[losses.row[block]].append(sorted(zip(i + 1, j + 1, rho, kappa, strict=True)))
     for own, expected in zip(found, blocks_by_definition(method, TREE, labels, options), strict=True):
         assert sorted(own) == sorted(sorted(block) for block in expected)
@@ -127,8 +126,8 @@ def test_subgradients_support_the_losses(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
     losses = tree_losses(method, tree, labels, sample_weight=weight, **options)
     point = losses.evaluate(X, W)
-    gradient = losses.subgradient(X, point)
-    np.testing.assert_allclose(losses.subgradient(sp.csr_array(X), point).toarray(), gradient, atol=1e-12)
+    gradient = losses.coefficients(point) @ X
+    np.testing.assert_allclose((losses.coefficients(point) @ sp.csr_array(X)).toarray(), gradient, atol=1e-12)
     V = np.random.default_rng(seed + 1).normal(size=W.shape)
     bound = point.value + (gradient * (V - W)).sum()
     assert loss_by_definition(method, tree, labels, weight, options, X, V)[0] >= bound - 1e-10
@@ -155,34 +154,6 @@ def test_only_children_alone_cost_nothing():
     assert losses.evaluate(np.ones((2, 1)), np.ones((3, 1))).value == 0.0
 
 
-def test_labels_that_cannot_be_predicted_are_named():
-    with pytest.raises(DataFormatError, match="example 1 is labelled with node 4, which method='flat' cannot predict"):
-        tree_losses("flat", TREE, np.array([3, 4]))
-    with pytest.raises(DataFormatError, match="node outside 0 … 10"):
-        tree_losses("orthogonal", TREE, np.array([11]))
-    with pytest.raises(DataFormatError, match="one-dimensional array of node numbers"):
-        tree_losses("orthogonal", TREE, np.array(["a"]))
-    with pytest.raises(DataFormatError, match="no node below its root"):
-        tree_losses("orthogonal", Tree(np.array([-1])), np.array([0]))
-    with pytest.raises(DataFormatError, match="sample_weight must be 1 finite numbers"):
-        tree_losses("orthogonal", TREE, np.array([4]), sample_weight=[-1.0])
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "message"),
-    [
-        ("best", {}, "method must be one of"),
-        ("flat", {"outputs": "some"}, "outputs must be one of"),
-        ("tree-loss", {"rescaling": "both"}, "rescaling must be one of"),
-        ("per-node", {"node_scaling": "mean"}, "node_scaling must be one of"),
-        ("flat", {"node_scaling": "paper"}, "is for method"),
-    ],
-)
-def test_unknown_options_are_refused(method, options, message):
-    with pytest.raises(ValueError, match=message):
-        tree_losses(method, TREE, LEAVES, **options)
-
-
 @settings(deadline=None, max_examples=20)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_penalties_are_those_of_the_definition(tree, seed):
@@ -201,7 +172,7 @@ def test_penalties_are_those_of_the_definition(tree, seed):
         assert penalty.value(W) == pytest.approx(value, rel=1e-12)
         assert penalty.value(sp.csr_array(W)) == pytest.approx(value, rel=1e-12)
         M = penalty.matrix.toarray()
-        np.testing.assert_allclose(penalty.subgradient(W), M @ W, atol=1e-12)
+        np.testing.assert_allclose(penalty.value_and_subgradient(W)[1], M @ W, atol=1e-12)
         assert penalty.modulus == pytest.approx(np.linalg.eigvalsh(M)[0], rel=1e-9)
 
 
@@ -210,8 +181,6 @@ def test_each_method_has_a_penalty():
         assert tree_penalty(method, TREE).modulus > 0
     K = np.eye(10)
     assert tree_penalty("orthogonal", TREE, K=K).value(np.ones((10, 2))) == 10.0
-    with pytest.raises(ValueError, match="method must be one of"):
-        tree_penalty("best", TREE)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
@@ -223,7 +192,7 @@ def test_the_gap_splits_into_signs_and_slacks(method, options):
     m, is_orthogonal = TREE.n_nodes - 1, method == "orthogonal"
     S = np.where(penalty.paths.is_diagonal, 1.0, rng.uniform(-1, 1, penalty.paths.n_entries))
     M = penalty.paths.symmetric(penalty.K * S if is_orthogonal else penalty.M).toarray()
-    blocks = [losses.constraints(g) for g in range(losses.n_blocks)]
+    blocks = [constraints_of(losses, g) for g in range(losses.n_blocks)]
     duals = [rng.dirichlet(np.ones(len(block.i) + 1))[1:] for block in blocks]
     B, gain = np.zeros((m, 3)), 0.0
     for block, a, cost, row in zip(blocks, duals, losses.cost, losses.row, strict=True):

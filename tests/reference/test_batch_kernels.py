@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from widemargin import _core
+from widemargin.problems.losses import Logistic, SquaredHinge
 from widemargin.reference.batch_subspace import (
     DIAGONAL_SHARE,
     BatchStep,
@@ -20,10 +21,10 @@ from widemargin.reference.batch_subspace import (
 )
 from widemargin.reference.binary_certificate import dual_bound
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.losses import Logistic, SquaredHinge
 from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from widemargin.reference.vector_exp import exp_negative, log1p_unit
 
+_hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
 LANES = 16
 LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
@@ -47,7 +48,7 @@ def arrays(X):
 def test_exponentials_are_right_to_three_units_in_the_seventh_digit(isa):
     x = np.concatenate([-np.logspace(-8, np.log10(87), 40_000), [0.0]]).astype(np.float32)
     e, log1p = np.empty_like(x), np.empty_like(x)
-    _core.exp_log1p(x, e, log1p, isa)
+    _hooks.exp_log1p(x, e, log1p, isa)
     exact = np.exp(x.astype(np.float64))
     assert np.abs(e / exact - 1).max() < 3e-7
     assert np.abs(log1p / np.log1p(e.astype(np.float64)) - 1).max() < 3e-7
@@ -59,14 +60,14 @@ def test_exponentials_are_right_to_three_units_in_the_seventh_digit(isa):
 def test_exponents_far_below_stay_finite(isa):
     x = np.array([-1e4, -88.0, -np.inf], dtype=np.float32)
     e, log1p = np.empty_like(x), np.empty_like(x)
-    _core.exp_log1p(x, e, log1p, isa)
+    _hooks.exp_log1p(x, e, log1p, isa)
     assert (e < 2e-38).all()
     np.testing.assert_array_equal(e, exp_negative(x))
     np.testing.assert_allclose(log1p, e, rtol=1e-6)
 
 
 def random_search(rng, loss, n_rows=50):
-    """Rows of a search whose directions have the products they should have."""
+    """Rows of a search whose directions have the required products."""
     y = np.where(rng.random(n_rows) < 0.3, 1.0, -1.0)
     X, vectors, bias = rng.normal(size=(n_rows, 6)), rng.normal(size=(3, 6)), float(rng.normal())
     s = X @ vectors[2] + bias
@@ -113,20 +114,20 @@ def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
     expected = minimize_in_subspace(rows, products, 0.0, use)
     table = np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]).astype(np.float32)
     numbers = np.append(products[UPPER[0][[0, 1, 2, 4, 5, 7]], UPPER[1][[0, 1, 2, 4, 5, 7]]], [rows.bias, 0.0])
-    theta = np.array(_core.search_subspace(table, numbers, use, isa))
+    theta = np.array(_hooks.search_subspace(table, numbers, use, isa))
     assert (theta[~use] == 0).all()
 
     def value(theta):
         moved = vectors[2] + theta[:3] @ vectors
         return 0.5 * moved @ moved + search_sums(rows, theta)[2]
 
-    # Rounding may decide whether one more Newton step is taken: the values agree to what a step more would gain.
+    # Rounding may decide whether one more Newton iteration is taken: the values agree up to the gain of one iteration.
     start = value(np.zeros(4))
     assert value(theta) <= value(expected) + 0.01 * (start - value(expected)) + 1e-4 * start
 
 
 def random_batch(rng, loss, n_rows=60):
-    """Tables of 16 lanes, as the kernels take them, and each lane as its twin takes it."""
+    """Tables of 16 lanes for the kernels, and each lane in the form of its twin."""
     X = random_rows(rng, n_rows)
     n_features = X.shape[1]
     cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
@@ -144,7 +145,7 @@ def random_batch(rng, loss, n_rows=60):
         BinaryProblem(X.astype(np.float64), np.where(y, 1.0, -1.0), c.astype(np.float64), LOSSES[loss], 1.0, 0.0)
         for y, c in zip(positive.T, factor.T, strict=True)
     ]
-    batch = _core.BatchTables(*arrays(X), cost, positive, *tables, lanes)
+    batch = _hooks.BatchTables(*arrays(X), cost, positive, *tables, lanes)
     return batch, problems, (W, P, Z), (S, SZ, SP), lanes
 
 
@@ -161,7 +162,7 @@ def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
         mine, s, step_scores = near[near[:, 0] == lane], S[:, lane], SP[:, lane]
         reach = lanes[7:, lane]
         expected = near_rows(problem.y, s, sz[:, lane], step_scores, reach)
-        # Rounding may decide about rows at the edge.
+        # Rounding may decide about rows at the boundary.
         edge = near_rows(problem.y, s, sz[:, lane], step_scores, reach + np.array([1e-5, 0, 0]))
         sure = near_rows(problem.y, s, sz[:, lane], step_scores, reach - np.array([1e-5, 0, 0]))
         assert sure.sum() <= len(mine) <= edge.sum()
@@ -252,7 +253,7 @@ def test_a_batch_takes_every_lane_where_its_twin_goes(isa, loss, bias_penalty):
     n_iter = np.zeros(20, dtype=np.int64)
     positives = Y.indices.astype(np.int64), Y.indptr.astype(np.int64)
     numbers = (bias_penalty, tol, gap_tol)
-    assert _core.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
+    assert _hooks.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
     for j, problem in enumerate(problems):
         rule = allowed_gradient(problem, tol)
         v, twin_iter = solve_by_subspace(problem, rule, gap_tol)

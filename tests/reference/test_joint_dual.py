@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
@@ -22,13 +23,13 @@ from widemargin.reference.joint_dual import (
     pairwise_steps,
     run_round,
 )
-from widemargin.solvers._joint_core import JointAscent, rows_with_constant
+from widemargin.solvers.tree.joint_dual import JointAscent, JointStart, rows_with_constant
 
 METHODS = ["orthogonal", "similarity", "per-node", "tree-loss", "flat"]
 
 
 def draw_tree(rng, n_nodes):
-    """A random tree, numbered breadth first; few nodes have most children."""
+    """A random tree, numbered breadth first; few nodes have most of the children."""
     parents = np.sort([rng.integers(0, max(1, i // 2) + (i > 1)) for i in range(n_nodes)])
     return Tree(np.concatenate([[-1], np.minimum(parents, np.arange(n_nodes))]))
 
@@ -50,7 +51,7 @@ def twin_of(X, losses, penalty):
     """The same problem for the specification."""
     blocks = []
     for g in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(g)
+        i, j, rho, kappa = constraints_of(losses, g)
         order = np.argsort(j, kind="stable")
         blocks.append(Block(losses.row[g], losses.cost[g], i[order], j[order], rho[order], kappa[order]))
     learns = hasattr(penalty, "K")
@@ -73,12 +74,12 @@ def test_rounds_of_the_core_are_those_of_the_specification(method, seed, C):
     ascent = JointAscent(rows_with_constant(X, 0.0), losses, penalty, np.float64, 7, 1)
     twin, rng = twin_of(X, losses, penalty), np.random.default_rng(seed)
     twin.a = [rng.dirichlet(np.ones(len(a) + 1))[:-1] for a in twin.a]  # at 0 all slacks are the same, and ties differ
-    ascent.start_from(dual_of_twin(twin), None)
+    ascent.start_from(JointStart(dual_of_twin(twin)))
     for _ in range(3):
         ascent.core.run(np.inf)
         _, dual = ascent.core.improve_coupling(0.0, 1)
         run_round(twin, 0.0)
-        np.testing.assert_allclose(ascent.duals().toarray(), dual_of_twin(twin), atol=1e-8)
+        np.testing.assert_allclose(ascent.point.dual.toarray(), dual_of_twin(twin), atol=1e-8)
         assert ascent.core.improve_coupling(np.inf, 1)[1] == pytest.approx(twin.bounds()[1], rel=1e-9, abs=1e-12)
         ascent.core.extrapolate(dual)
         extrapolate(twin, dual)
@@ -97,7 +98,7 @@ def test_signs_of_small_and_of_large_subtrees_reach_the_same_value(seed):
     values = []
     for small in (0, 150):
         ascent = JointAscent(rows_with_constant(X, 0.0), losses, penalty, np.float64, 7, 2, small_subtree=small)
-        ascent.start_from(dual_of_twin(twin), None)
+        ascent.start_from(JointStart(dual_of_twin(twin)))
         gap, dual = ascent.core.improve_coupling(1e-9, 200)
         values.append(dual)
         assert gap <= 1e-5
@@ -114,7 +115,7 @@ def test_a_step_of_all_pairs_at_once_is_that_of_the_specification_if_it_gains(se
     B = twin.B
     proposal = joint_proposal(losses.paths, penalty.K, twin.S, B @ B.T)
     ascent = JointAscent(rows_with_constant(X, 0.0), losses, penalty, np.float64, 7, 2, small_subtree=0)
-    ascent.start_from(dual_of_twin(twin), None)
+    ascent.start_from(JointStart(dual_of_twin(twin)))
     before = ascent.core.improve_coupling(np.inf, 0)[1]
     _, after = ascent.core.improve_coupling(0.0, 1)
     assert after >= before - 1e-12

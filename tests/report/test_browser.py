@@ -1,7 +1,7 @@
-"""The report in a real browser: it shows, search and sort work, nothing goes wrong and nothing leaves the page.
+"""The report in a real browser: it is displayed, search and sort work, and it sends no requests.
 
-Chromium and its driver are Debian's `chromium` and `chromium-driver`, or those of the machine; the tests are skipped
-only where there are none.
+Chromium and its driver are Debian's `chromium` and `chromium-driver`, or those of the machine; the tests are skipped if
+there are none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def browser():
         pytest.skip("no browser here: install chromium and chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    # Containers and root often allow no sandbox, and the pages are our own.
+    # Containers and root often do not allow a sandbox, and the pages are our own.
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -53,7 +53,7 @@ def label_page(tmp_path_factory):
     model = OneVsAllClassifier().fit(X, sp.csr_array(Y)).set_label_names(names)
     path = tmp_path_factory.mktemp("report") / "labels.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "draw_pictures", lambda outcome: [])  # the other report has them
+        patch.setattr(page, "draw_pictures", lambda outcome: [])  # tested with the other report
         write_report(path, model, X, sp.csr_array(Y))
     return path.as_uri(), model
 
@@ -71,7 +71,7 @@ def tree_page(tmp_path_factory):
 
 
 def open_page(browser, address, *, width=DESK, scheme="light"):
-    """Show a page and return what the console and the network said."""
+    """Open a page and return the messages of the console and the network."""
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
@@ -80,14 +80,14 @@ def open_page(browser, address, *, width=DESK, scheme="light"):
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(address)
-    time.sleep(0.2)  # for a request that something late might make
+    time.sleep(0.2)  # wait for late requests
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     requests = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
     return browser.get_log("browser"), requests
 
 
 def shown(browser, column=0):
-    """Texts of a column of the rows that are shown."""
+    """Texts of a column in the visible rows."""
     script = (
         "return [...document.querySelectorAll('#label-table tbody tr')].filter(r => r.offsetParent !== null)"
         ".map(r => r.cells[arguments[0]].textContent)"
@@ -121,7 +121,7 @@ def test_the_page_shows_in_light_dark_and_on_a_phone_and_asks_for_nothing(browse
         assert console == []
         assert [url for url in requests if not url.startswith("data:")] == [address]
         assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-        # Nothing is wider than the screen: wide tables and pictures scroll by themselves.
+        # Nothing is wider than the screen: wide tables and pictures scroll on their own.
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         assert "broken in" not in browser.title
         backgrounds.add((scheme, browser.execute_script("return getComputedStyle(document.body).backgroundColor")))

@@ -1,4 +1,4 @@
-"""The report as a page: every family, hostile names, bounded size, and numbers that were counted another way."""
+"""The report as a page: every family, hostile names, bounded size, and numbers checked by separate counts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from widemargin import (
     rivals,
 )
 from widemargin.exceptions import MissingExtraError
-from widemargin.report import _pictures, page, write_report
-from widemargin.report._label_table import label_rows
-from widemargin.report._mistakes import worst_mistakes
-from widemargin.report._outcome import make_outcome
-from widemargin.report._summary import quality_of
-from widemargin.report.page import render_report
+from widemargin.report import page, write_report
+from widemargin.report import pictures as _pictures
+from widemargin.report.outcome import label_rows, make_outcome
+from widemargin.report.page import quality_of, render_report, worst_mistakes
 
 HOSTILE = np.array(
     ["<script>alert(1)</script>", "$x^2$ & $", "\x00\n</style><b>", "\"' onload=alert(2) x='", "日本語 \u202e<!--"]
 )
 TREE = Taxonomy.from_edges([(name, "a<b" if place % 2 else "c&d") for place, name in enumerate(HOSTILE)])
 N_ROWS = 80
-DRAWN = ("labels", "code", "tree")  # the others have the same pictures, and drawing takes most of the time
+DRAWN = ("labels", "code", "tree")  # the other families have the same pictures, and drawing takes most of the time
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def rows():
 
 
 def label_sets(classes):
-    """The class and, in some rows, the next one."""
+    """The class and, in some rows, the next class."""
     Y = np.eye(5, dtype=int)[classes]
     Y[::3] |= np.roll(Y[::3], 1, axis=1)
     return sp.csr_array(Y)

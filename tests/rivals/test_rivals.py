@@ -1,4 +1,4 @@
-"""TopPush, RecallAtK and Wsabie as estimators: scikit-learn's checks, input of every form, and what they refuse."""
+"""TopPush, RecallAtK and Wsabie as estimators: scikit-learn's checks, input of every form, and errors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from widemargin import Status
 from widemargin.exceptions import NotSavableError
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 
-# Exempt in scikit-learn's own LinearSVC, too: they compare at 1e-7. `test_a_repeated_row_equals_its_weight` is the law.
+# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
 AT_ROUNDING_ERROR = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
     "equal problems are solved to the certified gap, not to rounding error",
 )
-# The check wants a heavy class to be predicted more often. In the one-vs-all form it cannot be: the loss of a class is
-# the same when all its scores are shifted, so that there is no intercept to move, and on the data of the check zero
+# The check expects a heavy class to be predicted more often. The one-vs-all form cannot do this: the loss of a class is
+# invariant to a shift of all its scores, so there is no intercept to move, and on the data of the check zero
 # weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`; ties
-# of zero weights may pass the check, since they go to the first class.
-# What holds instead: the weight of a class is the C of its own problem, and a heavy class is ranked more exactly.
+# of zero weights may pass the check, because they go to the first class.
+# Instead, the weight of a class multiplies the C of its own problem, and a heavy class is ranked more exactly.
 OF_THE_OTHER_FORM = {"check_class_weight_classifiers": "a class weight is the C of that class's own problem"}
 
 
@@ -65,7 +65,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.fixture(scope="module")
 def data():
-    """Four classes that hardly overlap; a row of zeros and a repeated one."""
+    """Four classes that hardly overlap; a row of zeros and a repeated row."""
     rng = np.random.default_rng(0)
     y = np.arange(48) % 4
     X = 2.0 * np.eye(4, 6)[y] + 0.5 * rng.normal(size=(48, 6))
@@ -269,15 +269,15 @@ def test_stopping_early_warns_with_the_gap(data):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TopPush(C=0.0), "C must be a finite number above 0"),
-        (TopPush(reduction="pairs"), "TopPush: reduction must be 'joint' or 'one-vs-all', got 'pairs'"),
+        (TopPush(C=0.0), r"'C' parameter .* \(0.0, inf\)"),
+        (TopPush(reduction="pairs"), "'reduction' parameter of"),
         (TopPush(class_weight={9: 1.0}), "class_weight names 9"),
-        (RecallAtK(k=0), "k must be a whole number above 0"),
+        (RecallAtK(k=0), r"'k' parameter .* \[1, inf\)"),
         (RecallAtK(k=4), "k=4, but y has 4 classes; k can be at most 3"),
-        (RecallAtK(tol=-1.0), "tol must be a finite number above 0"),
-        (Wsabie(embedding_size=0), "embedding_size must be a whole number above 0"),
-        (Wsabie(Q=-1), "Q must be a whole number, 0 or above"),
-        (Wsabie(learning_rate=0.0), "learning_rate must be a finite number above 0"),
+        (RecallAtK(tol=-1.0), r"'tol' parameter .* \(0.0, inf\)"),
+        (Wsabie(embedding_size=0), r"'embedding_size' parameter .* \[1, inf\)"),
+        (Wsabie(Q=-1), r"'Q' parameter .* \[0, inf\)"),
+        (Wsabie(learning_rate=0.0), r"'learning_rate' parameter .* \(0.0, inf\)"),
     ],
     ids=str,
 )
@@ -291,7 +291,7 @@ def test_wrong_parameters_are_named_and_change_nothing(data, model, message):
 def test_label_sets_are_refused_and_folders_too(data, model, tmp_path):
     import widemargin
 
-    with pytest.raises(ValueError, match=r"several labels a row.*OneVsAllClassifier"):
+    with pytest.raises(ValueError, match=r"several labels per row.*OneVsAllClassifier"):
         clone(model).fit(data[0], sp.csr_array(np.eye(48, 3)))
     with pytest.raises(NotSavableError, match=f"{type(model).__name__} cannot be saved"):
         widemargin.save(clone(model).fit(*data), tmp_path / "model")
@@ -299,7 +299,7 @@ def test_label_sets_are_refused_and_folders_too(data, model, tmp_path):
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_lower_scores_alone_gain_nothing(k):
-    # Rows that say nothing of their class: zero weights are optimal.
+    # Rows that say nothing about their class: zero weights are optimal.
     X, y = np.zeros((12, 2)), np.arange(12) % 3
     model = RecallAtK(k, 10.0, fit_intercept=True).fit(X, y)
     assert model.certificate_.dual == pytest.approx(10.0, rel=1e-3)
@@ -307,7 +307,7 @@ def test_lower_scores_alone_gain_nothing(k):
 
 
 def _written_out(model, X, y, weights):
-    """The objective that TopPush documents, and that at zero weights."""
+    """The objective that TopPush documents, and its value at zero weights."""
     scores = X.astype(np.float64) @ model.coef_.T + model.intercept_
     wrong, present = np.arange(len(model.classes_)) != y[:, None], weights > 0
     costs = model.C * weights[present]
@@ -370,7 +370,7 @@ def test_the_warning_points_to_the_line_that_fits(data):
 
 @pytest.mark.parametrize("model", CERTIFIED, ids=str)
 def test_a_small_C_still_ranks(data, model):
-    # The optimum is so close to zero weights that those would be within the tolerance.
+    # The optimum is so close to zero that zero weights would be within the tolerance.
     model = clone(model).set_params(C=1e-7).fit(*data)
     assert model.status_ is Status.CONVERGED
     assert (np.linalg.norm(model.coef_, axis=1) > 0).all()

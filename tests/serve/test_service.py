@@ -1,4 +1,4 @@
-"""The HTTP service: predictions, explanations, limits, and errors that say what is wrong."""
+"""The HTTP service: predictions, explanations, limits, and helpful errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from fastapi.testclient import TestClient
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import OneVsAllClassifier, TextPipeline, TopKClassifier
+from widemargin.data.tables import TableSpec
 from widemargin.serve import Limits, make_app
-from widemargin.serve._batches import Batches, Overloaded
+from widemargin.serve.batches import Batches, Overloaded
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_facts_health_and_meters(client, model):
         ({"rows": [[0.0, 0.0, 0.0]] * 1001}, "at most 1000"),
     ],
 )
-def test_wrong_requests_are_told_what_is_wrong(client, body, reason):
+def test_bad_requests_get_an_error_that_says_what_is_wrong(client, body, reason):
     answer = client.post("/predict", json=body)
     assert answer.status_code == 422
     assert reason in answer.text
@@ -180,7 +181,7 @@ def test_requests_that_come_together_are_predicted_together():
         batches = Batches(predict, most_rows=8, most_waiting=100)
         batches.start()
         first = asyncio.create_task(batches.ask(["a"], 1, 1))
-        while batches.n_batches < 1:  # until its batch has begun
+        while batches.n_batches < 1:  # until its batch has started
             await asyncio.sleep(0)
         others = [asyncio.create_task(batches.ask([f"{n}", f"{n}'"], 2, 2)) for n in range(5)]
         while batches.n_waiting < 10:
@@ -219,3 +220,19 @@ def test_answers_do_not_depend_on_the_company(client):
     together = client.post("/predict", json={"rows": rows, "k": 3}).json()["predictions"]
     alone = [client.post("/predict", json={"rows": [row], "k": 3}).json()["predictions"][0] for row in rows]
     assert together == alone
+
+
+def test_texts_may_be_objects_with_the_columns_of_the_table():
+    texts, y = ["fresh\nbread", "a\ncake", "an\nengine", "the\ngearbox"], ["food", "food", "cars", "cars"]
+    pipeline = TextPipeline([("tfidf", TfidfVectorizer()), ("classifier", OneVsAllClassifier())]).fit(texts, y)
+    with TestClient(make_app(pipeline)) as client:
+        answer = client.post("/predict", json={"texts": [{"title": "a", "body": "cake"}]})
+        assert answer.status_code == 422
+        assert "not trained on a table" in answer.json()["detail"]
+    pipeline[-1].table_ = TableSpec(("title", "body"), "tags")
+    with TestClient(make_app(pipeline)) as client:
+        record = {"id": "7", "title": "a", "body": "cake"}
+        both = client.post("/predict", json={"texts": [record, "a\ncake"]}).json()["predictions"]
+        assert both[0] == both[1]
+        answer = client.post("/predict", json={"texts": [{"title": "a"}]})
+        assert answer.json()["detail"] == "there is no column 'body'; the text columns are title, body"

@@ -1,4 +1,4 @@
-"""What several files of tests share: rows and labels, and an independent solver of the problems on trees."""
+"""Fixtures shared by several test files: rows and labels, and an independent solver for problems on trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.problems.orthogonal import OrthogonalPenalty
+from reference.tree_constraints import constraints_of
+from widemargin.problems.tree_penalties import OrthogonalPenalty
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def labelled_rows(rng):
 
 @pytest.fixture
 def tree_optimum():
-    """A function of rows, losses and penalty that gives the optimum, by Clarabel."""
+    """A function that computes the optimum for rows, losses and a penalty by Clarabel."""
 
     def solve(X, losses, penalty):
         learns = isinstance(penalty, OrthogonalPenalty)
@@ -43,7 +44,7 @@ def _optimum_of_primal(X, losses, penalty):
     W, xi = cp.Variable((losses.paths.m, X.shape[1])), cp.Variable(losses.n_blocks, nonneg=True)
     rows = []
     for g in range(losses.n_blocks):
-        i, j, rho, kappa = losses.constraints(g)
+        i, j, rho, kappa = constraints_of(losses, g)
         if len(i):
             scores = W @ X[losses.row[g]]
             rows.append(xi[g] >= rho - cp.multiply(kappa, scores[i] - scores[j]))
@@ -57,7 +58,7 @@ def _optimum_of_dual(X, losses, penalty):
     paths = losses.paths
     B, gain, rules = np.zeros((paths.m, X.shape[1])), 0.0, []
     for g in range(losses.n_blocks):
-        i, j, rho, _ = losses.constraints(g)
+        i, j, rho, _ = constraints_of(losses, g)
         if not len(i):
             continue
         a = cp.Variable(len(i), nonneg=True)

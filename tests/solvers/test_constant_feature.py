@@ -1,4 +1,4 @@
-"""The constant feature of the intercepts is the one that was asked for, also beside rows of float32."""
+"""The constant feature of the intercepts has the requested value, also with float32 rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from widemargin import HierarchicalClassifier
 
-SCALING = 133.8559449623113  # no float32
+SCALING = 133.8559449623113  # not a float32
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -6,12 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from widemargin.solvers.continuous_codes import (
-    continuous_code,
-    incremental_column,
-    incremental_margins,
-    largest_zero_C,
-)
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
 VERSIONS = [{"C": 0.3}, {"C": 5.0}, {"C": 1.0, "norm_bound": 0.7}, {"C": 2.0, "norm_bound": 4.0}]
@@ -132,7 +127,7 @@ def test_the_threshold_of_an_incremental_column(norm):
 
 def test_the_threshold_is_at_least_that_of_the_uniform_point():
     h, y, _ = make(4)
-    eta = (1.0 - np.eye(4)[y]) / 3  # uniform over the wrong classes: feasible, so its norm is no less than the least
+    eta = (1.0 - np.eye(4)[y]) / 3  # uniform over the wrong classes: feasible, so its norm is at least the minimum
     G = (np.eye(4)[y] - eta).T @ h
     assert largest_zero_C(h, y, norm="l1") >= 1.0 / np.abs(G).max() * (1 - 1e-9)
     assert largest_zero_C(h, y, norm="linf") >= 1.0 / np.abs(G).sum() * (1 - 1e-9)

@@ -10,15 +10,15 @@ import scipy.sparse as sp
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.solvers.dense_joint_dual import solve_dense_joint_dual
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
+from widemargin.problems.tree_penalties import OrthogonalPenalty
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 
 PARENT = np.array([-1, 0, 0, 0, 1, 1, 1, 2, 2])
 TREE = Tree(PARENT)
@@ -54,7 +54,7 @@ def levels_of(parent, label):
 
 
 def objective(parent, X, labels, costs, K, k, W):
-    """By the definition."""
+    """The objective by definition."""
     value = 0.5 * float((K * np.abs(W @ W.T)).sum())
     for x, label, cost in zip(X, labels, costs, strict=True):
         s = W @ x
@@ -124,7 +124,7 @@ def test_a_K_that_joins_any_nodes_matches_clarabel(seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
 def test_a_singular_comparison_matrix_matches_clarabel(seed, k):
-    """Theorem 1 of the paper asks for no more than a positive semidefinite one."""
+    """Theorem 1 of the paper only requires a positive semidefinite matrix."""
     X, labels, weight = draw(20 + seed)
     K = any_matrix(seed, share=1.0)
     comparison = np.where(np.eye(8) > 0, K, -K)
@@ -153,7 +153,7 @@ def test_alpha_at_its_limit_is_trained_by_the_compiled_ascent():
     value = objective(tree.parent, X, labels, 2.0 * weight, K, 1, with_kernel.dual_coef @ X[with_kernel.support])
     assert with_kernel.certificate.primal == pytest.approx(value, rel=1e-9)
     assert with_kernel.certificate.decrease_gap <= 1e-5
-    with pytest.raises(NotPositiveDefiniteError, match="not convex above"):
+    with pytest.raises(NotPositiveDefiniteError, match="convex only up to"):
         OrthogonalPenalty.of_tree(tree, 1.0001 * limit)
     with pytest.raises(ValueError, match="needs a strongly convex penalty"):
         solve_dual_averaging(X, losses, penalty)
@@ -198,7 +198,7 @@ def test_a_fit_that_is_cut_short_is_no_worse_than_zero_weights(k):
 
 
 def test_a_K_that_is_not_convex_is_refused_and_a_node_without_penalty_named():
-    with pytest.raises(NotPositiveDefiniteError, match="not positive semidefinite: with as many features as nodes"):
+    with pytest.raises(NotPositiveDefiniteError, match="not positive semidefinite, so the problem is not convex"):
         OrthogonalPenalty.of_matrix(TREE, any_matrix(0, share=1.001))
     K = any_matrix(0)
     K[3] = K[:, 3] = 0.0

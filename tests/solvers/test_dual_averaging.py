@@ -1,4 +1,4 @@
-"""Dual averaging on the five methods: its bounds hold the optimum of independent solvers, and what each is worth."""
+"""Dual averaging on the five methods: its bounds contain the optimum of independent solvers, and their quality."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers.dual_averaging import solve_dual_averaging
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
 
 TREES = [
     Tree(np.array([-1, 0, 0, 1, 1, 2, 2])),  # two levels
@@ -38,7 +39,7 @@ def make_problem(method, options, tree, C=1.0, seed=0):
 
 def optimum(X, losses, penalty):
     """The optimal value by Clarabel: the primal for a quadratic penalty, the joint dual for orthogonal transfer."""
-    blocks = [(losses.row[g], losses.cost[g], losses.constraints(g)) for g in range(losses.n_blocks)]
+    blocks = [(losses.row[g], losses.cost[g], constraints_of(losses, g)) for g in range(losses.n_blocks)]
     m = penalty.paths.m
     if isinstance(penalty, OrthogonalPenalty):
         return _joint_dual(X, blocks, penalty, m)
@@ -113,14 +114,14 @@ def test_the_rows_are_those_of_algorithm_1():
     np.testing.assert_allclose(result.history["dual_published"], [-3.0, -0.5, -1.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["primal"], [1.0, 1.0, 4.0 / 9.0], rtol=1e-12)
     np.testing.assert_allclose(result.history["dual"], [0.0, 0.0, 0.0])
-    # The tail begins anew at t = 2: its only functions are 0 there, and again 0 at t = 3.
+    # The tail restarts at t = 2: its only functions are 0 there, and again 0 at t = 3.
     np.testing.assert_allclose(result.history["dual_tail"], [-3.0, 0.0, 0.0], atol=1e-12)
 
 
 def test_sparse_rows_and_parts_of_scores_give_the_same(monkeypatch):
     X, losses, penalty = make_problem("orthogonal", {}, TREES[1], C=0.1)
     dense = solve_dual_averaging(X, losses, penalty, bias=1.0, max_iter=20)
-    monkeypatch.setattr("widemargin.solvers.dual_averaging.SCORES_MB", 0.0)
+    monkeypatch.setattr("widemargin.solvers.tree.dual_averaging.SCORES_MB", 0.0)
     sparse = solve_dual_averaging(sp.csr_array(X), losses, penalty, bias=1.0, max_iter=20)
     np.testing.assert_allclose(dense.coef, sparse.coef, atol=1e-9 * np.abs(dense.coef).max())
     np.testing.assert_allclose(dense.intercept, sparse.intercept, atol=1e-9 * np.abs(dense.coef).max())
@@ -143,9 +144,7 @@ def test_callback_and_time_limit_stop():
     assert stopped.n_iter.tolist() == [3]
     assert [p.done for p in seen] == [1, 2, 3]
     assert seen[-1].dual <= seen[-1].primal
-    assert solve_dual_averaging(X, losses, penalty, tol=0.0, time_limit=0.0).status is Status.TIME_LIMIT
-    with pytest.raises(ValueError, match="lower_bound must be"):
-        solve_dual_averaging(X, losses, penalty, lower_bound="best")
+    assert solve_dual_averaging(X, losses, penalty, tol=0.0, callback=TimeLimit(0.0)).status is Status.TIME_LIMIT
 
 
 def test_an_overflow_ends_with_a_warning_and_bounds_that_hold():

@@ -1,4 +1,4 @@
-"""Learned codes for hostile outputs: bounds recounted in extended precision by other code, and honest statuses."""
+"""Learned codes for hostile outputs: bounds recomputed in extended precision by other code, and honest statuses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from widemargin.problems.kernels import TrainingKernel, make_kernel
-from widemargin.solvers.continuous_codes import continuous_code
+from widemargin.solvers.codes.continuous import continuous_code
+from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.result import Status
-from widemargin.solvers.spoc import solve_spoc
 
 LONG = np.longdouble
-MISMATCH = 1e-8  # relative, of a bound against its recount
+MISMATCH = 1e-8  # relative, of a bound and its recomputation
 
 
 def draw(seed):
@@ -80,7 +80,7 @@ def check(seed, norm, kernelised=False):
     matrix = None if kernel is None else TrainingKernel(h, kernel)
     primal, dual, at_zero, missed = recount(h, y, k, weights, C, norm, norm_bound, learned, matrix)
     certificate, size = learned.certificate, max(abs(primal), abs(dual))
-    rounding = 0.0  # of the recount itself
+    rounding = 0.0  # of the recomputation itself
     if kernel is None:
         rounding = 10 * np.finfo(LONG).eps * float(C * weights @ (np.abs(h) @ np.abs(learned.code).T).max(axis=1))
     assert abs(certificate.primal - primal) <= MISMATCH * size + rounding

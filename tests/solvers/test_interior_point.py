@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from widemargin.solvers._interior_point import FactorBlock, GramBlock, QuadraticProgram, solve_quadratic_program
+from widemargin.rivals.ranking import FactorBlock, GramBlock, QuadraticProgram, solve_quadratic_program
 
 
 @pytest.mark.parametrize("seed", range(6))

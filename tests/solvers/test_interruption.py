@@ -1,6 +1,6 @@
-"""The fast one-vs-all solver ends soon and cleanly when it is interrupted, told to stop, or out of time.
+"""The fast one-vs-all solver stops quickly and cleanly when it is interrupted, asked to stop, or out of time.
 
-What "soon" means is counted in calls of the callback, of which a whole run has more than a hundred: a limit of seconds
+"Quickly" is measured in calls of the callback, of which a whole run has more than a hundred; a limit in seconds
 would say more about the machine.
 """
 
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from one_vs_all_solvers import solve_large
 from widemargin import OneVsAllClassifier
-from widemargin.solvers.fast_one_vs_all import solve_fast_one_vs_all
 from widemargin.solvers.result import Status
 
-# An unfinished label of this problem takes milliseconds, all of them a minute and more.
+# One label of this problem takes milliseconds, all of them more than a minute.
 N_ROWS, N_FEATURES, N_LABELS = 20_000, 3000, 20_000
 HANG_S = 600.0
 
@@ -39,33 +40,34 @@ def problem():
     return long_problem()
 
 
-# A thread of the process presses Ctrl-C when the moment is there; another process might come too late.
+# A thread of the process presses Ctrl-C at the right moment; another process might be too late.
 CHILD = """
 import os, signal, sys, threading
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_interruption import long_problem
 from widemargin import OneVsAllClassifier
-from widemargin.solvers._fast_run import FastRun
+from widemargin.solvers.one_vs_all import fast
 
 moments = dict(beginning=threading.Event(), midst=threading.Event())
-watch, seen, seen_then = FastRun._watch, [], []
+watch, seen, seen_then = fast._Run.watch, [], []
 
 def press():
     moments[{moment!r}].wait()
     os.kill(os.getpid(), signal.SIGINT)
     seen_then.append(len(seen))
 
-def first_watch(self, last, callback):
+def first_watch(self, last):
     moments["beginning"].set()
-    return watch(self, last, callback)
+    return watch(self, last)
 
 def callback(progress):
     seen.append(progress)
-    moments["midst"].set()
+    if progress.done > 0:
+        moments["midst"].set()
     return False
 
 X, Y = long_problem()
-FastRun._watch = first_watch
+fast._Run.watch = first_watch
 thread = threading.Thread(target=press)
 thread.start()
 model = OneVsAllClassifier(n_jobs={n_jobs}, prune=0.01, callback=callback)
@@ -83,7 +85,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("moment", ["beginning", "midst"])
 @pytest.mark.slow
 def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, moment):
-    code = CHILD.format(folder=str(__file__).rsplit("/", 1)[0], n_jobs=n_jobs, moment=moment)
+    code = CHILD.format(folders=[str(folder) for folder in Path(__file__).parents[:2]], n_jobs=n_jobs, moment=moment)
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert child.stdout == "interrupted 1 False True\nfitted (5, 50)\n", child.stderr
     assert child.returncode == 0
@@ -113,7 +115,7 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
             asked.append(progress)
         return bool(asked)
 
-    result = solve_fast_one_vs_all(X, Y, prune=0.01, callback=stop_once_labels_are_there)
+    result = solve_large(X, Y, prune=0.01, callback=stop_once_labels_are_there)
     assert result.status is Status.STOPPED
     assert len(asked) == 1
     finished = result.status_by_label == "converged"
@@ -121,12 +123,12 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     assert result.coef[finished].nnz == result.coef.nnz > 0
     np.testing.assert_allclose(result.primal_by_label[~finished], N_ROWS)
     assert (result.dual_by_label[~finished] == 0).all()
-    full = solve_fast_one_vs_all(X, Y[:, np.flatnonzero(finished)[:3]])
+    full = solve_large(X, Y[:, np.flatnonzero(finished)[:3]])
     assert (full.dual_by_label <= result.primal_by_label[finished][:3] * (1 + 1e-9)).all()
 
 
 def test_the_time_limit_leaves_labels_out(problem):
     X, Y = problem
-    result = solve_fast_one_vs_all(X, Y, prune=0.01, time_limit_s=0.5)
+    result = solve_large(X, Y, prune=0.01, time_limit_s=0.5)
     assert result.status is Status.TIME_LIMIT
     assert set(result.status_by_label) <= {"converged", "time_limit"}

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from reference.tree_constraints import constraints_of
 from widemargin import _core
 from widemargin.labels.tree import Tree
-from widemargin.problems.orthogonal import OrthogonalPenalty
+from widemargin.problems.tree_factor import TreeWeights
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers.joint_dual import JointStart, solve_joint_dual
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.solvers.tree.joint_dual import JointStart, solve_joint_dual
 
 TREES = {
     "two levels": [-1, 0, 0, 1, 1, 2, 2],
@@ -34,7 +35,7 @@ CASES = [
 
 
 def draw(tree, method, options, C, seed, n_samples=14, n_features=5):
-    """Rows, losses and penalty; labels are inner nodes, too, where the method has them."""
+    """Rows, losses and penalty; labels include inner nodes if the method supports them."""
     rng = np.random.default_rng(seed)
     inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
     allowed = np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf)
@@ -93,7 +94,7 @@ def test_dual_variables_and_signs_make_the_weights():
     result = solve_joint_dual(X, losses, penalty, tol=1e-7)
     B = np.zeros((losses.paths.m, X.shape[1]))
     for g in range(losses.n_blocks):
-        i, j, _, _ = losses.constraints(g)
+        i, j, _, _ = constraints_of(losses, g)
         for winner, loser in zip(i, j, strict=True):
             change = losses.cost[g] * result.dual[g, loser] * X[losses.row[g]]
             B[winner] += change
@@ -146,7 +147,7 @@ def test_groups_of_all_widths_are_certified_with_every_instruction_set(isa, dtyp
 
 
 def test_blocks_too_large_to_keep_their_quadratic_problems_are_trained_as_well():
-    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers a label, 2²⁰ for all of them
+    tree = Tree(np.concatenate([[-1], np.zeros(400, int), [1, 1, 2, 2]]))  # 400² numbers per label, 2²⁰ for all of them
     X, losses, penalty = draw(tree, "orthogonal", {}, 0.5, seed=5, n_samples=40, n_features=6)
     result = solve_joint_dual(X, losses, penalty, tol=1e-6)
     assert result.certificate.decrease_gap <= 1e-6
@@ -250,7 +251,7 @@ def test_limits_and_callback_end_with_their_status_and_a_valid_certificate():
     seen = []
     cases = {
         Status.MAX_ITER: {"max_iter": 2},
-        Status.TIME_LIMIT: {"time_limit": 0.0},
+        Status.TIME_LIMIT: {"callback": TimeLimit(0.0)},
         Status.STOPPED: {"callback": lambda progress: seen.append(progress) or len(seen) == 2},
     }
     best = solve_joint_dual(X, losses, penalty, tol=1e-6).certificate
@@ -308,9 +309,9 @@ def test_values_beyond_float32_are_trained_in_float64(scale, C):
 
 def test_wrong_input_is_named():
     X, losses, penalty = problem()
-    with pytest.raises(ValueError, match="X has 59 rows, but there are 60 labels"):
+    with pytest.raises(ValueError, match="got 59 rows, but there are 60 labels"):
         solve_joint_dual(X[:-1], losses, penalty)
-    with pytest.raises(ValueError, match="the penalty is of 2 nodes, the losses of 10"):
+    with pytest.raises(ValueError, match="the penalty has 2 nodes, the losses 10"):
         solve_joint_dual(X, losses, tree_penalty("orthogonal", Tree(np.array([-1, 0, 0]))))
     X[3, 2] = np.nan
     with pytest.raises(ValueError, match="not finite"):

@@ -1,21 +1,22 @@
-"""Kernel training on a tree: a linear kernel is linear training, an rbf kernel what Clarabel finds on Gram features."""
+"""Kernel training on a tree: a linear kernel equals linear training, an rbf kernel equals Clarabel on Gram features."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from reference.tree_constraints import constraints_of
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
-from widemargin.problems.orthogonal import OrthogonalPenalty
 from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
+from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
 from widemargin.reference.joint_dual import Block, JointProblem, JointState, run_round
-from widemargin.solvers import _kernel_tree
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree import kernel_joint_dual as _kernel_tree
+from widemargin.solvers.tree.joint_dual import solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 
 CASES = [
     ("orthogonal", {}),
@@ -31,7 +32,7 @@ LARGE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 2, 2, 4, 4]))
 
 
 def draw(tree, method, options, C=0.5, seed=0, n_samples=14, n_features=4):
-    """Rows (two alike, one zero), losses with weights, and the penalty."""
+    """Rows (two equal, one zero), weighted losses, and the penalty."""
     rng = np.random.default_rng(seed)
     inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
     labels = rng.choice(np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf), n_samples)
@@ -93,8 +94,8 @@ def test_rounds_are_those_of_the_specification_on_gram_features():
     K = make_kernel("rbf", gamma=0.2).block(X, X)
     blocks = []
     for g in range(losses.n_blocks):  # ties go to the lower number, so the order of the constraints matters
-        order = np.argsort(losses.constraints(g).j)
-        blocks.append(Block(losses.row[g], losses.cost[g], *(array[order] for array in losses.constraints(g))))
+        order = np.argsort(constraints_of(losses, g).j)
+        blocks.append(Block(losses.row[g], losses.cost[g], *(array[order] for array in constraints_of(losses, g))))
     state = JointState(JointProblem(gram_features(K), blocks, losses.paths, penalty.K, learns_signs=True), seed=3)
     run_round(state, target=0.0)
     result = solve_kernel_joint_dual(PrecomputedKernel(K), losses, penalty, tol=0.0, seed=3, callback=lambda _: True)
@@ -109,7 +110,7 @@ def test_a_small_cache_gives_the_same_optimum():
     X, losses, penalty = draw(LARGE, "orthogonal", {}, n_samples=400, n_features=6)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.1))
     roomy = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-5)
-    # Room for no column, and for 30 beside the 128 that are lent.
+    # Room for no column, and for 30 in addition to the 128 that are lent.
     for cache_size_mb in (0.0, 158 * 400 * 8 / 2**20):
         tight = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-5, cache_size_mb=cache_size_mb)
         assert tight.status is Status.CONVERGED
@@ -178,13 +179,13 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert one.certificate == two.certificate
 
 
-def test_a_limit_is_told_and_what_is_returned_is_certified_all_the_same(tree_optimum):
+def test_a_limit_is_reported_and_the_result_is_still_certified(tree_optimum):
     X, losses, penalty = draw(SMALL, "orthogonal", {}, C=1.0)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.2))
     best = tree_optimum(gram_features(kernel.columns(slice(None))), losses, penalty)
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
-        ({"time_limit": 0.0}, Status.TIME_LIMIT),
+        ({"callback": TimeLimit(0.0)}, Status.TIME_LIMIT),
         ({"callback": lambda progress: progress.done >= 1}, Status.STOPPED),
     ]:
         result = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-12, **limits)
@@ -200,7 +201,7 @@ def test_wrong_input_is_refused():
         solve_kernel_joint_dual(TrainingKernel(X[1:], make_kernel("linear")), losses, penalty)
     with pytest.raises(ValueError, match="memory_limit_mb"):
         solve_kernel_joint_dual(kernel, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="use one tree"):
+    with pytest.raises(ValueError, match="use the same tree"):
         solve_kernel_joint_dual(kernel, losses, OrthogonalPenalty.of_tree(LARGE))
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_kernel_joint_dual(kernel, tree_losses("orthogonal", SMALL, losses.node + 1, C=1e307), penalty)

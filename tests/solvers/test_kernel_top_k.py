@@ -19,8 +19,9 @@ from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.kernel_top_k import bounds
 from widemargin.reference.top_k_ascent import bounds as linear_bounds
 from widemargin.reference.top_k_ascent import signed_duals, weights_of
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 
 QP_ACCURACY = 1e-6  # relative, of Clarabel's optimum
 
@@ -107,7 +108,7 @@ def test_a_precomputed_matrix_is_the_same_problem(dtype, bias):
     result = solve_kernel_top_k(PrecomputedKernel(K), y, 5, TopKHinge(2), weights, bias=bias, tol=1e-5)
     optimum = qp_optimum(X @ X.T + bias**2, y, 5, TopKHinge(2), weights)
     np.testing.assert_allclose(result.certificate.primal, optimum, rtol=1.2e-5)
-    np.testing.assert_array_equal(K, (X @ X.T).astype(dtype))  # what was given is as it was
+    np.testing.assert_array_equal(K, (X @ X.T).astype(dtype))  # the input is unchanged
     x = result.dual.toarray()
     rows = np.hstack([X, np.full((len(y), 1), bias)])
     W = weights_of(rows, y, x)
@@ -237,7 +238,7 @@ def test_max_iter_limits_the_passes(digits, max_iter):
 
 def test_the_time_limit_ends_the_ascent(digits):
     kernel, y = digits
-    result = solve_kernel_top_k(kernel, y, 10, TopKHinge(1), np.ones(300), tol=1e-9, time_limit=0.0)
+    result = solve_kernel_top_k(kernel, y, 10, TopKHinge(1), np.ones(300), tol=1e-9, callback=TimeLimit(0.0))
     assert result.status is Status.TIME_LIMIT
     assert result.certificate.dual <= 22.52717086 <= result.certificate.primal
 
@@ -264,7 +265,7 @@ def _interrupt(progress):
 
 
 class CountedAscent:
-    """The core's solver; says when it has begun, and counts the pieces of work it is given."""
+    """The core's solver; signals when it has started, and counts its pieces of work."""
 
     def __init__(self, begun, *given):
         self.core, self.begun, self.n_pieces = _core.KernelAscentDouble(*given), begun, 0
@@ -286,7 +287,7 @@ def test_ctrl_c_ends_a_long_run_after_the_piece_in_hand(cache_size_mb, monkeypat
     core = types.SimpleNamespace(
         KernelAscentDouble=lambda *given: made.append(CountedAscent(begun, *given)) or made[-1]
     )
-    monkeypatch.setattr("widemargin.solvers.kernel_top_k._core", core)
+    monkeypatch.setattr("widemargin.solvers.top_k.kernel._core", core)
 
     def press():
         begun.wait()
@@ -303,7 +304,7 @@ def test_ctrl_c_ends_a_long_run_after_the_piece_in_hand(cache_size_mb, monkeypat
     assert made[0].n_pieces - n_then[0] <= 1
 
 
-def test_float32_that_stalls_goes_on_in_float64(digits, monkeypatch):
+def test_float32_that_stalls_continues_in_float64(digits, monkeypatch):
     """At C = 100 the rounding of float32 scores, weighted by the costs, is above a gap of 1e-5."""
     kernel, y = digits
     double, made = _core.KernelAscentDouble, []

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin.reference.starts import hamming_tree
-from widemargin.solvers._label_tree import depth_first, tree_parents, waves
+from widemargin.solvers.one_vs_all.starts import depth_first, tree_parents, waves
 
 
 def random_labels(seed, n_rows, n_labels, n_groups):
-    """Labels that share rows by groups, some of them equal, some empty."""
+    """Labels that share rows within groups; some are equal, some are empty."""
     rng = np.random.default_rng(seed)
     groups = rng.random((n_rows, n_groups)) < rng.random(n_groups)
     return groups[:, rng.integers(0, n_groups, n_labels)] & (rng.random((n_rows, n_labels)) < rng.choice([0.6, 1.0]))

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from liblinear import liblinear, liblinearutil
 
-from widemargin.solvers.one_vs_all import solve_one_vs_all
+from one_vs_all_solvers import solve_newton
 from widemargin.solvers.result import Status
 
 INTERCEPTS = {
@@ -33,7 +33,7 @@ def small_problem(seed):
 
 
 def objective(X, y, weight, factors, intercept, C, w, b):
-    """The formula, written anew."""
+    """The objective, implemented independently."""
     sign = np.where(y, 1.0, -1.0)
     c = C * weight * np.where(y, *factors)
     total = 0.5 * w @ w + c @ np.maximum(0.0, 1.0 - sign * (X @ w + b)) ** 2
@@ -41,7 +41,7 @@ def objective(X, y, weight, factors, intercept, C, w, b):
 
 
 def optimum_by_interior_point(X, y, weight, factors, intercept, C):
-    """The problem as a quadratic programme with slacks; rows without weight would leave their slacks undetermined."""
+    """The problem as a quadratic program with slacks; rows without weight would leave their slacks undetermined."""
     X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
     sign = np.where(y, 1.0, -1.0)
     c = C * weight * np.where(y, *factors)
@@ -56,7 +56,7 @@ def optimum_by_interior_point(X, y, weight, factors, intercept, C):
 
 
 def optimum_by_liblinear(X, y, weight, factors, intercept, C):
-    """Rows are repeated by their weights; -R leaves the bias out of the regulariser."""
+    """Rows are repeated by their weights; -R excludes the intercept from the regulariser."""
     rows = np.repeat(np.arange(len(y)), weight.astype(int))
     rows = rows[np.argsort(~y[rows], kind="stable")]  # LIBLINEAR's first class is the first label it meets
     bias = {"free": "-B 1 -R", "regularised": "-B 1", "none": "-B -1"}[intercept]
@@ -71,7 +71,7 @@ def optimum_by_liblinear(X, y, weight, factors, intercept, C):
 @pytest.mark.parametrize("seed", range(20))
 def test_optimum_agrees_with_independent_solvers_and_lies_between_the_bounds(seed, backend):
     X, y, weight, factors, intercept, C = small_problem(seed)
-    result = solve_one_vs_all(
+    result = solve_newton(
         sp.csr_matrix(X) if seed % 2 else X,
         y[:, None],
         C=C,
@@ -98,7 +98,7 @@ def test_optimum_agrees_with_independent_solvers_and_lies_between_the_bounds(see
 def test_loose_solutions_are_bracketed_as_well(seed, tol):
     X, y, weight, factors, intercept, C = small_problem(seed)
     options = {"C": C, "sample_weight": weight, "positive_weight": [factors[0]], "negative_weight": [factors[1]]}
-    result = solve_one_vs_all(X, y[:, None], tol=tol, gap_tol=None, **options, **INTERCEPTS[intercept])
+    result = solve_newton(X, y[:, None], tol=tol, gap_tol=None, **options, **INTERCEPTS[intercept])
     optimum = optimum_by_interior_point(X, y, weight, factors, intercept, C)
     assert result.certificate.dual <= optimum * (1 + 1e-8)
     assert result.certificate.primal >= optimum * (1 - 1e-8)

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from widemargin.solvers import recall_at_k
-from widemargin.solvers.recall_at_k import solve_recall_at_k
+from widemargin.rivals import recall_at_k
+from widemargin.rivals.recall_at_k import solve_recall_at_k
 from widemargin.solvers.result import Status
 
 ACCURATE = {"solver": cp.CLARABEL, "tol_gap_abs": 1e-12, "tol_gap_rel": 1e-10, "tol_feas": 1e-12}
@@ -111,7 +111,7 @@ def test_a_class_whose_K_is_beyond_all_rows_is_still_learnt():
 
 @pytest.fixture(scope="module")
 def binary_digits():
-    """300 digits to train on and 1,000 others, pixels as 0 and 1."""
+    """300 training digits and 1,000 others, with 0/1 pixels."""
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X = (X > 8).astype(np.float64)
@@ -120,7 +120,7 @@ def binary_digits():
 
 @pytest.mark.parametrize(("C", "accuracy"), [(1e-5, 0.827), (1e-4, 0.876), (1e-3, 0.837)])
 def test_accuracies_on_digits_are_those_of_an_independent_implementation(binary_digits, C, accuracy):
-    # k = 5 by another implementation of cutting planes, with the same rows. With exactly K positives it had 0.774 for
+    # k = 5 by another implementation of cutting planes on the same rows. With exactly K positives it had 0.774 for
     # every C.
     X, y, X_test, y_test = binary_digits
     result = solve_recall_at_k(X, y, 10, 5, C)

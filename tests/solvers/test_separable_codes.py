@@ -8,7 +8,7 @@ import pytest
 
 from widemargin import OutputCodeClassifier, load, save
 from widemargin.problems.kernels import make_kernel
-from widemargin.solvers.continuous_codes import continuous_code, incremental_column, incremental_margins
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
 from widemargin.solvers.result import Status
 
 NORMS = ["l1", "l2", "linf"]
@@ -21,7 +21,7 @@ def make(seed, noise, k=4, n=30, n_columns=4):
 
 
 def by_clarabel(h, y, k, norm, used=None, b=None):
-    """The optimum, or None where Clarabel proves that there is no code."""
+    """The optimum, or None if Clarabel proves that there is no code."""
     b = 1.0 - np.eye(k)[y] if b is None else b
     M = cp.Variable((k, h.shape[1]))
     rows = range(len(y)) if used is None else np.flatnonzero(used)
@@ -95,7 +95,7 @@ def test_many_classes_start_with_some_of_the_margins(norm):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_column_may_complete_the_margins_of_a_code(norm):
-    """Margins that are asked for differ, and some are below 0."""
+    """The required margins differ, and some are below 0."""
     rng = np.random.default_rng(0)
     y = np.arange(12) % 3
     code = np.array([[1.0], [-1.0], [-1.0]])

@@ -9,11 +9,13 @@ from sklearn.svm import LinearSVC
 
 from widemargin.problems.kernels import PrecomputedKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.continuous_codes import continuous_code, incremental_column, incremental_margins
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
+from widemargin.reference import spoc as reference
+from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
+from widemargin.solvers.codes.spoc import solve_spoc
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
-from widemargin.solvers.spoc import solve_spoc
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 QP_ACCURACY = 1e-6  # relative, of Clarabel's optimum
 RBF, POLY = make_kernel("rbf", 0.5), make_kernel("poly", 0.3, 2, 1.0)
@@ -49,7 +51,7 @@ def by_clarabel(h, y, k, C, norm_bound=None, weights=None, b=None, kernel=None):
 
 
 def check_against(learned, optimum, tol):
-    """The bounds enclose the optimum and are as close as asked."""
+    """The bounds enclose the optimum within the tolerance."""
     certificate = learned.certificate
     slack = QP_ACCURACY * max(1.0, abs(optimum))
     assert learned.status is Status.CONVERGED
@@ -212,7 +214,7 @@ def test_the_rows_of_the_code_sum_to_zero():
 
 
 def test_a_bound_that_is_not_active_gives_the_least_loss():
-    h, y, _ = make(0, noise=0.05)  # two rows are equal but for their classes
+    h, y, _ = make(0, noise=0.05)  # two rows differ only in their classes
     learned = continuous_code(h, y, norm="l2", norm_bound=100.0)
     check_against(learned, by_clarabel(h, y, 4, 1.0, 100.0), 1e-6)
     assert np.linalg.norm(learned.code) < 100.0
@@ -267,10 +269,14 @@ def test_the_reference_is_the_same_problem():
     h, y, weights = make(13)
     for kernel in (None, RBF):
         core = solve_spoc(h, y, 4, weights, kernel=kernel, tol=1e-5)
-        reference = solve_spoc(h, y, 4, weights, kernel=kernel, tol=1e-5, backend="reference")
-        assert reference.status is core.status is Status.CONVERGED
-        assert reference.certificate.primal == pytest.approx(core.certificate.primal, rel=3e-5)
-        assert (reference.coef is None) == (core.coef is None) == (kernel is not None)
+        K, b = (h @ h.T if kernel is None else kernel.block(h, h)), (np.arange(4) != y[:, None]).astype(float)
+        eta = np.zeros(b.shape)
+        eta[np.arange(len(y)), y] = weights
+        _, reached = reference.solve(K, y, b, weights, eta, tol=1e-5, max_iter=10_000 * len(y))
+        assert reached
+        assert core.status is Status.CONVERGED
+        assert reference.bounds(K, y, b, weights, eta)[0] == pytest.approx(core.certificate.primal, rel=3e-5)
+        assert (core.coef is None) == (kernel is not None)
 
 
 def test_every_way_to_end_has_its_status_and_a_certificate():
@@ -280,7 +286,7 @@ def test_every_way_to_end_has_its_status_and_a_certificate():
     results = {
         Status.CONVERGED: solve_spoc(h, y, 4, costs, tol=1e-3),
         Status.MAX_ITER: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=3),
-        Status.TIME_LIMIT: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, time_limit=0.0),
+        Status.TIME_LIMIT: solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, callback=TimeLimit(0.0)),
         Status.STOPPED: solve_spoc(h, y, 4, costs, tol=1e-12, callback=lambda p: seen.append(p) or len(seen) == 2),
     }
     for status, result in results.items():
@@ -347,7 +353,7 @@ def test_worst_first_has_a_start_limits_and_a_callback(kernel):
     stopped = solve_spoc(h, y, 4, costs, tol=1e-9, callback=lambda p: seen.append(p) or len(seen) == 2, **options)
     assert (stopped.status, len(seen)) == (Status.STOPPED, 2)
     assert solve_spoc(h, y, 4, costs, tol=1e-9, max_iter=2, **options).status is Status.MAX_ITER
-    late = solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, time_limit=0.0, **options)
+    late = solve_spoc(h, y, 4, costs, tol=1e-12, max_iter=10**6, callback=TimeLimit(0.0), **options)
     assert late.status is Status.TIME_LIMIT
     assert late.certificate.dual <= late.certificate.primal
 
@@ -358,13 +364,13 @@ def test_worst_first_says_what_it_cannot_do():
         solve_spoc(h, y, 4, np.ones(24), order="best")
     with pytest.raises(ValueError, match="the whole kernel matrix, 0 MB; raise cache_size_mb"):
         solve_spoc(h, y, 4, np.ones(24), kernel=RBF, order="worst-first", cache_size_mb=1e-3)
-    with pytest.raises(ValueError, match="order='worst-first' is one of SPOC"):
+    with pytest.raises(ValueError, match="order='worst-first' belongs to SPOC"):
         continuous_code(h, y, norm="l1", order="worst-first")
 
 
 @pytest.mark.parametrize("seed", [92, 1349, 3777, 3957])
 def test_a_kernel_code_that_a_limit_ends_has_a_feasible_dual_and_a_true_bound(seed):
-    """Weights that are made longer, for margins just below 1, would give dual variables above their costs."""
+    """Scaling up the weights for margins just below 1 would give dual variables above their costs."""
     rng = np.random.default_rng(seed)
     n, k, n_columns = int(rng.integers(4, 12)), int(rng.integers(2, 4)), int(rng.integers(1, 6))
     h, y = rng.normal(size=(n, n_columns)) * 10 ** rng.uniform(-1, 2), rng.integers(0, k, n)

@@ -9,9 +9,10 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.reference.top_k_ascent import bounds, signed_duals
+from widemargin.reference.top_k_ascent import ascend, bounds, signed_duals
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 LOSSES = [
     TopKHinge(1),
@@ -26,7 +27,7 @@ LOSSES = [
 
 
 def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
-    """Rows of which some are zero and some are repeated, every weight different, one of them 0."""
+    """Rows of which some are zero and some are repeated; all weights differ, one is 0."""
     X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
     X[:zero_rows] = 0.0
     X[n // 2] = X[n // 2 + 1]
@@ -51,7 +52,7 @@ def _optimum(X, y, m, loss, costs, bias):
 
 
 def _loss_expression(z, loss):
-    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a fact of smoothing by the conjugate."""
+    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a property of smoothing by the conjugate."""
     if loss.smoothing > 0.0:
         v = cp.Variable(z.shape)
         return _plain_loss(v, loss) + cp.sum_squares(z - v) / (2 * loss.smoothing)
@@ -153,7 +154,7 @@ def test_limits_stop_the_solver_with_bounds_that_hold():
     few = solve_top_k(*arguments, tol=1e-9, max_iter=3)
     assert few.status is Status.MAX_ITER
     assert few.n_iter.tolist() == [3]
-    none = solve_top_k(*arguments, time_limit=0.0)
+    none = solve_top_k(*arguments, callback=TimeLimit(0.0))
     assert none.status is Status.TIME_LIMIT
     assert none.certificate.primal == pytest.approx(3000.0)
     seen = []
@@ -192,9 +193,11 @@ def test_two_classes_are_the_binary_svm_of_twice_the_cost():
 def test_specification_reaches_the_same_optimum():
     X, y, costs = _problem(np.random.default_rng(5), m=4)
     loss = TopKHinge(2, "beta")
-    plain = solve_top_k(X, y, 4, loss, costs, tol=1e-6, max_iter=2000, backend="reference").certificate
+    x = np.zeros((len(y), 4))
+    ascend(X, y, x, costs, loss, tol=1e-6, max_iter=2000, rng=np.random.default_rng(0))
+    primal, dual = bounds(signed_duals(x, y).T @ X, X, y, x, costs, loss)
     fast = solve_top_k(X, y, 4, loss, costs, tol=1e-6, max_iter=100_000).certificate
-    assert max(plain.dual, fast.dual) <= min(plain.primal, fast.primal) * (1 + 1e-9)
+    assert max(dual, fast.dual) <= min(primal, fast.primal) * (1 + 1e-9)
 
 
 def test_weights_follow_from_dual_variables_up_to_the_average():

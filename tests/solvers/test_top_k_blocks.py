@@ -1,4 +1,4 @@
-"""Blocks of rows by matrix products give the visits of single rows."""
+"""Blocks of rows by matrix products make the same visits as single rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.top_k_ascent import bounds
-from widemargin.solvers import _top_k_blocks
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.limits import TimeLimit
+from widemargin.solvers.top_k import linear
+from widemargin.solvers.top_k.linear import solve_top_k
 
 
 def _wide_rows(n_classes):
@@ -26,7 +27,7 @@ def test_blocks_reach_the_certified_gap(loss, n_classes, dtype, monkeypatch):
     X = X.astype(dtype)
     tol = 1e-4 if dtype == np.float32 else 1e-7
     plain = solve_top_k(X, y, n_classes, loss, costs, bias=0.5, tol=tol, max_iter=10_000)
-    monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
+    monkeypatch.setattr(linear, "WIDE_VALUES", 0)
     blocked = solve_top_k(X, y, n_classes, loss, costs, bias=0.5, tol=tol, max_iter=10_000)
     W = np.hstack([blocked.coef, 2.0 * blocked.intercept[:, None]]).astype(np.float64)
     rows = np.hstack([X, np.full((500, 1), 0.5)]).astype(np.float64)
@@ -42,16 +43,16 @@ def test_blocks_reach_the_certified_gap(loss, n_classes, dtype, monkeypatch):
 def test_blocks_make_the_visits_of_single_rows(loss, monkeypatch):
     X, y, costs = _wide_rows(20)
     plain = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
-    monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
+    monkeypatch.setattr(linear, "WIDE_VALUES", 0)
     blocked = solve_top_k(X, y, 20, loss, costs, bias=0.5, tol=1e-9, max_iter=4)
-    assert plain.dual.nnz > 100  # averages of W are taken at other moments, the dual variables are those of the visits
+    assert plain.dual.nnz > 100  # averages of W are taken at other moments; the dual variables are the same
     assert np.allclose(blocked.dual.toarray(), plain.dual.toarray(), rtol=0.0, atol=1e-9)
 
 
 def test_blocks_stop_in_time_and_do_not_depend_on_threads(monkeypatch):
-    monkeypatch.setattr(_top_k_blocks, "WIDE_VALUES", 0)
+    monkeypatch.setattr(linear, "WIDE_VALUES", 0)
     X, y, costs = _wide_rows(20)
-    none = solve_top_k(X, y, 20, TopKHinge(1), costs, time_limit=0.0)
+    none = solve_top_k(X, y, 20, TopKHinge(1), costs, callback=TimeLimit(0.0))
     assert not none.coef.any()
     one, two = (solve_top_k(X, y, 20, TopKHinge(1), costs, n_threads=n) for n in (1, 2))
     assert np.array_equal(one.coef, two.coef)

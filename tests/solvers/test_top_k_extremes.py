@@ -8,9 +8,9 @@ import pytest
 
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.solvers.kernel_top_k import solve_kernel_top_k
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k import solve_top_k
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
 
 VARIANTS = pytest.mark.parametrize("variant", ["beta", "alpha"])
 
@@ -36,7 +36,7 @@ def test_costs_too_small_to_move_margins_are_all_lost(variant, k, cost):
     assert result.certificate.dual == pytest.approx(120 * cost, rel=1e-3, abs=0.0)  # margins stay at 1
     sums = np.array(
         [X[y == j].sum(axis=0) for j in range(6)]
-    )  # to these W is proportional when all classes share alike
+    )  # W is proportional to these if all classes share equally
     by_sums, by_weights = ((X @ W.T).argmax(axis=1) == y for W in (sums, result.coef))
     assert by_weights.mean() >= by_sums.mean() - 0.05
 
@@ -108,7 +108,7 @@ def test_sums_beyond_float64_are_an_error():
 
 
 def _hinge(z, k, variant):
-    """The loss once more: z of shape (n_samples, n_classes − 1)."""
+    """The loss, implemented independently: z of shape (n_samples, n_classes − 1)."""
     largest = -np.sort(-z, axis=1)[:, :k]
     if variant == "beta":
         return np.maximum(largest, 0.0).mean(axis=1)
@@ -119,7 +119,7 @@ def _hinge(z, k, variant):
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("cost", [1e-7, 1e2, 1e5, 1e8])
 def test_weights_after_few_passes_are_not_worse_than_zero(variant, k, cost):
-    """Their objective is recomputed here; that of zero weights is the sum of the costs."""
+    """The objective is recomputed here; at zero weights it is the sum of the costs."""
     X, y = _rows()
     result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost), bias=30.0, max_iter=1)
     W, b = np.asarray(result.coef, dtype=np.float64), np.asarray(result.intercept, dtype=np.float64)
@@ -149,7 +149,7 @@ def test_kernel_coefficients_after_few_passes_are_not_worse_than_zero(variant, c
 
 
 def test_the_stored_intercept_is_the_one_that_was_certified():
-    """A constant feature of 3.3 and float32 weights: their product is not rounded a second time."""
+    """A constant feature of 3.3 and float32 weights: their product is not rounded twice."""
     X, y = _rows()
     costs, loss = np.ones(120), TopKHinge(1)
     result = solve_top_k(X, y, 6, loss, costs, bias=3.3, tol=0.05)
@@ -162,7 +162,7 @@ def test_the_stored_intercept_is_the_one_that_was_certified():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
-    """133.8559449623113 is no float32: the certificate had the nearest one."""
+    """133.8559449623113 is not a float32: the certificate had the nearest one."""
     X, y = _rows()
     X, costs, bias = X.astype(dtype), np.ones(120), 133.8559449623113
     result = solve_top_k(X, y, 6, TopKHinge(1), costs, bias=bias, tol=1e-9, max_iter=20)
@@ -174,7 +174,7 @@ def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
 
 @pytest.mark.parametrize("size", [1e8, 1e12, 1e17])
 def test_rounding_of_margins_at_1_is_made_up_for_by_longer_weights(size):
-    """Separable rows with a cost that is as good as infinite, against the problem without slack by Clarabel."""
+    """Separable rows with a practically infinite cost, against the problem without slack by Clarabel."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 4
     X, costs = np.eye(4)[y] + 0.1 * rng.normal(size=(60, 4)), np.ones(60)

@@ -1,17 +1,17 @@
-"""When an ascent is evaluated, and what is made of the gaps."""
+"""When an ascent is evaluated, and how the gaps are used."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from widemargin.solvers._top_k_progress import TopKProgress
 from widemargin.solvers.result import Status
+from widemargin.solvers.top_k.linear import TopKProgress
 
 
 def _run(gap_at, tol=1e-3, max_iter=100_000, until=None):
     """Passes of the evaluations of an ascent whose gap after n passes is gap_at(n)."""
-    progress = TopKProgress(tol, max_iter, None, None)
+    progress = TopKProgress(tol, max_iter, None)
     seen = []
     while progress.status is None and not (seen and gap_at(seen[-1]) <= tol):
         progress.passes = progress.next_evaluation
@@ -59,11 +59,11 @@ def test_a_step_on_the_face_that_gains_little_waits_for_half_the_gap():
     ("foreseen", "max_iter", "expected"), [(0, 100, [0, 2]), (40, 100, [28, 40]), (40, 30, [28, 30])]
 )
 def test_passes_foreseen_put_off_the_first_evaluations_within_the_limit(foreseen, max_iter, expected):
-    progress = TopKProgress(1e-3, max_iter, None, None)
-    progress.begin_from_start(foreseen)
+    progress = TopKProgress(1e-3, max_iter, None)
+    progress.plan_from_start(foreseen)
     evaluations = []
     for _ in expected:
         evaluations.append(progress.next_evaluation)
-        progress.passes += progress.passes_to_go
+        progress.passes = progress.next_evaluation
         progress.record((2.0, 1.0), 1, 1)
     assert evaluations == expected

@@ -1,4 +1,4 @@
-"""Starts of the top-k SVM from dual variables of another problem: always feasible, and the best of their ray."""
+"""Starts of the top-k SVM from dual variables of another problem: always feasible, and the best point on their ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.reference.top_k_ascent import bounds, weights_of
-from widemargin.solvers.top_k_start import DualPoint
+from widemargin.solvers.top_k.start import DualPoint
 
 N, M = 9, 6
 

@@ -1,4 +1,4 @@
-"""TopPush against Clarabel, in both reductions; statuses, and what the certificate is of."""
+"""TopPush against Clarabel, in both reductions; statuses, and the subject of the certificate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.solvers import top_push
+from widemargin.rivals import top_push
+from widemargin.rivals.top_push import solve_top_push
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_push import solve_top_push
 
 ACCURATE = {"solver": cp.CLARABEL, "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
@@ -22,7 +22,7 @@ def problem(seed, n=14, n_classes=3, n_features=4):
 
 
 def optimum_joint(rows, y, costs, n_classes):
-    """The paper's problem on features that are written out."""
+    """The paper's problem on explicit features."""
     W, top = cp.Variable((n_classes, rows.shape[1])), cp.Variable()
     loss = sum(c * cp.square(cp.pos(1 + top - W[true] @ x)) for x, true, c in zip(rows, y, costs, strict=True))
     below = [W[r] @ x <= top for x, true in zip(rows, y, strict=True) for r in range(n_classes) if r != true]

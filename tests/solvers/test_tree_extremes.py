@@ -1,4 +1,4 @@
-"""Hostile problems on trees: what is returned is never worse than zero weights, and no gap above `tol` is "converged".
+"""Hostile problems on trees: results are never worse than zero weights, and no gap above `tol` is "converged".
 
 The objective is recomputed here by loops over the definitions, from the tree's parents alone.
 """
@@ -13,12 +13,12 @@ from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.solvers._joint_core import JointAscent, rows_with_constant
-from widemargin.solvers.dual_averaging import solve_dual_averaging
-from widemargin.solvers.joint_dual import solve_joint_dual
-from widemargin.solvers.kernel_joint_dual import solve_kernel_joint_dual
-from widemargin.solvers.node_top_k import solve_node_top_k
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
+from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
+from widemargin.solvers.tree.joint_dual import JointAscent, rows_with_constant, solve_joint_dual
+from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
+from widemargin.solvers.tree.node_top_k import solve_node_top_k
 
 METHODS = {
     "orthogonal": {},
@@ -45,7 +45,7 @@ def draw(shape, seed=0, n_samples=40, n_features=6, scale=1.0):
 
 
 def lineage(parent, node):
-    """Rows of W on the path from a node up."""
+    """Rows of W on the path from a node to the root."""
     rows = []
     while node > 0:
         rows.append(node - 1)
@@ -114,7 +114,7 @@ def test_a_fit_that_is_cut_short_is_no_worse_than_zero_weights(method, shape, li
         assert result.certificate.primal == pytest.approx(value, rel=1e-9)
         assert result.certificate.primal_at_zero == pytest.approx(at_zero, rel=1e-12)
         assert result.certificate.dual <= value
-        assert W.any()  # a multiple of the weights, which has the same predictions, and not just zeros
+        assert W.any()  # a multiple of the weights, which predicts the same, not just zeros
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -152,7 +152,9 @@ def test_a_kernel_fit_that_is_cut_short_is_no_worse_than_zero_weights(method):
 def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(form):
     tree, labels, X = draw("star", n_samples=60)
     for C in (1e4, 1e7):
-        result = solve_node_top_k(form(X), tree, labels, 3, C=C, bias=2.0, tol=1e-9, max_iter=1)
+        result = solve_node_top_k(
+            form(X), tree_losses("per-node", tree, labels, C=C), 3, bias=2.0, tol=1e-9, max_iter=1
+        )
         W = np.column_stack([result.coef, result.intercept / 2.0])
         wide = np.column_stack([X, np.full(len(X), 2.0)])
         value = objective("per-node", tree, labels, wide, C, W, k=3)
@@ -164,7 +166,7 @@ def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(fo
 @pytest.mark.parametrize("solver", ["joint", "kernel", "top-k", "averaging"])
 @pytest.mark.parametrize("scale", [1e-20, 1e-9])
 def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
-    """What zero weights can be improved by is some C ‖x‖² of the objective: below its rounding."""
+    """The possible improvement over zero weights is about C ‖x‖² of the objective, below its rounding."""
     tree, labels, X = draw("three levels", scale=scale)
     losses, penalty = problem("per-node", tree, labels, 1e-3)
     if solver == "joint":
@@ -172,7 +174,7 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
     elif solver == "kernel":
         result = solve_kernel_joint_dual(TrainingKernel(X, make_kernel("linear")), losses, penalty, tol=1e-2)
     elif solver == "top-k":
-        result = solve_node_top_k(X, tree, labels, 2, C=1e-3, tol=1e-2)
+        result = solve_node_top_k(X, tree_losses("per-node", tree, labels, C=1e-3), 2, tol=1e-2)
     else:
         result = solve_dual_averaging(X, losses, penalty, tol=1e-2, max_iter=500)
     assert result.status is Status.NOT_ATTAINED
@@ -184,7 +186,8 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
 def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):
     tree, labels, X = draw("three levels", n_samples=25)
     for tol in (1e-3, 1e-7, 1e-9, 1e-12):
-        result = solve_node_top_k(X, tree, labels, 2, C=C, node_scaling=node_scaling, tol=tol, max_iter=3000)
+        losses = tree_losses("per-node", tree, labels, C=C, node_scaling=node_scaling)
+        result = solve_node_top_k(X, losses, 2, tol=tol, max_iter=3000)
         assert result.status is not Status.CONVERGED or abs(result.certificate.decrease_gap) <= tol
         losses, penalty = problem("similarity", tree, labels, C)
         result = solve_joint_dual(X, losses, penalty, tol=tol, max_iter=3000)
@@ -207,7 +210,7 @@ def test_the_losses_at_a_multiple_of_the_weights_are_those_of_the_definition(met
 
 
 def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
-    """Every row twice, with either label: no weights gain anything."""
+    """Every row occurs twice, once with each label: no weights gain anything."""
     tree = Tree(np.array([-1, 0, 0]))
     X = np.repeat(np.random.default_rng(0).normal(size=(20, 4)), 2, axis=0)
     losses, penalty = problem("similarity", tree, np.tile([1, 2], 20), 1e-6)
@@ -219,8 +222,8 @@ def test_where_zero_weights_are_optimal_nothing_is_claimed_of_the_decrease():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_where_the_optimum_is_next_to_nothing_the_primal_is_right_to_rounding_of_the_losses(method):
-    """Rows that are far apart: margins are 1 but for rounding, of which the objective is made. Relative to itself it
-    may be off by a lot, so that it has to be compared on the scale of the objective of zero weights."""
+    """Rows that are far apart: margins are 1 up to rounding, which determines the objective. Its relative error may be
+    large, so it is compared on the scale of the objective at zero weights."""
     tree, X = Tree(np.array([-1, 0, 0, 0])), 1e6 * np.eye(3)
     for C in (1e-6, 1.0, 1e6):
         losses, penalty = problem(method, tree, np.arange(1, 4), C)
@@ -234,6 +237,6 @@ def test_where_the_optimum_is_next_to_nothing_the_primal_is_right_to_rounding_of
 def test_a_solver_that_is_stuck_in_rounding_says_so_and_stops():
     tree, labels, X = draw("three levels", scale=1e18)
     losses, penalty = problem("flat", tree, labels, 1.0)
-    result = solve_joint_dual(X, losses, penalty, tol=1e-12, max_iter=10**6, time_limit=60.0)
+    result = solve_joint_dual(X, losses, penalty, tol=1e-12, max_iter=10**6, callback=TimeLimit(60.0))
     assert result.status is Status.NOT_ATTAINED
     assert result.certificate.primal <= result.certificate.primal_at_zero

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.rivals.wsabie import train_wsabie
 from widemargin.solvers.result import Status
-from widemargin.solvers.wsabie import train_wsabie
 
 
 def start(n_features, n_classes, size, seed):
-    """U by feature and V as they are drawn."""
+    """U (by feature) and V as drawn."""
     rng = np.random.default_rng(seed)
     U = rng.normal(scale=1 / np.sqrt(n_features), size=(n_features, size))
     return U, rng.normal(scale=1 / np.sqrt(size), size=(n_classes, size))
@@ -37,7 +37,7 @@ def test_the_hinge_is_weighted_by_the_harmonic_number_of_the_estimated_rank():
     U, V = start(2, n_classes, 3, seed=1)
     found = train_wsabie(x, np.array([2]), n_classes, embedding_size=3, max_iter=1, seed=1)
     scores = V @ (x[0] @ U)
-    # Scores are near 0, so that the first class tried is a violator and the rank is estimated as 5.
+    # Scores are near 0, so the first class tried is a violator and the rank estimate is 5.
     hinges = np.delete(1 + scores - scores[2], 2)
     assert np.min(np.abs(hinges * (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) - found.history["loss"][0])) < 1e-12
 
@@ -62,7 +62,7 @@ def test_memory_makes_no_difference_for_two_classes():
 @pytest.mark.parametrize(("n_remembered", "repeats"), [(0, True), (1, False), (5, False)])
 @pytest.mark.slow
 def test_a_remembered_violator_is_skipped(n_remembered, repeats):
-    # Scores stay near 0, so that both wrong classes always violate. Which of them moves shows which was taken.
+    # Scores stay near 0, so both wrong classes always violate. The one that moves is the one that was chosen.
     x, n_epochs = np.array([[1e-3, 2e-3]]), 30
     labels = [
         train_wsabie(

@@ -37,7 +37,7 @@ COLOURS = ["red", "orange", "yellow", "green", "blue", "violet", "black", "white
 
 
 def debian_entries():
-    """Twelve sources of two binaries each (one colour a source), and a source that copies the first one's text."""
+    """Twelve sources of two binaries each (one colour per source), and a source that copies the first one's text."""
     for number, colour in enumerate(COLOURS):
         for part in ("game", "doc"):
             yield f"{colour}-{part}", colour, f"A {colour} {part}: play the {colour}{number} board {part}{number}", part
@@ -129,7 +129,7 @@ def noun_line(offset, names, hypernyms, gloss):
 
 @pytest.fixture(scope="module")
 def make_wordnet(tmp_path_factory):
-    """Makes the set from the synsets above in a new folder."""
+    """Make the set from the synsets above in a new folder."""
     folder = tmp_path_factory.mktemp("wordnet")
     (folder / "data.noun").write_text("  1 The licence.\n" + "".join(noun_line(*synset) for synset in SYNSETS))
     (folder / "copyright").write_text(LICENCE)

@@ -1,8 +1,8 @@
-"""What the runners share: reading a task, clocks, and writing what was found. Needs numpy and scipy only.
+"""Code shared by the runners: reading a task, timing, and writing the results. Needs only numpy and scipy.
 
-A runner is started by the Python of its rival's environment as `run_<rival>.py TASK OUT OPTIONS`: TASK is a folder
-made by `rivals_from_pypi.tasks`, OUT a new folder, OPTIONS a JSON object. It leaves `lists.npy` (n_test, k), the best
-labels of each test row, −1 where there is none, and `figures.json`. It does not read TASK/truth, the true labels.
+The Python of a rival's environment starts a runner as `run_<rival>.py TASK OUT OPTIONS`: TASK is a folder made by
+`rivals_from_pypi.tasks`, OUT a new folder, OPTIONS a JSON object. It writes `lists.npy` (n_test, k), the top labels of
+each test row (−1 for none), and `figures.json`. It does not read the true labels in TASK/truth.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 import scipy.sparse as sp
 
 N_PLACES = 5
-REPEAT_BELOW_S = 2.0  # quicker steps are made three times
+REPEAT_BELOW_S = 2.0  # faster steps are run three times
 N_REPEATS = 3
 ROWS_PER_BLOCK = 1024
 
 
 class Run:
-    """One run: the task's arrays, and the figures so far."""
+    """One run: the task's arrays and the measurements so far."""
 
     def __init__(self) -> None:
         self.folder, self.out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def y(self):
-        """(n_train,) class numbers, or nodes of the tree."""
+        """(n_train,) class numbers or nodes of the tree."""
         return np.load(self.folder / "train_y.npy")
 
     @property
@@ -58,16 +58,16 @@ class Run:
         return self.folder / "train.txt"
 
     def train(self, fit):
-        """The model of `fit()`, with the CPU seconds of all threads and child processes."""
+        """Return the model of `fit()`; records the CPU seconds of all threads and child processes."""
         return self._timed("train_cpu_s", fit)
 
     def predict(self, make_lists):
-        """The best labels of the test rows, (n_test, k), by `make_lists()`, with its CPU seconds."""
+        """Return the top labels of the test rows, (n_test, k), from `make_lists()`; records its CPU seconds."""
         lists = np.asarray(self._timed("predict_cpu_s", make_lists), dtype=np.int64)
         return lists[:, None] if lists.ndim == 1 else lists
 
     def finish(self, lists, model_bytes: int, package: str) -> None:
-        """Write everything; `package` is the one whose version counts."""
+        """Write all results; the version is that of `package`."""
         self.figures |= {"model_bytes": int(model_bytes), "peak_bytes": peak_bytes()}
         np.save(self.out / "lists.npy", lists, allow_pickle=False)
         found = self.figures | {"version": importlib.metadata.version(package)}
@@ -84,13 +84,13 @@ class Run:
 
 
 def cpu_s() -> float:
-    """CPU seconds so far of this process, all threads, and of its finished children."""
+    """CPU seconds so far of this process (all threads) and its finished children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def peak_bytes() -> int:
-    """Largest resident memory of this process; on Linux without what it inherited from its parent before it started."""
+    """Largest resident memory of this process; on Linux without memory inherited from its parent."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
@@ -117,13 +117,13 @@ def best_places(scores, k: int = N_PLACES):
 
 
 def best_of_linear(X, weights, intercept):
-    """(n, k) best labels of X·weights + intercept, some rows at a time; weights (n_features, n_labels) are dense."""
+    """(n, k) top labels of X·weights + intercept, in blocks of rows; weights (n_features, n_labels) are dense."""
     blocks = range(0, X.shape[0], ROWS_PER_BLOCK)
     return np.concatenate([best_places(X[i : i + ROWS_PER_BLOCK] @ weights + intercept) for i in blocks])
 
 
 def best_of_sparse(scores, k: int = N_PLACES):
-    """(n, k) columns of the largest stored scores of each row of a CSR matrix, −1 where there are fewer."""
+    """(n, k) columns of the largest stored scores of each row of a CSR matrix, padded with −1."""
     lists = np.full((scores.shape[0], k), -1, dtype=np.int64)
     for i in range(scores.shape[0]):
         row = slice(scores.indptr[i], scores.indptr[i + 1])

@@ -1,4 +1,4 @@
-"""hiclass: one multiclass LinearSVC at each inner node, the nearest thing to per-node training."""
+"""hiclass: one multiclass LinearSVC at each inner node, the closest relative of per-node training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.svm import LinearSVC
 
 
 def label_paths(parents, nodes):
-    """Labels as hiclass wants them: a column for each level, empty strings below inner labels."""
+    """Labels in hiclass's format: one column per level, empty strings below inner labels."""
     paths = [[] for _ in parents]
     for node, parent in enumerate(parents):
         paths[node] = [] if parent < 0 else [*paths[parent], str(node)]

@@ -1,6 +1,6 @@
-"""LIBLINEAR: a problem for each label, or its multiclass solvers.
+"""LIBLINEAR: one problem per label, or its multiclass solvers.
 
-It keeps no model of many labels: the size is that of the weights.
+It has no model with many labels, so the model size is the size of the weights.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from liblinear.liblinearutil import train
 
 
 def one_vs_rest(rows, n_features, Y, options):
-    """Weights (n_features, n_labels) and intercepts; a label without rows has none.
+    """Weights (n_features, n_labels) and intercepts; a label without rows has zero weights.
 
-    `rows` is LIBLINEAR's problem of all rows, whose targets are replaced for each label: the data are converted once.
+    `rows` is LIBLINEAR's problem with all rows. Only its targets are replaced for each label, so the data are converted
+    once.
     """
     columns, n = Y.tocsc(), Y.shape[0]
     weights, intercept = np.zeros((n_features, Y.shape[1])), np.full(Y.shape[1], -np.inf)
@@ -25,17 +26,17 @@ def one_vs_rest(rows, n_features, Y, options):
         y = np.full(n, -1.0)
         y[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]] = 1.0
         if (y > 0).any():
-            # Of −1 and +1 LIBLINEAR always puts +1 first, whatever the order of the rows.
+            # LIBLINEAR always puts +1 before −1, whatever the order of the rows.
             rows.y = y.ctypes.data_as(POINTER(c_double))
             model = train(rows, parameter(options))
-            # Not by get_decfun, which makes a list of floats and takes half as long as training does.
+            # get_decfun would build a list of floats and take half as long as training.
             w = np.ctypeslib.as_array(model.w, (model.nr_feature + 1,))
             weights[: model.nr_feature, label], intercept[label] = w[:-1], w[-1]
     return weights, intercept
 
 
 def multiclass(rows, n_features, n_labels, options):
-    """Weights (n_features, n_classes) and intercepts of all classes, by the solver of Crammer and Singer (-s 4)."""
+    """Weights (n_features, n_classes) and intercepts of all classes from the Crammer-Singer solver (-s 4)."""
     model = train(rows, parameter(options))
     weights, intercept = np.zeros((n_features, n_labels)), np.full(n_labels, -np.inf)
     labels = np.array(model.get_labels())

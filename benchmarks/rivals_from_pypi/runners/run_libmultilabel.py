@@ -1,4 +1,4 @@
-"""LibMultiLabel's linear part: LIBLINEAR for each label, or in a tree of labels."""
+"""LibMultiLabel's linear part: LIBLINEAR per label, or in a tree of labels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LIBLINEAR_OPTIONS = "-s 1 -c 1 -B 1 -e 0.1"
 
 def main() -> None:
     run = Run()
-    # Its number of threads is that of the cores; no parameter says otherwise.
+    # It uses one thread per core, and no parameter changes that.
     psutil.cpu_count = lambda logical=True: 1
     train = {"1vsrest": linear.train_1vsrest, "tree": linear.train_tree}[run.options["method"]]
     X, Y, X_test = (sp.csr_matrix(part, dtype=np.float64) for part in (run.X, run.Y, run.X_test))
-    np.random.seed(0)  # noqa: NPY002 -- its k-means draws from there
+    np.random.seed(0)  # noqa: NPY002 -- its k-means uses this generator
     model = run.train(lambda: train(Y, X, options=LIBLINEAR_OPTIONS, verbose=False))
 
     def make_lists():
-        # Its scores are dense: some rows at a time.
+        # Its scores are dense, so predict in blocks of rows.
         blocks = range(0, X_test.shape[0], ROWS_PER_BLOCK)
         scores = (linear.predict_values(model, X_test[i : i + ROWS_PER_BLOCK]) for i in blocks)
         return np.concatenate([best_places(np.asarray(part)) for part in scores])

@@ -24,7 +24,7 @@ def main() -> None:
         return model
 
     model = run.train(fit)
-    model.load()  # else the first prediction reads the model
+    model.load()  # otherwise the first prediction reads the model
 
     def make_lists():
         found = model.predict(X_test, top_k=N_PLACES)

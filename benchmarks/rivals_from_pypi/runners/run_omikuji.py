@@ -1,6 +1,6 @@
-"""omikuji: partitioned label trees, 3 of them unless told otherwise.
+"""omikuji: partitioned label trees, 3 by default.
 
-It trains from a file only: the CPU time includes reading it.
+It can only train from a file, so the CPU time includes reading it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     model.init_prediction_thread_pool(1)
     X = run.X_test
     X.sort_indices()
-    # Rows as it takes them, made before the clock starts.
+    # Convert the rows to its input format before the clock starts.
     bounds = list(zip(X.indptr[:-1], X.indptr[1:], strict=True))
     rows = [list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True)) for a, b in bounds]
 

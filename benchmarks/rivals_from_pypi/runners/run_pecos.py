@@ -20,7 +20,7 @@ def main() -> None:
 
     model = run.train(fit)
     model.save(str(run.out / "model"))
-    quick = XLinearModel.load(str(run.out / "model"), is_predict_only=True)  # its way of fast prediction
+    quick = XLinearModel.load(str(run.out / "model"), is_predict_only=True)  # its mode for fast prediction
     lists = run.predict(lambda: best_of_sparse(quick.predict(X_test, only_topk=N_PLACES, threads=1)))
     run.finish(lists, bytes_below(run.out / "model"), "libpecos")
 

@@ -1,4 +1,4 @@
-"""Ours, through the same door as the rivals."""
+"""widemargin, run the same way as the rivals."""
 
 from __future__ import annotations
 

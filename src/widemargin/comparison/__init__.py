@@ -1,8 +1,7 @@
 """Which method and which values suit the data at hand: all that fit the labels, tuned and measured on the same rows."""
 
 from widemargin.comparison.compare import compare
-from widemargin.comparison.result import Comparison, MethodResult
+from widemargin.comparison.result import Comparison, MethodResult, Tuning
 from widemargin.comparison.tune import tune
-from widemargin.comparison.tuning import Tuning
 
 __all__ = ["Comparison", "MethodResult", "Tuning", "compare", "tune"]

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from widemargin.estimators._tree_model import PATH_METHODS
-from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
-from widemargin.estimators.output_code import OutputCodeClassifier
-from widemargin.estimators.top_k import TopKClassifier
+from widemargin.estimators.codes.classifier import OutputCodeClassifier
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
+from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
+from widemargin.estimators.tree.model import PATH_METHODS
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 
@@ -149,10 +149,8 @@ def _tree_candidates(taxonomy: Taxonomy, has_inner_labels: bool, options: dict[s
             variants += [(method, {}), *([(f"{method}, stop", {"stop": True})] if has_inner_labels else [])]
         elif method != "flat":
             variants.append((method, {"outputs": "all"} if has_inner_labels else {}))
-    return [
-        Candidate(name, HierarchicalClassifier(taxonomy, method=name.partition(",")[0], **options, **more), CS)
-        for name, more in variants
-    ]
+    trees = [(name, {"method": name.partition(",")[0], **options, **more}) for name, more in variants]
+    return [Candidate(name, HierarchicalClassifier(taxonomy, **parameters), CS) for name, parameters in trees]
 
 
 def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:

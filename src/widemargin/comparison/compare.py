@@ -8,44 +8,364 @@ For each fold, or for given test rows, and for each method:
 
 Held-out rows never take part in the choice of values. Folds are finished for all methods or not counted, so that all
 are measured on the same rows. Memory: the data, two copies of a fold's rows, and a model at a time.
+
+How much is done within a budget of time, and how long the rest will take.
+
+Every method is fitted once on a small part of the rows. From that follows the cost of a full comparison: for each fold,
+a search along the grid on four fifths of the training rows and a fit on all of them.
+If it does not fit the budget, the grids are thinned, the most expensive method's first, then the folds become fewer,
+then methods that take more time than all others together are left out, as long as two are left, and at last rows.
+While it runs, estimates are corrected by what the finished parts really took; time that is left goes into further
+folds.
+
+A fit of every method on a few rows: what it will cost on all of them, and whether the method can be fitted.
+
+The methods of a comparison in its folds, fitted and measured by the workers of an engine; rows come from stores.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from widemargin.comparison._measure import Cost, measured_fit, stop_at
-from widemargin.comparison._on_workers import folds_on_workers
-from widemargin.comparison._outcomes import Metric, interval_of, metrics_for, row_outcomes
-from widemargin.comparison._plan import SEARCH_TIME, Clock, Plan, make_plan
-from widemargin.comparison._rows import (
-    Fold,
-    as_targets,
-    classes_of_lists,
-    n_rows_of,
-    part_of,
-    splits,
-    take,
-    transformed,
-)
-from widemargin.comparison._trial import try_methods
 from widemargin.comparison.candidates import Candidate, candidates_for
-from widemargin.comparison.result import Comparison, MethodResult
+from widemargin.comparison.result import (
+    Comparison,
+    Cost,
+    MethodResult,
+    Metric,
+    fit_quietly,
+    interval_of,
+    measured_fit,
+    metrics_for,
+    row_outcomes,
+    stop_at,
+)
+from widemargin.comparison.tune import Fold, as_targets, classes_of_lists, n_rows_of, part_of, splits, take, transformed
 from widemargin.estimators.path import path
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.parallel import Executor, as_executor
+from widemargin.parallel import Executor, as_executor, run_tasks, use_executor
+from widemargin.parallel.folders import SharedRows
 from widemargin.solvers.result import Status
 
-__all__ = ["compare"]
+__all__ = [
+    "SEARCH_TIME",
+    "Clock",
+    "Plan",
+    "Trial",
+    "compare",
+    "folds_on_workers",
+    "make_plan",
+    "trial_rows",
+    "try_methods",
+]
+
+SAFETY = 0.7
+"""Part of the budget that is planned; fits with a large C take longer than the trial's."""
+SEARCH_ROWS = 0.8
+SEARCH_TIME = 0.7
+"""Part of a method's time after which the search stops: the fit that counts must have some left."""
+FEWEST_ROWS = 500
+MARGIN = 1.2
+"""Time that must be left for a further fold, in units of the finished ones."""
+WARM_START = 0.6
+"""Cost of a fit of the search, relative to one from scratch."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        Methods with their grids.
+    n_folds : int
+        Folds of the cross-validation that are run; 1 with test rows, and for a single split.
+    share : float
+        Part of the rows that is used.
+    seconds : tuple of float
+        Expected wall-clock seconds of each method in each fold.
+    overhead : float
+        Expected seconds of what the methods share in each fold: a vectoriser of text.
+    dropped : dict
+        Methods that are left out, with the reason.
+    folds_asked : int
+        Folds that were wanted.
+    """
+
+    candidates: tuple[Candidate, ...]
+    n_folds: int
+    share: float
+    seconds: tuple[float, ...]
+    overhead: float = 0.0
+    dropped: dict[str, str] = field(default_factory=dict)
+    folds_asked: int = 1
+
+    @property
+    def total(self) -> float:
+        """Expected seconds in all."""
+        return self.n_folds * (self.overhead + sum(self.seconds))
+
+
+def make_plan(
+    candidates: list[Candidate],
+    seconds_a_fit: list[float],
+    n_folds: int,
+    n_rows: int,
+    budget: float | None,
+    overhead: float = 0.0,
+) -> Plan:
+    """The largest comparison that fits the budget.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        Methods with full grids.
+    seconds_a_fit : list of float
+        Expected seconds of a fit on all training rows of a fold.
+    n_folds : int
+        Folds that are wanted.
+    n_rows : int
+        Rows of a training part.
+    budget : float or None
+        Seconds; None for no limit.
+    overhead : float
+        Expected seconds of what the methods share in a fold.
+
+    Returns
+    -------
+    Plan
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier
+    >>> from widemargin.comparison.compare import make_plan
+    >>> from widemargin.comparison.candidates import Candidate
+    >>> candidate = Candidate("one-vs-all", OneVsAllClassifier(), (0.1, 1.0, 10.0, 100.0))
+    >>> full = make_plan([candidate], [1.0], 5, 10_000, None)
+    >>> short = make_plan([candidate], [1.0], 5, 10_000, budget=5.0)
+    >>> full.n_folds, round(full.total, 1), short.n_folds, len(short.candidates[0].Cs), short.share
+    (5, 14.6, 1, 2, 1.0)
+    """
+    limit = float("inf") if budget is None else SAFETY * budget
+    expected = _seconds(candidates, seconds_a_fit)
+    plan = Plan(tuple(candidates), n_folds, 1.0, expected, overhead, folds_asked=n_folds)
+    for _ in candidates:
+        if plan.total <= limit:
+            return plan
+        plan = _with_one_thinned(plan, candidates, seconds_a_fit)
+    least = replace(plan, n_folds=min(2, n_folds))
+    while least.total > limit and (lighter := _without_the_costliest(least)) is not None:
+        least = lighter
+    for folds in (n_folds, 3, 2, 1):
+        plan = replace(least, n_folds=min(folds, n_folds))
+        if plan.total <= limit:
+            return plan
+    share = min(1.0, max(limit / plan.total, FEWEST_ROWS / max(n_rows, 1)))
+    return replace(plan, share=share, seconds=tuple(share * s for s in plan.seconds), overhead=share * overhead)
+
+
+def _with_one_thinned(plan: Plan, full: list[Candidate], seconds_a_fit: list[float]) -> Plan:
+    """The plan with fewer values for the most expensive method that still has all of them."""
+    kept = list(plan.candidates)
+    costly = max((m for m in range(len(kept)) if kept[m] is full[m]), key=lambda m: plan.seconds[m])
+    kept[costly] = full[costly].thinned()
+    return replace(plan, candidates=tuple(kept), seconds=_seconds(kept, seconds_a_fit))
+
+
+def _without_the_costliest(plan: Plan) -> Plan | None:
+    """The plan without the method that takes more time than all others; None if none does, or only two are left."""
+    costliest = max(range(len(plan.seconds)), key=lambda m: plan.seconds[m])
+    if len(plan.seconds) < 3 or plan.seconds[costliest] <= 0.5 * sum(plan.seconds):
+        return None
+    rest = [m for m in range(len(plan.seconds)) if m != costliest]
+    reason = f"it would take about {plan.seconds[costliest]:.0f} s a fold, too much for the budget"
+    return replace(
+        plan,
+        candidates=tuple(plan.candidates[m] for m in rest),
+        seconds=tuple(plan.seconds[m] for m in rest),
+        dropped=plan.dropped | {plan.candidates[costliest].name: reason},
+    )
+
+
+def _seconds(candidates: list[Candidate], seconds_a_fit: list[float]) -> tuple[float, ...]:
+    """Expected seconds of each method in a fold."""
+    return tuple(
+        s * (1.0 + (SEARCH_ROWS * WARM_START * c.n_fits if c.n_fits > 1 else 0.0))
+        for c, s in zip(candidates, seconds_a_fit, strict=True)
+    )
+
+
+class Clock:
+    """The time that is left, by the plan and by what finished parts took.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier
+    >>> from widemargin.comparison.compare import Clock, make_plan
+    >>> from widemargin.comparison.candidates import Candidate
+    >>> plan = make_plan([Candidate("one-vs-all", OneVsAllClassifier(), (1.0,))], [2.0], 1, 100, None)
+    >>> clock = Clock(plan, None)
+    >>> round(clock.remaining, 2), clock.limit_of(0) > 1e9
+    (2.0, True)
+    """
+
+    def __init__(self, plan: Plan, budget: float | None) -> None:
+        self.plan = plan
+        self.deadline = float("inf") if budget is None else time.monotonic() + budget
+        self.done = [0] * len(plan.candidates)  # folds finished, by method
+        self.expected = self.taken = 0.0  # seconds of the finished parts, planned and real
+
+    def finish(self, method: int, seconds: float) -> None:
+        """Note that a fold of a method is done."""
+        self.done[method] += 1
+        self.expected += self.plan.seconds[method]
+        self.taken += seconds
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are still expected."""
+        planned = sum(s * (self.plan.n_folds - d) for s, d in zip(self.plan.seconds, self.done, strict=True))
+        planned += self.plan.overhead * (self.plan.n_folds - max(self.done))
+        return planned * (self.taken / self.expected if self.expected > 0.0 else 1.0)
+
+    @property
+    def has_time_for_another_fold(self) -> bool:
+        """Whether one more fold than planned fits, by what the finished ones took."""
+        a_fold = self.taken / max(1, min(self.done))
+        return time.monotonic() + MARGIN * a_fold <= self.deadline
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the budget is used up."""
+        return time.monotonic() >= self.deadline
+
+    def limit_of(self, method: int) -> float:
+        """Seconds that a method may take in this fold: what the others that wait are not expected to need."""
+        fold, left = self.done[method], self.deadline - time.monotonic()
+        waiting = [
+            s for m, (s, d) in enumerate(zip(self.plan.seconds, self.done, strict=True)) if d <= fold and m != method
+        ]
+        return max(left - sum(waiting), left / (1 + len(waiting)))
+
+
+TRIAL_ROWS = 1000
+"""Rows of the fit that tells what a method costs, at least."""
+TRIAL_VALUES = 200_000
+"""Stored values of it: with fewer, what a fit costs beside its rows would be taken for the cost of rows, and very small
+problems are solved more exactly than larger ones."""
+GROWTH = 1.3
+"""Power of the number of rows with which the time of a fit grows: more rows make more features, and harder problems."""
+TRANSFORMED = 2.25
+"""How often a transformer sees the training rows of a fold: as a whole and in the search, and a quarter to test."""
+
+
+class Trial(NamedTuple):
+    """Methods that work with the seconds of a fit, why others do not, and seconds of the transformer in a fold."""
+
+    candidates: list[Candidate]
+    seconds: list[float]
+    refused: dict[str, str]
+    overhead: float
+
+
+def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any) -> tuple[tuple[Any, Any], float]:
+    """A few rows for trials, and what a transformer takes in a fold of so many, by what it took for them.
+
+    They are as many as `TRIAL_ROWS` and `TRIAL_VALUES` ask for, or all of a fold.
+    """
+    n_few = min(n_rows, TRIAL_ROWS)
+    for _ in range(2):
+        part = part_of(y, n_rows_of(X), n_few / n_rows_of(X), kind, seed)
+        few, y_few = take(X, y, part)
+        began = time.monotonic()
+        few = few if transformer is None else clone(transformer).fit_transform(few, y_few)
+        overhead = 0.0 if transformer is None else TRANSFORMED * (time.monotonic() - began) * n_rows / len(part)
+        needed = int(len(part) * 1.1 * TRIAL_VALUES / max(1, few.nnz if sp.issparse(few) else few.size)) + 1
+        if n_few == n_rows or needed <= n_few:
+            break
+        n_few = min(n_rows, needed)
+    return (few, y_few), overhead
+
+
+def trial_seconds(candidate: Candidate, X: Any, y: Any, n_rows: int) -> float | str:
+    """Seconds of a fit on so many rows, by one on a few; or why the method cannot be fitted."""
+    began = time.monotonic()
+    try:
+        fit_quietly(clone(candidate.estimator).set_params(**candidate.middle()), X, y)
+    except ValueError as error:
+        return str(error)
+    return float((time.monotonic() - began) * (n_rows / X.shape[0]) ** GROWTH)
+
+
+def those_that_worked(
+    candidates: list[Candidate], trials: list[float | str]
+) -> tuple[list[Candidate], list[float], dict[str, str]]:
+    """Methods that fit the data with their seconds, and the reasons of the others; an error if there is none."""
+    pairs = list(zip(candidates, trials, strict=True))
+    refused = {c.name: trial for c, trial in pairs if isinstance(trial, str)}
+    if len(refused) == len(pairs):
+        raise ValueError(f"no method can be fitted; {pairs[0][0].name}: {refused[pairs[0][0].name]}")
+    worked = [(c, trial) for c, trial in pairs if not isinstance(trial, str)]
+    return [c for c, _ in worked], [seconds for _, seconds in worked], refused
+
+
+def try_methods(
+    candidates: list[Candidate], X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any
+) -> Trial:
+    """Fit each method on a few rows, as a trial for fits of `n_rows`."""
+    few, overhead = trial_rows(X, y, n_rows, kind, seed, transformer)
+    trials = [trial_seconds(candidate, *few, n_rows) for candidate in candidates]
+    return Trial(*those_that_worked(candidates, trials), overhead)
+
+
+def folds_on_workers(run: Any, folds: list[tuple[Fold, Fold | None]], engine: Executor) -> list[dict[str, Any]]:
+    """What each method did in each fold, as `_Run.add` finds it in this process; folds come with their search parts."""
+    light, candidates = copy.copy(run), run.plan.candidates
+    light.report, light.folds, light.transformer = None, [], None
+    found: dict[int, Any] = {}
+    last = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        tasks: list[tuple[Any, ...]] = []
+        for fold in folds:
+            shared = tuple(part and _shared(part, engine, stack) for part in fold)
+            tasks += [(light, candidate, *shared) for candidate in candidates]
+        for place, result in run_tasks(_fit_and_measure, tasks, engine):
+            found[place], now = result, time.monotonic()
+            run.clock.finish(place % len(candidates), now - last)
+            last = now
+            run._tell(f"{len(found)} of {len(tasks)} fits with their search")
+    names = [candidate.name for candidate in candidates]
+    places = range(0, len(tasks), len(names))
+    return [{name: found[first + offset] for offset, name in enumerate(names)} for first in places]
+
+
+def _shared(fold: Fold, engine: Executor, stack: contextlib.ExitStack) -> Fold:
+    """The fold with its rows in stores."""
+    X, X_test = (stack.enter_context(SharedRows.of(part, engine)) for part in (fold.X, fold.X_test))
+    return fold._replace(X=X, X_test=X_test)
+
+
+def _fit_and_measure(run: Any, candidate: Candidate, *shared: Fold | None) -> Any:
+    """The task of a method in a fold."""
+    fold, inner = (part and part._replace(X=part.X.load(), X_test=part.X_test.load()) for part in shared)
+    with use_executor(None):
+        return run._one(candidate, fold, inner, math.inf)
+
 
 WITHOUT_RESERVE = 0.95
 """Part of the budget at whose end fits are stopped: a pass in hand, and the last predictions, come after it."""

@@ -6,6 +6,16 @@
 Where the best C is the smallest or the largest that was tried, and better than the next one, further ones are tried on
 that side. A transformer in front of the classifier is fitted on the training rows of each fold. Memory: the data, a
 copy of a fold's rows, and two or three models at a time.
+
+The values that `tune` tries: C for every method, k of the top-k SVM, the share of α* of orthogonal transfer.
+
+The values of C are a geometric row. Where the best one is the smallest or the largest, the row is made longer on that
+side, two values at a time, until it is not.
+
+Parts of the data: folds, shares of the rows, labels as classes, and rows made by a transformer of the fold alone.
+
+A transformer, such as a vectoriser of text, is fitted on the training rows of a fold only: what it learns of the
+held-out rows (their words, how frequent they are) would make these look easier than new ones.
 """
 
 from __future__ import annotations
@@ -13,31 +23,254 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
-from widemargin.comparison._grids import BINARY_C, Grid, grid_for
-from widemargin.comparison._measure import stop_at
-from widemargin.comparison._outcomes import NORMAL_95, Interval, Metric, metrics_for, row_outcomes
-from widemargin.comparison._rows import Fold, Rows, as_targets, n_rows_of, splits, take, transformed
-from widemargin.comparison.tuning import Tuning, same
-from widemargin.estimators._tree_targets import make_taxonomy
-from widemargin.estimators.hierarchical import HierarchicalClassifier
-from widemargin.estimators.one_vs_all import OneVsAllClassifier
+from widemargin.comparison.candidates import CODE_CS
+from widemargin.comparison.result import NORMAL_95, Interval, Metric, Tuning, metrics_for, row_outcomes, same, stop_at
+from widemargin.estimators.codes.classifier import OutputCodeClassifier
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.path import path
+from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
+from widemargin.estimators.tree.targets import make_taxonomy
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.solvers.codes.continuous import NORMS
 from widemargin.solvers.result import Status
 
-__all__ = ["tune"]
+__all__ = [
+    "AUTO",
+    "Fold",
+    "Grid",
+    "Rows",
+    "as_targets",
+    "classes_of_lists",
+    "grid_for",
+    "n_rows_of",
+    "part_of",
+    "splits",
+    "take",
+    "transformed",
+    "tune",
+]
+
+AUTO = "auto"
+CS = (0.0625, 0.25, 1.0, 4.0, 16.0)
+"""Values of C to begin with."""
+KS = (10, 5, 3, 1)
+ALPHA_SHARES = (0.3, 0.6, 0.9)
+"""Shares of α*; 0.9 is what alpha="auto" takes."""
+MORE = 2
+"""Values of C added at a time."""
+BINARY_C = "estimator__C"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values to try; an axis with no values is left as the estimator has it.
+
+    Parameters
+    ----------
+    C_name : str
+        The parameter whose values are `Cs`: "C", or "estimator__C" of an output code that is not learned.
+    Cs : tuple of float
+        Values of C, ascending.
+    ks : tuple of int
+        Values of k, descending.
+    shares : tuple of float
+        Values of `alpha_share`, ascending.
+    grows : bool
+        Whether there may be more values of C where the best is at the edge.
+
+    Examples
+    --------
+    >>> from widemargin.comparison.tune import Grid
+    >>> grid = Grid("C", (0.25, 1.0, 4.0), (), (), grows=True)
+    >>> grid.n_fits, grid.beyond(4.0).Cs, grid.beyond(0.25).Cs, grid.beyond(1.0)
+    (3, (16.0, 64.0), (0.015625, 0.0625), None)
+    """
+
+    C_name: str
+    Cs: tuple[float, ...]
+    ks: tuple[int, ...]
+    shares: tuple[float, ...]
+    grows: bool
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """Names of the parameters that have values."""
+        axes = {self.C_name: self.Cs, "k": self.ks, "alpha_share": self.shares}
+        return tuple(name for name, values in axes.items() if values)
+
+    @property
+    def n_fits(self) -> int:
+        """Fits on a fold."""
+        return max(1, len(self.Cs)) * max(1, len(self.ks)) * max(1, len(self.shares))
+
+    def beyond(self, C: float) -> Grid | None:
+        """The same grid with values of C beyond this one if it is the smallest or the largest; otherwise None."""
+        if len(self.Cs) < 2 or C not in (self.Cs[0], self.Cs[-1]):
+            return None
+        ratio = self.Cs[1] / self.Cs[0] if self.Cs[0] == C else self.Cs[-1] / self.Cs[-2]
+        powers = [ratio ** -(step + 1.0) if self.Cs[0] == C else ratio ** (step + 1.0) for step in range(MORE)]
+        return replace(self, Cs=tuple(sorted(C * power for power in powers)))
+
+    def with_more(self, other: Grid) -> Grid:
+        """Both values of C."""
+        return replace(self, Cs=tuple(sorted({*self.Cs, *other.Cs})))
+
+
+def grid_for(
+    estimator: Any,
+    n_classes: int,
+    Cs: Sequence[float] | str | None,
+    ks: Sequence[int] | str | None,
+    alpha_shares: Sequence[float] | str | None,
+) -> Grid:
+    """The values for an estimator: "auto" is what suits it, None leaves a parameter alone; an error if none is left."""
+    C_name = _name_of_C(estimator)
+    grid = Grid(
+        C_name,
+        tuple(sorted(_values("Cs", Cs, CODE_CS if _is_learned(estimator) else CS))),
+        tuple(sorted(_ks(estimator, ks, n_classes), reverse=True)),
+        tuple(sorted(_shares(estimator, alpha_shares))),
+        grows=isinstance(Cs, str),
+    )
+    if not grid.params:
+        raise ValueError("there is nothing to choose: give values of C, or of k or alpha_share where there are some")
+    return grid
+
+
+def _name_of_C(estimator: Any) -> str:
+    if isinstance(estimator, OutputCodeClassifier) and not _is_learned(estimator):
+        return BINARY_C  # C is that of a learned code only
+    return "C"
+
+
+def _is_learned(estimator: Any) -> bool:
+    """Whether it is an output code whose own C matters."""
+    return isinstance(estimator, OutputCodeClassifier) and estimator.learn in NORMS and estimator.norm_bound is None
+
+
+def _ks(estimator: Any, given: Sequence[int] | str | None, n_classes: int) -> tuple[int, ...]:
+    has_k = isinstance(estimator, TopKClassifier)
+    if given is not None and not isinstance(given, str) and not has_k:
+        raise ValueError(f"ks are values of TopKClassifier; leave them out for {type(estimator).__name__}")
+    return _values("ks", given, tuple(k for k in KS if k < n_classes) if has_k else ())
+
+
+def _shares(estimator: Any, given: Sequence[float] | str | None) -> tuple[float, ...]:
+    is_orthogonal = isinstance(estimator, HierarchicalClassifier) and estimator.method == "orthogonal"
+    has_share = is_orthogonal and estimator.K is None and estimator.alpha == "auto"
+    if given is not None and not isinstance(given, str) and not has_share:
+        raise ValueError("alpha_shares are for HierarchicalClassifier with method='orthogonal' and alpha='auto'")
+    return _values("alpha_shares", given, ALPHA_SHARES if has_share else ())
+
+
+def _values(name: str, given: Any, automatic: tuple[Any, ...]) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        if given != AUTO:
+            raise ValueError(f"{name} must be 'auto', None or a sequence of numbers; got {given!r}")
+        return automatic
+    return tuple(given)
+
+
+Rows = npt.NDArray[np.int64]
+
+
+class Fold(NamedTuple):
+    """Training and held-out rows."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+def transformed(fold: Fold, transformer: Any) -> Fold:
+    """The fold as a transformer shows it that was fitted on its training rows; as it is without one."""
+    if transformer is None:
+        return fold
+    fitted = clone(transformer)
+    X = fitted.fit_transform(fold.X, fold.y)
+    return Fold(X, fold.y, fitted.transform(fold.X_test), fold.y_test)
+
+
+def n_rows_of(X: Any) -> int:
+    """Number of rows of an array or of a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def take(X: Any, y: Any, rows: Rows) -> tuple[Any, Any]:
+    """These rows, and their labels."""
+    return _safe_indexing(X, rows), _safe_indexing(y, rows)
+
+
+def part_of(y: Any, n_rows: int, share: float, kind: str, seed: int) -> Rows:
+    """So many of the rows at random, but at least one of each class where a row has one label."""
+    order = np.random.default_rng(seed).permutation(n_rows)
+    kept = order[: max(1, round(share * n_rows))]
+    if kind != "multilabel":
+        kept = np.union1d(kept, np.unique(np.asarray(y), return_index=True)[1])
+    rows: Rows = np.sort(kept)
+    return rows
+
+
+def splits(y: Any, n_rows: int, n_folds: int, kind: str, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """Training and held-out rows, stratified where a row has one label."""
+    dummy = np.zeros(n_rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer rows than folds
+        if kind == "multilabel":
+            yield from KFold(n_folds, shuffle=True, random_state=seed).split(dummy)
+        else:
+            yield from StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(dummy, np.asarray(y))
+
+
+def as_targets(y: Any) -> Any:
+    """Labels in a form whose rows can be taken: arrays as they are, lists of label sets too, other lists as arrays."""
+    is_list_of_sets = isinstance(y, list) and bool(y) and isinstance(y[0], list | tuple | set | frozenset)
+    return y if hasattr(y, "shape") or is_list_of_sets else np.asarray(y)
+
+
+def classes_of_lists(y: Any, *, or_none: bool = False) -> Any:
+    """The label of each row where y is lists, or an indicator, with exactly one label in every row; otherwise None.
+
+    With `or_none` rows may also have none, as those of a test file whose label is not one of the training rows; theirs
+    is None then.
+
+    Examples
+    --------
+    >>> from widemargin.comparison.tune import classes_of_lists
+    >>> classes_of_lists([["cat"], ["dog"], ["cat"]]).tolist()
+    ['cat', 'dog', 'cat']
+    >>> classes_of_lists([["cat"], ["dog", "cat"]]) is None
+    True
+    """
+    targets = encode_targets(y)
+    if targets.kind != "multilabel":
+        return None
+    counts, columns = np.diff(targets.Y.indptr), targets.Y.indices
+    if counts.max(initial=0) > 1 or (not or_none and (counts.min(initial=1) != 1 or len(np.unique(columns)) < 2)):
+        return None
+    if counts.min(initial=1) == 0:
+        labels = np.full(len(counts), None, dtype=object)
+        labels[counts == 1] = targets.classes[columns]
+        return labels
+    return targets.classes[columns]
+
 
 EXTENSIONS = 4
 """How often values of C are added, at most: eight of them, a factor of 65,536 for one-vs-all."""

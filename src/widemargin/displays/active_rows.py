@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, whole_numbers
-from widemargin.displays._base import Display
-from widemargin.displays._histories import bin_name, clock_of, parts_of
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import BLUE, Display, bin_name, clock_of, parts_of, whole_numbers
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
 
@@ -47,6 +46,7 @@ class ActiveRowsOfPart(NamedTuple):
     rows: npt.NDArray[np.float64]
 
 
+@with_shared_passages
 class ActiveRowsDisplay(Display):
     """Active rows over the iterations of a fit, by label frequency where labels are solved apart.
 
@@ -58,15 +58,11 @@ class ActiveRowsDisplay(Display):
         The lines, rarest labels first.
     n_samples : int, optional
         Number of training rows; with it, shares of rows are drawn.
-    unit : str, default="iteration"
-        What is counted.
+    <unit>
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -94,13 +90,9 @@ class ActiveRowsDisplay(Display):
         ----------
         estimator : fitted estimator
             One whose `history_` has the column `active_rows` or `visits`.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
-        Returns
-        -------
-        ActiveRowsDisplay
-            The display.
+        <display>
         """
         check_is_fitted(estimator)
         # Visits of the solver on trees are of blocks, of which a row has one for each step of its path.
@@ -119,13 +111,9 @@ class ActiveRowsDisplay(Display):
             With a column `active_rows` or `visits`.
         n_samples : int, optional
             Number of training rows.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
-        Returns
-        -------
-        ActiveRowsDisplay
-            The display.
+        <display>
         """
         return cls.of_history(history, n_samples).plot(ax=ax)
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import draw_bar, draw_matrix, short_name, two_shades
-from widemargin.displays._base import Display
-from widemargin.metrics._checks import check_choice
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import Display, draw_bar, draw_matrix, short_name, two_shades
+from widemargin.metrics.lists import check_choice
 
 __all__ = ["CodeMatrixDisplay"]
 
@@ -19,6 +19,7 @@ MAX_NAMES = 40
 """Classes whose names are written; more would lie on top of each other."""
 
 
+@with_shared_passages
 class CodeMatrixDisplay(Display):
     """A code matrix as a picture.
 
@@ -28,15 +29,11 @@ class CodeMatrixDisplay(Display):
     ----------
     code : ndarray of shape (n_classes, n_columns)
         The code.
-    classes : sequence of length n_classes, optional
-        Names of the classes.
+    <classes>
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -63,13 +60,9 @@ class CodeMatrixDisplay(Display):
         code : {"decides", "trained"}, default="decides"
             The code that decides, learned or not (`code_matrix_`), or the one that the columns were trained on
             (`code_book_`).
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
-        Returns
-        -------
-        CodeMatrixDisplay
-            The display.
+        <display>
         """
         check_is_fitted(estimator)
         check_choice(code, "code", ("decides", "trained"))
@@ -87,15 +80,10 @@ class CodeMatrixDisplay(Display):
         ----------
         code : array-like of shape (n_classes, n_columns)
             The code.
-        classes : sequence of length n_classes, optional
-            Names of the classes.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <classes>
+        <ax>
 
-        Returns
-        -------
-        CodeMatrixDisplay
-            The display.
+        <display>
         """
         matrix = np.asarray(code, dtype=np.float64)
         if matrix.ndim != 2 or (classes is not None and len(classes) != len(matrix)):

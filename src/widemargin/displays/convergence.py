@@ -16,9 +16,18 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, VERMILION, axes_for, draw_curve, whole_numbers
-from widemargin.displays._histories import clock_of, least_of_bin, total_of
-from widemargin.metrics._checks import check_choice
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import (
+    BLUE,
+    VERMILION,
+    axes_for,
+    clock_of,
+    draw_curve,
+    least_of_bin,
+    total_of,
+    whole_numbers,
+)
+from widemargin.metrics.lists import check_choice
 from widemargin.problems.certificate import Certificate
 
 __all__ = ["ConvergenceDisplay"]
@@ -29,6 +38,7 @@ WIDE_RANGE = 20.0
 """Objectives that fall by more than this factor are drawn on a logarithmic axis."""
 
 
+@with_shared_passages
 class ConvergenceDisplay:
     """Both bounds on the optimum, or the gap between them, over the iterations of a fit.
 
@@ -44,17 +54,13 @@ class ConvergenceDisplay:
         Bound from below at each.
     certified : ndarray of bool of shape (n_iterations,), optional
         Where both bounds were certified in a solver that has estimates between; all by default.
-    unit : str, default="iteration"
-        What is counted.
+    <unit>
     names : list of str, optional
         Names of the places on the axis where `iteration` only numbers them.
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -103,17 +109,12 @@ class ConvergenceDisplay:
         ----------
         estimator : fitted estimator
             One with `history_` and `certificate_`.
-        scale : {"objective", "gap"}, default="objective"
-            Both bounds, or the relative gap between them.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <scale>
+        <ax>
         name : str, optional
             Name in the legend, to tell several models in the same axes apart.
 
-        Returns
-        -------
-        ConvergenceDisplay
-            The display.
+        <display>
         """
         check_is_fitted(estimator)
         certificate = getattr(estimator, "certificate_", None)
@@ -137,17 +138,11 @@ class ConvergenceDisplay:
             With a column `primal`; `dual` where the solver has bounds from below.
         certificate : Certificate, optional
             Its bound from below stands for all iterations where the history has none.
-        scale : {"objective", "gap"}, default="objective"
-            Both bounds, or the relative gap between them.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <scale>
+        <ax>
+        <name>
 
-        Returns
-        -------
-        ConvergenceDisplay
-            The display.
+        <display>
         """
         display = cls.of_history(history, certificate)
         return display.plot(ax=ax, scale=scale, name=name)
@@ -188,17 +183,12 @@ class ConvergenceDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
         scale : {"objective", "gap"}, default="objective"
             Both bounds, or the relative gap between them, on a logarithmic axis.
-        name : str, optional
-            Name in the legend.
+        <name>
 
-        Returns
-        -------
-        ConvergenceDisplay
-            The display itself, with `ax_` and `figure_`.
+        <itself>
         """
         check_choice(scale, "scale", ("objective", "gap"))
         self.figure_, self.ax_ = axes_for(ax)

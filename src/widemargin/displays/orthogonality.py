@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.displays._axes import BLUE, GREY
-from widemargin.displays._base import Display
-from widemargin.estimators.orthogonality import Orthogonality
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import BLUE, GREY, Display
+from widemargin.estimators.tree.model import Orthogonality
 
 __all__ = ["OrthogonalityDisplay"]
 
 PERCENTILES = (5, 25, 50, 75, 95)
 
 
+@with_shared_passages
 class OrthogonalityDisplay(Display):
     """Cosines between the weights of nodes and of their ancestors, by the levels of both.
 
@@ -39,10 +40,7 @@ class OrthogonalityDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -79,13 +77,9 @@ class OrthogonalityDisplay(Display):
         ----------
         estimator : fitted HierarchicalClassifier
             With ``method="orthogonal"``.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
-        Returns
-        -------
-        OrthogonalityDisplay
-            The display.
+        <display>
         """
         check_is_fitted(estimator)
         if not hasattr(estimator, "orthogonality_"):
@@ -100,13 +94,9 @@ class OrthogonalityDisplay(Display):
         ----------
         orthogonality : Orthogonality
             The pairs.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <ax>
 
-        Returns
-        -------
-        OrthogonalityDisplay
-            The display.
+        <display>
         """
         return cls.of_orthogonality(orthogonality).plot(ax=ax)
 

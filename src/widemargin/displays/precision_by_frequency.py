@@ -16,16 +16,17 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import SERIES, axes_for
-from widemargin.displays._histories import least_of_bin
-from widemargin.metrics._checks import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
-from widemargin.solvers._one_vs_all_history import frequency_bin
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import SERIES, axes_for, least_of_bin
+from widemargin.metrics.lists import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
+from widemargin.solvers.one_vs_all.problem import frequency_bin
 
 __all__ = ["PrecisionByFrequencyDisplay"]
 
 Floats = npt.NDArray[np.float64]
 
 
+@with_shared_passages
 class PrecisionByFrequencyDisplay:
     """Precision@k or recall@k of labels by their number of training rows.
 
@@ -47,10 +48,7 @@ class PrecisionByFrequencyDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -108,21 +106,15 @@ class PrecisionByFrequencyDisplay:
         ----------
         estimator : fitted estimator
             One with `predict_topk` and `label_counts_`.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <X>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
             Their labels.
         ks : sequence of int, default=(1, 3, 5)
             Depths; those above the number of labels are left out.
-        measure : {"precision", "recall"}, default="precision"
-            What to draw.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <measure>
+        <ax>
 
-        Returns
-        -------
-        PrecisionByFrequencyDisplay
-            The display.
+        <display>
         """
         n_labels = len(estimator.classes_)
         within = [k for k in ks if k <= n_labels] or [n_labels]
@@ -153,15 +145,10 @@ class PrecisionByFrequencyDisplay:
             Training rows of each label; labels at the end of `Y_true` without one have none.
         ks : sequence of int, default=(1, 3, 5)
             Depths.
-        measure : {"precision", "recall"}, default="precision"
-            What to draw.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <measure>
+        <ax>
 
-        Returns
-        -------
-        PrecisionByFrequencyDisplay
-            The display.
+        <display>
         """
         return cls.of_predictions(Y_true, topk, label_counts, ks=ks).plot(ax=ax, measure=measure)
 
@@ -197,15 +184,10 @@ class PrecisionByFrequencyDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        measure : {"precision", "recall"}, default="precision"
-            What to draw.
+        <ax>
+        <measure>
 
-        Returns
-        -------
-        PrecisionByFrequencyDisplay
-            The display itself, with `ax_` and `figure_`.
+        <itself>
         """
         check_choice(measure, "measure", ("precision", "recall"))
         self.figure_, self.ax_ = axes_for(ax)

@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, GREY, axes_for
 from widemargin.estimators._path_scoring import class_numbers
-from widemargin.estimators._tree_truth import probable_predictions
-from widemargin.metrics._checks import check_choice, check_indicator
+from widemargin.estimators.tree.model import probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
+from widemargin.metrics.lists import check_choice, check_indicator
 
 __all__ = ["ReliabilityDisplay"]
 
@@ -32,6 +33,7 @@ LARGEST_MARKER = 120.0
 SMALLEST_MARKER = 8.0
 
 
+@with_shared_passages
 class ReliabilityDisplay:
     """Share of right predictions over their probability.
 
@@ -48,10 +50,7 @@ class ReliabilityDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -91,23 +90,15 @@ class ReliabilityDisplay:
         ----------
         estimator : fitted classifier
             One with `predict_proba` and `classes_`.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <X>
         y : array-like of shape (n_samples,), indicator, or list of label sets
             Their labels.
-        n_bins : int, default=15
-            Bins of probability.
-        strategy : {"uniform", "quantile"}, default="uniform"
-            Bins of the same width, or with the same number of predictions.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <n_bins>
+        <strategy>
+        <ax>
+        <name>
 
-        Returns
-        -------
-        ReliabilityDisplay
-            The display.
+        <display>
         """
         if not hasattr(estimator, "predict_proba"):
             raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
@@ -141,19 +132,12 @@ class ReliabilityDisplay:
             indicator.
         y_prob : array-like of shape (n_samples,), or array or sparse matrix of shape (n_samples, n_labels)
             Probabilities of class 1, or of all classes or labels.
-        n_bins : int, default=15
-            Bins of probability.
-        strategy : {"uniform", "quantile"}, default="uniform"
-            Bins of the same width, or with the same number of predictions.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <n_bins>
+        <strategy>
+        <ax>
+        <name>
 
-        Returns
-        -------
-        ReliabilityDisplay
-            The display.
+        <display>
         """
         return cls.of_predictions(y_true, y_prob, n_bins, strategy).plot(ax=ax, name=name)
 
@@ -182,15 +166,10 @@ class ReliabilityDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <ax>
+        <name>
 
-        Returns
-        -------
-        ReliabilityDisplay
-            The display itself, with `ax_` and `figure_`.
+        <itself>
         """
         self.figure_, self.ax_ = axes_for(ax)
         self.ax_.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--", zorder=0)

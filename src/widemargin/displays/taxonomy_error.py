@@ -14,9 +14,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import GREY, RUST, colour_on, draw_bar, shades, short_name, without_frame
-from widemargin.displays._base import Display
-from widemargin.displays._tree_labels import numbers, predictions_of
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import (
+    GREY,
+    RUST,
+    Display,
+    colour_on,
+    draw_bar,
+    numbers,
+    predictions_of,
+    shades,
+    short_name,
+    without_frame,
+)
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import subtree_sums
 
@@ -29,6 +39,7 @@ LEAST_POINTS = 7.0
 POINTS_PER_INCH, POINTS_PER_LETTER = 72.0, 4.2
 
 
+@with_shared_passages
 class TaxonomyErrorDisplay(Display):
     """The error of every node of a taxonomy.
 
@@ -36,8 +47,7 @@ class TaxonomyErrorDisplay(Display):
 
     Parameters
     ----------
-    taxonomy : Taxonomy
-        The tree.
+    <tree>
     support : ndarray of int of shape (n_nodes,)
         Rows with a label at or below each node.
     error : ndarray of shape (n_nodes,)
@@ -45,10 +55,7 @@ class TaxonomyErrorDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -73,19 +80,12 @@ class TaxonomyErrorDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted HierarchicalClassifier
-            The model.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            Their labels, one a row.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <tree_model>
+        <X>
+        <one_label>
+        <ax>
 
-        Returns
-        -------
-        TaxonomyErrorDisplay
-            The display.
+        <display>
         """
         return cls.from_predictions(*predictions_of(estimator, X, y), ax=ax)
 
@@ -95,17 +95,11 @@ class TaxonomyErrorDisplay(Display):
 
         Parameters
         ----------
-        y_true, y_pred : array-like of names of shape (n_samples,)
-            True and predicted nodes.
-        taxonomy : Taxonomy
-            The tree.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <true_and_predicted>
+        <tree>
+        <ax>
 
-        Returns
-        -------
-        TaxonomyErrorDisplay
-            The display.
+        <display>
         """
         return cls.of_predictions(y_true, y_pred, taxonomy).plot(ax=ax)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin import metrics
+from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import axes_for, draw_curve
 from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 
@@ -16,6 +17,7 @@ __all__ = ["TopKAccuracyDisplay"]
 N_DEPTHS = 10
 
 
+@with_shared_passages
 class TopKAccuracyDisplay:
     """Top-k accuracy over k, for one label a row.
 
@@ -30,10 +32,7 @@ class TopKAccuracyDisplay:
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -62,21 +61,15 @@ class TopKAccuracyDisplay:
         ----------
         estimator : fitted estimator
             A multiclass model with `predict_topk`.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <X>
         y : array-like of shape (n_samples,)
             Their labels; one that the model does not know is a miss.
         max_k : int, default=10
             Largest depth; at most the number of classes.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <ax>
+        <name>
 
-        Returns
-        -------
-        TopKAccuracyDisplay
-            The display.
+        <display>
         """
         if getattr(estimator, "kind_", "multiclass") == "multilabel":
             raise ValueError(
@@ -113,15 +106,10 @@ class TopKAccuracyDisplay:
             Scores of the true labels, see `widemargin.metrics.top_k_accuracy`.
         n_labels : int, optional
             How many labels there are.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <ax>
+        <name>
 
-        Returns
-        -------
-        TopKAccuracyDisplay
-            The display.
+        <display>
         """
         places = np.shape(topk[2])[1]
         knows_ties = getattr(topk, "tied", None) is not None
@@ -135,15 +123,10 @@ class TopKAccuracyDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        name : str, optional
-            Name in the legend.
+        <ax>
+        <name>
 
-        Returns
-        -------
-        TopKAccuracyDisplay
-            The display itself, with `ax_` and `figure_`.
+        <itself>
         """
         self.figure_, self.ax_ = axes_for(ax)
         draw_curve(self.ax_, self.k, self.accuracy, name, marker="o", markersize=4)

@@ -11,9 +11,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.displays._axes import STEEL, draw_matrix, shades, short_name, write_in_cells
-from widemargin.displays._base import Display
-from widemargin.displays._tree_labels import ELSEWHERE, STOPPED, child_towards, numbers, predictions_of
+from widemargin._docstrings import with_shared_passages
+from widemargin.displays._axes import (
+    ELSEWHERE,
+    STEEL,
+    STOPPED,
+    Display,
+    child_towards,
+    draw_matrix,
+    numbers,
+    predictions_of,
+    shades,
+    short_name,
+    write_in_cells,
+)
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["TreeConfusionDisplay"]
@@ -24,6 +35,7 @@ FEW = 10
 OTHERS, HERE, OUTSIDE = "(others)", "(stays here)", "(elsewhere)"
 
 
+@with_shared_passages
 class TreeConfusionDisplay(Display):
     """Counts of true and predicted children of one node of a tree.
 
@@ -41,10 +53,7 @@ class TreeConfusionDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes.
-    figure_ : matplotlib Figure
-        The figure.
+    <ax_>
 
     Examples
     --------
@@ -77,23 +86,14 @@ class TreeConfusionDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted HierarchicalClassifier
-            The model.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            Their labels, one a row.
-        node : hashable, optional
-            The node whose children are compared; the root by default.
-        max_children : int, default=16
-            How many children are shown one by one, those with the most wrong rows.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <tree_model>
+        <X>
+        <one_label>
+        <node>
+        <max_children>
+        <ax>
 
-        Returns
-        -------
-        TreeConfusionDisplay
-            The display.
+        <display>
         """
         y_true, y_pred, taxonomy = predictions_of(estimator, X, y)
         return cls.from_predictions(y_true, y_pred, taxonomy, node=node, max_children=max_children, ax=ax)
@@ -113,21 +113,13 @@ class TreeConfusionDisplay(Display):
 
         Parameters
         ----------
-        y_true, y_pred : array-like of names of shape (n_samples,)
-            True and predicted nodes.
-        taxonomy : Taxonomy
-            The tree.
-        node : hashable, optional
-            The node whose children are compared; the root by default.
-        max_children : int, default=16
-            How many children are shown one by one, those with the most wrong rows.
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+        <true_and_predicted>
+        <tree>
+        <node>
+        <max_children>
+        <ax>
 
-        Returns
-        -------
-        TreeConfusionDisplay
-            The display.
+        <display>
         """
         return cls.of_predictions(y_true, y_pred, taxonomy, node, max_children).plot(ax=ax)
 

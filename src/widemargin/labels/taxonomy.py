@@ -2,45 +2,289 @@
 
     A(i) = the proper ancestors of i      D(i) = its descendants      S(i) = its siblings
 
-Nodes are numbered breadth first (the root is 0, parents before children, siblings contiguous and in the order of
-the input); `nodes[i]` is the name of node i and `index(name)` its number. Methods speak of names, arrays of
+Nodes are numbered breadth first (the root is 0, parents come before children, siblings are contiguous and keep the
+order of the input); `nodes[i]` is the name of node i and `index(name)` its number. Methods use names, arrays use
 numbers; `tree` has the algorithms on numbers (`widemargin.labels.tree.Tree`).
 
-A tree has one root. Several nodes without a parent are put under a virtual one, called `VIRTUAL_ROOT` unless
-`root=` says otherwise. Building is linear in time and memory: a million nodes take about two seconds, as a
-chain, a star or anything between.
+A tree has one root. Several nodes without a parent are put under a virtual root, named `VIRTUAL_ROOT` unless `root=` is
+given. Every constructor ends in `build_tree`: names get numbers in order of first appearance, so siblings keep the
+order of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach
+hangs on a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from widemargin.exceptions import DataFormatError
-from widemargin.labels._names import is_several, look_up, many, plain_name, plain_names
-from widemargin.labels._tree_arrays import TreeArrays
-from widemargin.labels._tree_build import EdgeList, build_tree
-from widemargin.labels._tree_text import edges_of_nested, edges_of_paths, read_edges, write_edges
+from widemargin.files import atomic_file, read_lines
+from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
 __all__ = ["VIRTUAL_ROOT", "Taxonomy"]
+
+NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
+
+OF_A_DAG = (
+    "a taxonomy is a tree: keep one parent per node, for example the first, with "
+    "Taxonomy.from_parents({child: parent for child, parent in reversed(edges)}), or the one with the most rows; or "
+    "train OneVsAllClassifier on label lists that contain each label with all its ancestors"
+)
+"""Remedy for a graph in which nodes have several parents."""
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """Edges and where they came from; a parent of None marks a root.
+
+    Parameters
+    ----------
+    children, parents : list of names, equally long
+        Edge e says that the parent of ``children[e]`` is ``parents[e]``.
+    path : str, optional
+        The file of the edges, for error messages.
+    lines : list of int, optional
+        The line of each edge in it, counted from 1.
+    """
+
+    children: list[Any]
+    parents: list[Any]
+    path: str | None = None
+    lines: list[int] | None = None
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[Any]) -> EdgeList:
+        """Split (child, parent) pairs; anything else is an error that names it."""
+        if isinstance(pairs, np.ndarray) and pairs.ndim == 2 and pairs.shape[1] == 2:
+            children, parents = pairs.T.tolist()
+        else:
+            rows = list(pairs)
+            if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
+                position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
+                raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
+            children, parents = [row[0] for row in rows], [row[1] for row in rows]
+        return cls(plain_names(children), plain_names(parents, or_none=True))
+
+    def error(self, problem: str, edge: int, remedy: str) -> DataFormatError:
+        """The error at an edge, with file and line if known."""
+        line = None if self.lines is None else self.lines[edge]
+        return DataFormatError(problem, path=self.path, line=line, remedy=remedy)
+
+
+def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
+    """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
+    # Children get their numbers first: siblings then keep the order of their own edges.
+    numbers: dict[Any, int] = dict.fromkeys(chain(edges.children, edges.parents), -1)
+    numbers.pop(None, None)
+    names = list(numbers)
+    if not names:
+        raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="give at least one node")
+    numbers.update(zip(names, range(len(names)), strict=True))
+    numbers[None] = -1
+    child = np.fromiter(map(numbers.__getitem__, edges.children), dtype=np.intp)
+    parent = np.fromiter(map(numbers.__getitem__, edges.parents), dtype=np.intp)
+    above = _parent_array(edges, names, child, parent)
+    above, start = _with_single_root(edges, names, above, root)
+    order = _breadth_first(above, start)
+    if len(order) < len(names):
+        raise _cycle_error(edges, names, above, child, order)
+    place = np.empty(len(names), dtype=np.intp)
+    place[order] = np.arange(len(names))
+    above = above[order]
+    return tuple([names[node] for node in order.tolist()]), Tree(np.where(above >= 0, place[above], -1))
+
+
+def _is_pair(row: Any) -> bool:
+    """Whether a row is a tuple or list of two."""
+    return type(row) in (tuple, list) and len(row) == 2
+
+
+def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: IntArray) -> IntArray:
+    """Parent number of each node, −1 for roots; two different parents of one node are an error."""
+    above = np.full(len(names), NO_PARENT_SEEN, dtype=np.intp)
+    above[child[::-1]] = parent[::-1]  # the first edge of a node is written last, and stays
+    conflicts = np.flatnonzero(above[child] != parent)
+    if conflicts.size:
+        edge = int(conflicts[0])
+        name, first, second = names[child[edge]], above[child[edge]], parent[edge]
+        if first < 0 or second < 0:
+            problem = f"{name!r} is given as a root and as a child of {names[max(first, second)]!r}"
+            raise edges.error(problem, edge, "keep one of the two edges: a taxonomy is a tree")
+        n_several = len(np.unique(child[conflicts]))
+        more = f" ({n_several:,} nodes have more than one)" if n_several > 1 else ""
+        raise edges.error(f"{name!r} has two parents, {names[first]!r} and {names[second]!r}{more}", edge, OF_A_DAG)
+    above[above == NO_PARENT_SEEN] = -1
+    return above
+
+
+def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: Hashable) -> tuple[IntArray, int]:
+    """The parent array and its root; several roots are put under a new node, which is appended to `names`."""
+    roots = np.flatnonzero(above == -1)
+    if roots.size <= 1:
+        return above, int(roots[0]) if roots.size else -1
+    if root in names:
+        raise DataFormatError(
+            f"the {roots.size} roots {listed(names[node] for node in roots)} need a virtual root, "
+            f"but a node is already called {root!r}",
+            path=edges.path,
+            remedy="choose another name with root=…",
+        )
+    above[roots] = len(names)
+    names.append(plain_name(root))
+    return np.append(above, -1), len(names) - 1
+
+
+def _breadth_first(above: IntArray, start: int) -> IntArray:
+    """Nodes below `start` and itself, level by level and siblings ascending; none if start is −1."""
+    if start < 0:
+        return np.empty(0, dtype=np.intp)
+    by_parent = np.argsort(above, kind="stable")[1:]  # without the root, whose parent −1 sorts first
+    first = np.searchsorted(above[by_parent], np.arange(above.size + 1))
+    down = sparse.csr_array((np.ones(by_parent.size), by_parent, first), shape=(above.size, above.size))
+    order: IntArray = csgraph.breadth_first_order(down, start, return_predecessors=False).astype(np.intp)
+    return order
+
+
+def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntArray, reached: IntArray) -> Exception:
+    """The error that names a cycle: the parents of a node that was not reached lead into one."""
+    lost = np.ones(len(names), dtype=bool)
+    lost[reached] = False
+    node = int(np.flatnonzero(lost)[0])
+    seen: dict[int, int] = {}
+    while node not in seen:
+        seen[node] = len(seen)
+        node = int(above[node])
+    cycle = list(seen)[seen[node] :]
+    edge = int(np.flatnonzero(np.isin(child, cycle))[0])
+    way = listed([names[i] for i in [*cycle, node]], " → ")
+    return edges.error(f"the nodes form a cycle (child → parent): {way}", edge, "remove one of its edges")
+
+
+HEADER = ("child", "parent")
+COMMENT = "#"
+
+
+def edges_of_paths(paths: Iterable[Any], separator: str, full_names: bool) -> EdgeList:
+    """Edges of label paths, each from the top down."""
+    children: list[Hashable] = []
+    parents: list[Hashable | None] = []
+    for path in paths:
+        steps = path.split(separator) if isinstance(path, str) else list(path)
+        if not steps or "" in steps:
+            raise DataFormatError(
+                f"the path {path!r} has an empty name", remedy=f"write every name once, with {separator!r} only between"
+            )
+        names = [plain_name(step) for step in steps]
+        if full_names:
+            whole = [tuple(names[: end + 1]) for end in range(len(names))]
+            names = [separator.join(steps[: len(way)]) for way in whole] if isinstance(path, str) else list(whole)
+        children += names
+        parents += [None, *names[:-1]]
+    return EdgeList(children, parents)
+
+
+def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
+    """Edges of nested mappings; a mapping holds children, a list names leaves, None and {} end a branch."""
+    children: list[Hashable] = []
+    parents: list[Hashable | None] = []
+    queue: deque[tuple[Hashable | None, Any]] = deque([(None, nested)])
+    while queue:
+        parent, below = queue.popleft()
+        if below is None:
+            continue
+        if isinstance(below, str) or not isinstance(below, Mapping | Sequence | set | frozenset):
+            raise DataFormatError(
+                f"below {parent!r} there is {below!r}", remedy="use a mapping of children, a list of leaves, or None"
+            )
+        names = [plain_name(name) for name in below]
+        children += names
+        parents += [parent] * len(names)
+        if isinstance(below, Mapping):
+            queue.extend(zip(names, below.values(), strict=True))
+    return EdgeList(children, parents)
+
+
+def read_edges(path: str | os.PathLike[str], header: bool | None) -> EdgeList:
+    """Edges of a file with child and parent in two tab-separated columns."""
+    place = os.fspath(path)
+    children: list[Any] = []
+    parents: list[Any] = []
+    lines: list[int] = []
+    skip_header = header
+    for number, text in enumerate(read_lines(place), start=1):
+        if not text or text.startswith(COMMENT):
+            continue
+        columns = text.split("\t")
+        is_header = skip_header if skip_header is not None else tuple(map(str.lower, columns)) == HEADER
+        skip_header = False  # only the first line that says something can be a header
+        if is_header:
+            continue
+        _check_columns(columns, place, number)
+        children.append(columns[0])
+        parents.append(columns[1] or None)
+        lines.append(number)
+    return EdgeList(children, parents, place, lines)
+
+
+def write_edges(path: str | os.PathLike[str], edges: Iterable[tuple[Any, Any]]) -> None:
+    """Write (child, parent) pairs as `read_edges` reads them."""
+    rows = ["\t".join(HEADER)]
+    for child, parent in edges:
+        names = [_checked_for_file(child), "" if parent is None else _checked_for_file(parent)]
+        rows.append("\t".join(names))
+    with atomic_file(path, compress=False) as file:
+        file.write(("\n".join(rows) + "\n").encode())
+
+
+def _check_columns(columns: list[str], path: str, line: int) -> None:
+    """Refuse what is not exactly a child and its parent, and names with spaces around them."""
+    if len(columns) != 2:
+        raise DataFormatError(
+            f"{len(columns)} column(s) instead of 2",
+            path=path,
+            line=line,
+            remedy="write child, a tab, and parent (nothing after the tab for a root)",
+        )
+    if not columns[0]:
+        raise DataFormatError("the child has no name", path=path, line=line, remedy="name it before the tab")
+    for name in columns:
+        if name != name.strip():
+            raise DataFormatError(f"spaces around the name {name!r}", path=path, line=line, remedy="remove them")
+
+
+def _checked_for_file(name: Any) -> str:
+    """The name if the file format can hold it."""
+    broken = not isinstance(name, str) or not name or name != name.strip() or any(c in name for c in "\t\r\n")
+    if broken or name.startswith(COMMENT):
+        raise DataFormatError(
+            f"the name {name!r} cannot be written to a tab-separated file",
+            remedy="use strings without tabs, line ends, spaces around them or a leading '#'",
+        )
+    return str(name)
+
 
 VIRTUAL_ROOT = "(root)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Taxonomy(TreeArrays):
+class Taxonomy:
     """An immutable tree of named categories.
 
-    Use one of the `from_…` constructors; the plain one takes what `nodes` and `tree` of another taxonomy hold.
-    Being immutable, a taxonomy is its own copy, so that `sklearn.base.clone` shares it. Two taxonomies are equal
-    if they have the same nodes and edges; the order of siblings does not count. Where a method takes one node or
-    several, a list, array or Series means several, and anything else (a tuple included) is one name.
+    Use one of the `from_…` constructors; the plain one takes `nodes` and `tree` of another taxonomy. A taxonomy is
+    immutable and therefore its own copy, so `sklearn.base.clone` shares it. Two taxonomies are equal if they have the
+    same nodes and edges; the order of siblings does not count. Where a method takes one node or several, a list, array
+    or Series means several, and anything else (a tuple included) is one name.
 
     Parameters
     ----------
@@ -77,7 +321,7 @@ class Taxonomy(TreeArrays):
 
     @classmethod
     def from_parents(cls, parents: Mapping[Any, Any], *, root: Hashable = VIRTUAL_ROOT) -> Taxonomy:
-        """Build from a mapping child → parent; the parent of a root is None, or the root is no key at all.
+        """Build from a mapping child → parent; the parent of a root is None, or the root is not a key.
 
         Examples
         --------
@@ -108,14 +352,14 @@ class Taxonomy(TreeArrays):
         Parameters
         ----------
         paths : iterable of str or of sequences
-            "A/B/C" or ["A", "B", "C"]; inner nodes need no path of their own.
+            "A/B/C" or ["A", "B", "C"]; inner nodes need no separate path.
         separator : str, default="/"
-            What stands between the names of a path given as a string.
+            Separator of the names in a path given as a string.
         full_names : bool, default=False
-            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may stand in
-            several branches; otherwise by the last name of it.
+            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may occur in several
+            branches; otherwise by its last name.
         root : hashable, default=VIRTUAL_ROOT
-            Name of the virtual root, needed unless all paths begin with the same name.
+            Name of the virtual root, needed unless all paths start with the same name.
 
         Examples
         --------
@@ -145,7 +389,7 @@ class Taxonomy(TreeArrays):
     ) -> Taxonomy:
         """Read a UTF-8 file with child and parent in two tab-separated columns.
 
-        Empty lines and lines that begin with ``#`` are skipped; a child with nothing after the tab is a root. Names
+        Empty lines and lines that start with ``#`` are skipped; a child with nothing after the tab is a root. Names
         stay strings.
 
         Parameters
@@ -153,7 +397,7 @@ class Taxonomy(TreeArrays):
         path : str or path
             The file.
         header : bool, optional
-            Whether the first line is a header; by default it is one if it reads ``child<TAB>parent``.
+            Whether the first line is a header. By default, it is one if it reads ``child<TAB>parent``.
         root : hashable, default=VIRTUAL_ROOT
             Name of the virtual root, if one is needed.
 
@@ -208,8 +452,63 @@ class Taxonomy(TreeArrays):
         """
         names = plain_names(many(labels))
         if root in names:
-            raise DataFormatError(f"the root and a label are both called {root!r}", remedy="choose another root=…")
+            raise DataFormatError(
+                f"the root and a label are both called {root!r}", remedy="choose another name with root=…"
+            )
         return cls(*build_tree(EdgeList(names, [plain_name(root)] * len(names)), root))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes, the root included."""
+        return self.tree.n_nodes
+
+    @property
+    def parent(self) -> IntArray:
+        """Parent number of each node, −1 for the root, shape (n_nodes,)."""
+        return self.tree.parent
+
+    @property
+    def children_indptr(self) -> IntArray:
+        """Start of the children of each node in `children_indices`, shape (n_nodes + 1,)."""
+        return self.tree.children_indptr
+
+    @property
+    def children_indices(self) -> IntArray:
+        """Children of all nodes, grouped by parent, shape (n_nodes − 1,)."""
+        return self.tree.children_indices
+
+    @property
+    def depth(self) -> IntArray:
+        """Number of edges from the root to each node, shape (n_nodes,)."""
+        return self.tree.depth
+
+    @property
+    def order(self) -> IntArray:
+        """Node numbers with parents before children, shape (n_nodes,)."""
+        return self.tree.order
+
+    @property
+    def is_leaf(self) -> npt.NDArray[np.bool_]:
+        """Whether each node has no children, shape (n_nodes,)."""
+        return self.tree.is_leaf
+
+    @property
+    def height(self) -> int:
+        """Largest depth."""
+        return self.tree.height
+
+    def ancestor_matrix(self) -> Any:
+        """CSR indicator, nodes × nodes: entry (i, a) is 1 if a is i or an ancestor of i (see `Tree.ancestor_matrix`).
+
+        Examples
+        --------
+        >>> from widemargin.labels.taxonomy import Taxonomy
+        >>> Taxonomy.from_paths(["A/B", "A/C"]).ancestor_matrix().toarray()
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 0, 1]], dtype=int8)
+        """
+        return self.tree.ancestor_matrix()
 
     @property
     def root(self) -> Hashable:
@@ -227,11 +526,11 @@ class Taxonomy(TreeArrays):
         return dict(zip(self.nodes, range(self.n_nodes), strict=True))
 
     def index(self, node: Any) -> int:
-        """Number of one node; an unknown one is named, with near matches."""
+        """Number of one node; an unknown name is an error that suggests similar ones."""
         return int(look_up([plain_name(node)], self._numbers, "the taxonomy")[0])
 
     def indices(self, labels: Iterable[Any]) -> IntArray:
-        """Numbers of many nodes, shape (n,); labels that are not in the tree are named.
+        """Numbers of many nodes, shape (n,); an error names the labels that are not in the tree.
 
         Examples
         --------
@@ -240,6 +539,17 @@ class Taxonomy(TreeArrays):
         array([2, 1, 2])
         """
         return look_up(many(labels), self._numbers, "the taxonomy")
+
+    def find(self, labels: Iterable[Any], missing: int = -1) -> IntArray:
+        """Numbers of many nodes, shape (n,); `missing` for labels that are not in the tree.
+
+        Examples
+        --------
+        >>> from widemargin.labels.taxonomy import Taxonomy
+        >>> Taxonomy.flat(["cat", "dog"]).find(["dog", "cow"])
+        array([ 2, -1])
+        """
+        return np.fromiter(map(self._numbers.get, labels, repeat(missing)), dtype=np.intp)
 
     def _names(self, numbers: Iterable[int]) -> list[Hashable]:
         """Names of some numbers."""
@@ -273,7 +583,7 @@ class Taxonomy(TreeArrays):
         return self._names(self.tree.descendants(self.index(node))[0 if include_self else 1 :])
 
     def leaves_under(self, node: Any) -> list[Hashable]:
-        """Names of the leaves below the node; a leaf has itself."""
+        """Names of the leaves below the node; for a leaf, its own name."""
         below = self.tree.descendants(self.index(node))
         return self._names(below[self.is_leaf[below]])
 
@@ -287,7 +597,7 @@ class Taxonomy(TreeArrays):
         ('B', 'C')
         """
         below = self.tree.descendants(self.index(node))
-        # Ascending numbers stay breadth first below a node, so that counting is the whole renumbering.
+        # Ascending numbers stay breadth first below a node, so renumbering is just counting.
         parent = np.searchsorted(below, self.parent[below])
         parent[0] = -1
         return Taxonomy(tuple(self._names(below)), Tree(parent))
@@ -324,7 +634,7 @@ class Taxonomy(TreeArrays):
         return [(name, self.nodes[above]) for name, above in zip(self.nodes[1:], self.parent[1:].tolist(), strict=True)]
 
     def to_tsv(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that `from_tsv` reads; names must be strings. It is renamed into place when complete."""
+        """Write the file that `from_tsv` reads, atomically; names must be strings."""
         write_edges(path, self.to_parents().items())
 
     def __len__(self) -> int:

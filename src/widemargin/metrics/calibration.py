@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.metrics._checks import (
+from widemargin._docstrings import with_shared_passages
+from widemargin.metrics.lists import (
     MISSING,
     Floats,
     Places,
@@ -55,6 +56,7 @@ class ReliabilityCurve(NamedTuple):
     weight: Floats
 
 
+@with_shared_passages
 def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> ReliabilityCurve:
     """Probabilities against the shares of what came true, in bins of equal width.
 
@@ -62,12 +64,10 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_
     ----------
     y_true : array-like of bool
         Whether each pair is true, 0 or 1, of any shape.
-    y_prob : array-like of float
-        Its probability, of the same shape.
+    <y_prob>
     n_bins : int
         Number of bins of equal width from 0 to 1; a probability on a border belongs to the bin above.
-    sample_weight : array-like, optional
-        Weights, of the same shape.
+    <weights>
 
     Returns
     -------
@@ -102,6 +102,7 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_
     return ReliabilityCurve(mean, share, total[used])
 
 
+@with_shared_passages
 def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> float:
     """Mean distance between probabilities and shares of what came true, over bins of equal width.
 
@@ -110,12 +111,9 @@ def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS
     y_true : array-like of bool
         Whether each pair of a row and a label is true, 0 or 1, of any shape: for one label a row, whether the best
         class is right; for several, an indicator, or a part of it.
-    y_prob : array-like of float
-        Its probability, of the same shape.
-    n_bins : int
-        Number of bins of equal width from 0 to 1.
-    sample_weight : array-like, optional
-        Weights, of the same shape.
+    <y_prob>
+    <bins>
+    <weights>
 
     Returns
     -------
@@ -133,6 +131,7 @@ def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS
     return float(np.average(distance, weights=curve.weight))
 
 
+@with_shared_passages
 def calibration_error_at_k(
     Y_true: Any, topk: Any, y_prob: Any, k: Places, *, n_bins: int = N_BINS, sample_weight: Any = None
 ) -> Any:
@@ -146,12 +145,9 @@ def calibration_error_at_k(
         Labels in order of score, best first; −1 for a missing place, which does not count.
     y_prob : array-like of shape (n_samples, n_places)
         Probabilities of these labels, see `label_proba`.
-    k : int or sequence of int
-        How many places count.
-    n_bins : int
-        Number of bins of equal width from 0 to 1.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <any_k>
+    <bins>
+    <sample_weight>
 
     Returns
     -------

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from widemargin.metrics._checks import Floats, check_choice, check_label_pair, check_weights
+from widemargin._docstrings import with_shared_passages
+from widemargin.metrics.lists import Floats, check_choice, check_label_pair, check_weights
 
 __all__ = ["PrecisionRecallF1", "macro_f1", "micro_f1", "precision_recall_f1"]
 
@@ -43,6 +44,7 @@ class PrecisionRecallF1(NamedTuple):
     f1: Any
 
 
+@with_shared_passages
 def precision_recall_f1(
     Y_true: Any,
     Y_pred: Any,
@@ -58,16 +60,13 @@ def precision_recall_f1(
     ----------
     Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
         True and predicted labels, in any form that `fit` takes and `predict` returns; nothing is made dense.
-    labels : array of shape (n_labels,), optional
-        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
-        they name the columns of an indicator where the other side has labels.
+    <labels>
     average : {"micro", "macro", "weighted", "samples"} or None
         What is averaged: single decisions, labels, labels by their number of true rows, rows, or nothing.
     zero_division : float
         Value of a fraction 0/0, such as the recall of a label without true rows: 0, 1, or NaN, which leaves the label
         (or row) out of the mean.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------
@@ -110,6 +109,7 @@ def precision_recall_f1(
     return PrecisionRecallF1(*(_mean_of_defined(value, by) for value in values))
 
 
+@with_shared_passages
 def micro_f1(
     Y_true: Any, Y_pred: Any, *, labels: Any = None, zero_division: float = 0.0, sample_weight: Any = None
 ) -> float:
@@ -117,15 +117,11 @@ def micro_f1(
 
     Parameters
     ----------
-    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        True and predicted labels, in any form that `fit` takes and `predict` returns; as for `precision_recall_f1`.
-    labels : array of shape (n_labels,), optional
-        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
-        they name the columns of an indicator where the other side has labels.
+    <label_sets>
+    <labels>
     zero_division : float
         Value when there is neither a true nor a predicted label.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------
@@ -144,6 +140,7 @@ def micro_f1(
     return float(result.f1)
 
 
+@with_shared_passages
 def macro_f1(
     Y_true: Any, Y_pred: Any, *, labels: Any = None, zero_division: float = 0.0, sample_weight: Any = None
 ) -> float:
@@ -156,15 +153,11 @@ def macro_f1(
 
     Parameters
     ----------
-    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        True and predicted labels, in any form that `fit` takes and `predict` returns; as for `precision_recall_f1`.
-    labels : array of shape (n_labels,), optional
-        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
-        they name the columns of an indicator where the other side has labels.
+    <label_sets>
+    <labels>
     zero_division : float
         Value of a label that is neither true nor predicted anywhere; NaN leaves it out of the mean.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.metrics._checks import (
+from widemargin._docstrings import with_shared_passages
+from widemargin.metrics.lists import (
     Floats,
     Ints,
     Places,
@@ -81,6 +82,7 @@ def jain_propensities(label_counts: Any, n_samples: int, A: float = 0.55, B: flo
     return propensities
 
 
+@with_shared_passages
 def propensity_scored_precision_at_k(
     Y_true: Any,
     topk: Any,
@@ -99,16 +101,13 @@ def propensity_scored_precision_at_k(
     ----------
     Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
         The true labels, as for `precision_at_k`. Rows without labels add nothing to either sum.
-    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
-        What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
-    k : int or sequence of int
-        How many places count; at most n_places.
+    <topk>
+    <k>
     propensities : array of shape (n_labels,)
         p_l in (0, 1], from the *training* set: see `jain_propensities`.
     normalize : bool
         Divide by the best attainable value, as the Extreme Classification Repository does.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.metrics._checks import (
+from widemargin._docstrings import with_shared_passages
+from widemargin.metrics.lists import (
     Bools,
     Empty,
     Floats,
@@ -45,22 +46,18 @@ class _Ranking(NamedTuple):
     weights: Floats
 
 
+@with_shared_passages
 def precision_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", sample_weight: Any = None) -> Any:
     """Share of true labels among the k best, P@k = mean_i (1/k) Σ_{j≤k} Y[i, r_ij].
 
     Parameters
     ----------
-    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
-        knows the classes; labels that are none of these are misses. Nothing is made dense.
-    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
-        What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
-    k : int or sequence of int
-        How many places count; at most n_places.
+    <Y_true>
+    <topk>
+    <k>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (the Extreme Classification Repository's way), or are left out.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <sample_weight_in_mean>
 
     Returns
     -------
@@ -88,22 +85,18 @@ def precision_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zer
     return _mean(np.cumsum(ranking.found, axis=1)[:, ranking.places - 1] / ranking.places, ranking)
 
 
+@with_shared_passages
 def recall_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", sample_weight: Any = None) -> Any:
     """Share of the true labels that are among the k best, R@k = mean_i (1/n_i) Σ_{j≤k} Y[i, r_ij].
 
     Parameters
     ----------
-    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
-        knows the classes; labels that are none of these are misses. Nothing is made dense.
-    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
-        What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
-    k : int or sequence of int
-        How many places count; at most n_places.
+    <Y_true>
+    <topk>
+    <k>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (pyxclib's way), or are left out.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <sample_weight_in_mean>
 
     Returns
     -------
@@ -128,6 +121,7 @@ def recall_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero",
     return _mean(np.cumsum(ranking.found, axis=1)[:, ranking.places - 1] / ranking.n_true[:, None], ranking)
 
 
+@with_shared_passages
 def ndcg_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", sample_weight: Any = None) -> Any:
     """Discounted gain of the k best labels over the best attainable one.
 
@@ -136,17 +130,12 @@ def ndcg_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", s
 
     Parameters
     ----------
-    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        The true labels, in any form that `fit` takes. Labels and sets of them need a `topk` of `predict_topk`, which
-        knows the classes; labels that are none of these are misses. Nothing is made dense.
-    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
-        What `predict_topk` returned, or its `indices`: best first, −1 for a missing place, which counts as a miss.
-    k : int or sequence of int
-        How many places count; at most n_places.
+    <Y_true>
+    <topk>
+    <k>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (as in scikit-learn's `ndcg_score`), or are left out.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <sample_weight_in_mean>
 
     Returns
     -------

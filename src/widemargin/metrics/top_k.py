@@ -21,25 +21,24 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.metrics._checks import (
+from widemargin._docstrings import with_shared_passages
+from widemargin.metrics.lists import (
     Bools,
     Floats,
     Ints,
+    Lists,
     Places,
     check_choice,
+    check_label_scores,
+    check_lists,
     check_places,
+    check_places_fit,
     check_same_kind,
+    check_scores,
+    check_truth,
     check_weights,
     mean_over_rows,
     number_or_array,
-)
-from widemargin.metrics._lists import (
-    Lists,
-    check_label_scores,
-    check_lists,
-    check_places_fit,
-    check_scores,
-    check_truth,
     ties_past_the_end,
 )
 
@@ -55,6 +54,7 @@ class _Rank(NamedTuple):
     tied: Floats
 
 
+@with_shared_passages
 def top_k_error(
     y_true: Any,
     topk: Any,
@@ -88,8 +88,7 @@ def top_k_error(
         Rule for labels with the score of the true one: any order is equally likely (what model selection uses); the
         true label comes first, so that there is an error iff the k-th largest score is strictly greater than its
         score (the rule of the top-k SVM paper); the true label comes last.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <sample_weight_in_mean>
 
     Returns
     -------
@@ -133,6 +132,7 @@ def top_k_error(
     return number_or_array(mean_over_rows(1.0 - chance, weights), single)
 
 
+@with_shared_passages
 def top_k_accuracy(
     y_true: Any,
     topk: Any,
@@ -151,16 +151,13 @@ def top_k_accuracy(
         True labels, as they occur in ``topk.labels``.
     topk : named tuple (labels, scores, indices) of arrays of shape (n_samples, n_places)
         What `predict_topk` returned, for k places or more.
-    k : int or sequence of int
-        How many places count.
+    <any_k>
     label_scores : array of shape (n_samples,), optional
         The true labels' scores.
     n_labels : int, optional
         How many labels there are.
-    ties : {"expected", "optimistic", "pessimistic"}
-        Rule for labels with the score of the true one.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <ties>
+    <sample_weight_in_mean>
 
     Returns
     -------
@@ -190,6 +187,7 @@ def top_k_accuracy(
     return 1.0 - error
 
 
+@with_shared_passages
 def top_k_error_from_scores(
     y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
@@ -197,18 +195,13 @@ def top_k_error_from_scores(
 
     Parameters
     ----------
-    y_true : array of shape (n_samples,)
-        Columns of the true labels, or with `labels` the labels themselves.
-    scores : array of shape (n_samples, n_labels)
-        Scores of all labels.
-    k : int or sequence of int
-        How many places count; at most n_labels.
-    labels : array of shape (n_labels,), optional
-        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
+    <y_true>
+    <scores>
+    <k_of_labels>
+    <column_labels>
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one, as in `top_k_error`.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <sample_weight_in_mean>
 
     Returns
     -------
@@ -253,6 +246,7 @@ def top_k_error_from_scores(
     return number_or_array(mean_over_rows(1.0 - _chance(rank, places, ties), weights), single)
 
 
+@with_shared_passages
 def top_k_accuracy_from_scores(
     y_true: Any, scores: Any, k: Places = 1, *, labels: Any = None, ties: Ties = "expected", sample_weight: Any = None
 ) -> Any:
@@ -260,18 +254,12 @@ def top_k_accuracy_from_scores(
 
     Parameters
     ----------
-    y_true : array of shape (n_samples,)
-        Columns of the true labels, or with `labels` the labels themselves.
-    scores : array of shape (n_samples, n_labels)
-        Scores of all labels.
-    k : int or sequence of int
-        How many places count; at most n_labels.
-    labels : array of shape (n_labels,), optional
-        The labels of the columns, ``model.classes_``. A true label that is none of them is an error of the model.
-    ties : {"expected", "optimistic", "pessimistic"}
-        Rule for labels with the score of the true one.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows in the mean.
+    <y_true>
+    <scores>
+    <k_of_labels>
+    <column_labels>
+    <ties>
+    <sample_weight_in_mean>
 
     Returns
     -------

@@ -14,10 +14,9 @@ With `verify` all bytes are read once, for their hash and their range. This pack
 
 from __future__ import annotations
 
-from widemargin.model_io.folder import check_writable, folder_size
 from widemargin.model_io.read import describe_model, read_model
 from widemargin.model_io.state import FORMAT_VERSION, ModelState
-from widemargin.model_io.write import write_model
+from widemargin.model_io.write import check_writable, folder_size, write_model
 
 __all__ = [
     "FORMAT_VERSION",

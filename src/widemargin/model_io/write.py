@@ -1,48 +1,49 @@
 """Write a model folder so that a kill at any moment leaves the previous model or the new one.
 
 Order: all parameters are turned into JSON before the disk is touched; each array goes to a temporary name, is synced
-to disk and renamed to a name with its hash; `model.json` is replaced (the switch); what nothing refers to is removed.
-Memory: chunks of the array that is being written.
+to disk and renamed to a name with its hash; `model.json` is replaced (the switch); files that nothing refers to are
+removed. A model larger than memory is written part by part (`JoinedArray`); its files are byte-identical with those of
+the same arrays in one piece. Memory: chunks of the array that is being written, or one part.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import hashlib
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
-from widemargin.model_io.joined import JoinedArray, JoinedCsr
+from widemargin.files import file_sha256, locked_folder, sync_folder, write_hashed
+from widemargin.model_io.read import all_finite, csr_problem
 from widemargin.model_io.state import (
     DTYPES,
+    FILE_NAME,
     FORMAT_NAME,
     FORMAT_VERSION,
+    HASH_DIGITS,
     MANIFEST,
     WORK_FOLDER,
     ModelState,
-    all_finite,
-    csr_problem,
-    encode_value,
 )
 
-__all__ = ["FILE_NAME", "refuse_other_files", "write_model"]
+__all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "write_model"]
 
-HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table
-FILE_NAME = re.compile(rf"[A-Za-z0-9_]+-[0-9a-f]{{{HASH_DIGITS}}}\.(npy|json)")
 ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-_TEMPORARY = ".tmp-widemargin-"
+TEMPORARY = ".tmp-widemargin-"
+
+Parts = Callable[[], Iterator[npt.NDArray[Any]]]
 
 
 def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
@@ -62,7 +63,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     FileExistsError
         The folder has other files and no model.
     OSError
-        The disk is full, the folder is read-only, or the like; a previous model is unchanged.
+        The disk is full or the folder is read-only, for example; a previous model is unchanged.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
             raise NotSavableError(f"array {name!r} cannot be a file name; use letters, digits and underscores")
     with _explained(path):
         path.mkdir(parents=True, exist_ok=True)
-    with _lock(path):
+    with locked_folder(path, "another process is writing a model here; wait for it or choose another folder"):
         refuse_other_files(path)
         with _explained(path):
             _write_all(path, manifest, arrays, history, lists)
@@ -97,7 +98,7 @@ def _write_all(
     history: Mapping[str, Any],
     lists: Mapping[str, list[Any] | None],
 ) -> None:
-    """Files first, then the manifest; in the end, however it comes, only files of the model in force are left."""
+    """Files first, then the manifest; in any case, only files of the model in force are left at the end."""
     previous = _referenced_files(folder)
     _remove_temporary(folder)
     try:
@@ -105,10 +106,10 @@ def _write_all(
         manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
         for role, values in lists.items():
             manifest[role] = None if values is None else _write_list(folder, role, values)
-        _sync_folder(folder)
+        sync_folder(folder)
         text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
         _write_file(folder, lambda file: file.write(text.encode()), lambda digest: MANIFEST)
-        _sync_folder(folder)
+        sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
             _remove_leftovers(folder, previous or set())
@@ -135,6 +136,36 @@ def _plain_parts(state: ModelState) -> dict[str, Any]:
         }
     except RecursionError:
         raise NotSavableError("a parameter contains itself or is nested too deeply; use plain values") from None
+
+
+def encode_value(value: Any, name: str) -> Any:
+    """A value as JSON can hold it; `NotSavableError` that says `name` when it cannot.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.write import encode_value
+    >>> encode_value({"C": float("inf"), "degree": (1, 2)}, "params")
+    {'C': {'$float': 'inf'}, 'degree': {'$tuple': [1, 2]}}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if value is None or isinstance(value, str | bool | int):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, list):
+        return [encode_value(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$tuple": encode_value(list(value), name)}
+    if isinstance(value, Mapping):
+        plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+        if plain:
+            return {str(key): encode_value(item, f"{name}.{key}") for key, item in value.items()}
+        return {"$items": [[encode_value(k, name), encode_value(v, f"{name}[{k!r}]")] for k, v in value.items()]}
+    raise NotSavableError(
+        f"{name} is of type {type(value).__name__}, which a model folder cannot hold; "
+        "use numbers, strings, lists or a name the library knows, or pickle the model yourself"
+    )
 
 
 def _savable(array: Any, what: str, *, finite: bool) -> Any:
@@ -201,42 +232,10 @@ def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
     return {"count": len(values)} | file
 
 
-class _HashingFile:
-    """Passes bytes on and keeps their SHA-256 and number."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.sha256, self.size = file, hashlib.sha256(), 0
-
-    def write(self, part: bytes) -> int:
-        self.sha256.update(part)
-        self.size += len(part)
-        return self._file.write(part)
-
-
 def _write_file(folder: Path, write: Callable[[Any], object], final_name: Callable[[str], str]) -> dict[str, str | int]:
     """Write to a temporary name, sync, rename to the name that follows from the hash."""
-    temporary = folder / f"{_TEMPORARY}{os.getpid()}"
-    with open(temporary, "xb") as raw:
-        file = _HashingFile(raw)
-        write(file)
-        raw.flush()
-        os.fsync(raw.fileno())
-    digest = file.sha256.hexdigest()
-    name = final_name(digest)
-    os.replace(temporary, folder / name)
-    return {"file": name, "size": file.size, "sha256": digest}
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames durable; some network file systems cannot sync a folder, which is no reason to fail."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+    name, digest, size = write_hashed(folder / f"{TEMPORARY}{os.getpid()}", write, name_of=final_name)
+    return {"file": name, "size": size, "sha256": digest}
 
 
 @contextlib.contextmanager
@@ -249,23 +248,6 @@ def _explained(folder: Path) -> Iterator[None]:
         raise OSError(error.errno or errno.EIO, message, str(folder)) from error
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One writer at a time; where the file system has no locks, go on without."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = "another process is writing a model here; wait for it or choose another folder"
-            raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
-        except OSError:
-            pass
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def refuse_other_files(folder: Path) -> None:
     """A folder may be written to when it is empty, has a model, or what a killed first save left there."""
     manifest = folder / MANIFEST
@@ -274,7 +256,7 @@ def refuse_other_files(folder: Path) -> None:
             if FORMAT_NAME.encode() in file.read(len(FORMAT_NAME) + 100):
                 return
         raise FileExistsError(errno.EEXIST, "this model.json is not ours; choose another folder", str(manifest))
-    ours = (_TEMPORARY, WORK_FOLDER)
+    ours = (TEMPORARY, WORK_FOLDER)
     others = [e.name for e in os.scandir(folder) if not (e.name.startswith(ours) or FILE_NAME.fullmatch(e.name))]
     if others:
         message = f"the folder has other files ({sorted(others)[0]!r}) and no model; choose a new or an empty folder"
@@ -300,7 +282,7 @@ def _referenced_files(folder: Path) -> set[str] | None:
 
 def _remove_temporary(folder: Path) -> None:
     for entry in list(os.scandir(folder)):
-        if entry.name.startswith(_TEMPORARY):
+        if entry.name.startswith(TEMPORARY):
             os.unlink(entry)
 
 
@@ -316,11 +298,130 @@ def _remove_leftovers(folder: Path, previous: set[str]) -> None:
     for entry in list(os.scandir(folder)):
         if not FILE_NAME.fullmatch(entry.name) or entry.name in in_force or not entry.is_file(follow_symlinks=False):
             continue
-        if entry.name in previous or _carries_its_hash(Path(entry.path)):
+        if entry.name in previous or Path(entry.name).stem.endswith(f"-{file_sha256(entry.path)[:HASH_DIGITS]}"):
             os.unlink(entry)
 
 
-def _carries_its_hash(path: Path) -> bool:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return path.stem.endswith(f"-{digest[:HASH_DIGITS]}")
+def check_writable(folder: str | os.PathLike[str]) -> None:
+    """Raise the error that `write_model` would raise for this folder, before any work is lost.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where a model is to be written; it need not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin.model_io import check_writable
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_writable(folder)
+    """
+    path = Path(folder)
+    if path.exists():
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "a model is a folder, and this is a file", str(path))
+        refuse_other_files(path)
+    in_a_file = next((parent for parent in path.absolute().parents if parent.exists() and not parent.is_dir()), None)
+    if in_a_file is not None:
+        raise NotADirectoryError(errno.ENOTDIR, "this is a file, so no folder can be made in it", str(in_a_file))
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(nearest, os.W_OK):
+        raise PermissionError(errno.EACCES, "no permission to write here", str(nearest))
+
+
+def folder_size(folder: str | os.PathLike[str]) -> int:
+    """Bytes of all files of a model.
+
+    Parameters
+    ----------
+    folder : str or path
+        A model folder.
+
+    Returns
+    -------
+    int
+        Their sum.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from widemargin.model_io import folder_size
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     folder_size(folder)
+    0
+    """
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+
+
+@dataclass(frozen=True)
+class JoinedArray:
+    """An array whose parts, along the first axis, are made when they are written.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Type of the whole; parts are converted.
+    shape : tuple of int
+        Shape of the whole.
+    parts : callable
+        Returns an iterator over the parts, at every call.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from widemargin.model_io.write import JoinedArray
+    >>> joined, file = JoinedArray(np.dtype("<f4"), (3,), lambda: iter([np.ones(2), np.zeros(1)])), io.BytesIO()
+    >>> joined.write(file)
+    >>> _ = file.seek(0)
+    >>> np.load(file).tolist()
+    [1.0, 1.0, 0.0]
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Parts
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the `.npy` file; a ValueError when the parts do not make up the shape."""
+        dtype = self.dtype.newbyteorder("<")
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        n_rows = 0
+        for part in self.parts():
+            plain = np.ascontiguousarray(part, dtype=dtype)
+            if plain.shape[1:] != self.shape[1:]:
+                raise ValueError(f"a part of shape {plain.shape} is none of an array of shape {self.shape}")
+            if not all_finite(plain):
+                raise NotSavableError("an array has values that are not finite; train again with finite data")
+            file.write(plain.tobytes())
+            n_rows += len(plain)
+        if n_rows != self.shape[0]:
+            raise ValueError(f"the parts have {n_rows} rows, the array {self.shape[0]}")
+
+
+@dataclass(frozen=True)
+class JoinedCsr:
+    """A CSR array whose values and indices come in parts.
+
+    Parameters
+    ----------
+    data, indices : JoinedArray
+        Values and columns, row after row.
+    indptr : ndarray of shape (n_rows + 1,)
+        Where rows begin, of the type of the indices.
+    shape : tuple of int
+        Rows and columns.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.write import JoinedCsr
+    >>> list(JoinedCsr.__dataclass_fields__)
+    ['data', 'indices', 'indptr', 'shape']
+    """
+
+    data: JoinedArray
+    indices: JoinedArray
+    indptr: npt.NDArray[Any]
+    shape: tuple[int, int]

@@ -1,19 +1,20 @@
-"""The losses of the five ways to train on a tree: blocks of constraints, each with one slack.
+"""The losses of the five methods on a tree: blocks of constraints, each with one slack.
 
     H(W) = Σ_g γ_g loss_g(W),     loss_g(W) = max(0, max_c ρ_c − κ_c (s_i(c) − s_j(c))),     s = W x
 
-A constraint c = (i, j, ρ, κ) asks that node i win over node j. Blocks and constraints of an example with label y:
+A constraint c = (i, j, ρ, κ) asks node i to win over node j. Blocks and constraints of an example with label y:
 
     orthogonal, similarity   one block: i on the path to y, j a sibling of i, ρ = κ = 1
-    per-node                 the same, but a block for each level of the path
+    per-node                 the same constraints, but one block per level of the path
     flat                     one block: i = y, j any other output, ρ = κ = 1
-    tree-loss                i = y, j any other output, ρ = Δ, κ = Δ (slack rescaling) or 1 (margin rescaling), with Δ
-                             half the number of edges between i and j
+    tree-loss                i = y, j any other output, ρ = Δ, κ = Δ (slack rescaling) or 1 (margin rescaling), where Δ
+                             is half the number of edges between i and j
 
-γ is C times the example's weight; with `node_scaling="paper"`, for per-node training, over the weight of the examples
-that pass through the parent of i. Outputs are the leaves or all nodes but the root. Labels may be inner nodes where
-paths are trained; only children have no constraint. Scores are made by groups of siblings for the examples that pass
-through, in parts of `memory_limit_mb`: the time of a pass is Σ (nodes of the example's constraints) · (its non-zeros).
+γ is C times the weight of the example; per-node training with `node_scaling="paper"` divides it by the weight of the
+examples that pass through the parent of i. Outputs are the leaves or all nodes but the root. Labels may be inner nodes
+where paths are trained; only children have no constraint. Scores are computed by groups of siblings, for the examples
+that pass through, in parts of `memory_limit_mb`: a pass takes time Σ (nodes of the example's constraints) · (its
+non-zeros).
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import Tree
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.problems.tree_penalties import METHODS, Method
-from widemargin.reference.tree_factor import AncestorPaths
+from widemargin.problems.tree_factor import AncestorPaths
+from widemargin.problems.tree_penalties import Method
 
-__all__ = ["Constraints", "LossPoint", "TreeLosses", "tree_losses"]
+__all__ = ["LossPoint", "TreeLosses", "tree_losses"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -43,45 +43,22 @@ ScoreOf = Callable[[Ints, slice], Floats]
 
 MEGABYTE = 2**20
 WORK_ARRAYS = 5
-"""Arrays of the size of a part of the scores that are alive at once."""
-
-
-class Constraints(NamedTuple):
-    """The constraints of a block: node i should win over node j (rows of W), with offset ρ and slope κ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_losses import Constraints
-    >>> Constraints(i=np.array([0]), j=np.array([1]), rho=np.ones(1), kappa=np.ones(1)).j
-    array([1])
-    """
-
-    i: Ints
-    j: Ints
-    rho: Floats
-    kappa: Floats
+"""Arrays of the size of a part of the scores that exist at once."""
 
 
 class LossPoint(NamedTuple):
-    """H at some W, and by block the loss and the constraint that attains it.
+    """H at some W, and for each block its loss and the constraint that attains it.
 
     Parameters
     ----------
     value : float
         H(W).
     loss : ndarray of float64 of shape (n_blocks,)
-        The losses, not weighted.
+        The unweighted losses.
     winner, loser : ndarray of int64 of shape (n_blocks,)
-        Rows i and j of the constraint that attains the loss; −1 where the loss is 0.
+        Rows i and j of the constraint that attains the loss; −1 if the loss is 0.
     kappa : ndarray of float64 of shape (n_blocks,)
         Its slope.
-
-    Examples
-    --------
-    >>> from widemargin.problems.tree_losses import LossPoint
-    >>> LossPoint._fields
-    ('value', 'loss', 'winner', 'loser', 'kappa')
     """
 
     value: float
@@ -93,7 +70,7 @@ class LossPoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TreeLosses:
-    """H of one data set; build it by `tree_losses`.
+    """H of one data set; build it with `tree_losses`.
 
     Parameters
     ----------
@@ -112,9 +89,9 @@ class TreeLosses:
     cost : ndarray of float64 of shape (n_blocks,)
         γ_g.
     is_output : ndarray of bool of shape (m,) or None
-        Nodes that compete with the label, all in one group; None where siblings compete along the path.
+        Nodes that compete with the label, all in one group; None if siblings compete along the path.
     rescaling : {"none", "slack", "margin"}
-        What the tree distance does: nothing, ρ = κ = Δ, or ρ = Δ.
+        Use of the tree distance: none, ρ = κ = Δ, or ρ = Δ.
 
     Examples
     --------
@@ -123,8 +100,6 @@ class TreeLosses:
     >>> from widemargin.problems.tree_losses import tree_losses
     >>> tree = Tree(np.array([-1, 0, 0, 1, 1]))
     >>> losses = tree_losses("orthogonal", tree, labels=np.array([3, 2]))
-    >>> losses.constraints(0)[:2]  # row 2 against its sibling, row 0 against its sibling
-    (array([2, 0]), array([3, 1]))
     >>> X, W = np.eye(2), np.array([[1.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.0, 0.0]])
     >>> losses.evaluate(X, W).value, losses.at_zero
     (1.0, 2.0)
@@ -153,9 +128,9 @@ class TreeLosses:
     def evaluate(self, X: Any, W: Any, *, memory_limit_mb: float = 64.0) -> LossPoint:
         """H(W) for X of shape (n_samples, n) and W of shape (m, n), each dense or CSR.
 
-        The work area is `memory_limit_mb`, beside a copy of the weights of one group of siblings.
+        The work area is `memory_limit_mb`, besides a copy of the weights of one group of siblings.
         """
-        X, W = _by_row(X), _by_row(W)
+        X, W = (sp.csr_array(A) if sp.issparse(A) else np.asarray(A) for A in (X, W))
 
         def score_of(rows: Ints, nodes: slice) -> Floats:
             scores = X[rows] @ W[nodes].astype(np.float64, copy=False).T
@@ -164,11 +139,12 @@ class TreeLosses:
         return self.evaluate_scores(score_of, memory_limit_mb=memory_limit_mb)
 
     def evaluate_scores(self, score_of: ScoreOf, *, memory_limit_mb: float = 64.0) -> LossPoint:
-        """H from a function that gives scores, such as that of a kernel model."""
-        loss, kappa = np.zeros(self.n_blocks), np.ones(self.n_blocks)
-        winner, loser = (np.full(self.n_blocks, -1, dtype=np.int64) for _ in range(2))
+        """H from a function that returns scores, such as that of a kernel model."""
+        loss, kappa = np.zeros(len(self.row)), np.ones(len(self.row))
+        winner = np.full(len(self.row), -1, dtype=np.int64)
+        loser = winner.copy()
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
-            rho, slope = self._offsets_and_slopes(blocks, nodes)
+            rho, slope = (1.0, 1.0) if self.rescaling == "none" else self._rescaled(blocks, nodes)
             scores, each = score_of(self.row[blocks], nodes), np.arange(len(blocks))
             margins = scores[each, right - nodes.start][:, None] - scores
             slack = rho - slope * margins
@@ -183,8 +159,8 @@ class TreeLosses:
         return LossPoint(float(self.cost @ loss), loss, winner, loser, kappa)
 
     def top_k_value(self, score_of: ScoreOf, loss: TopKHinge, *, memory_limit_mb: float = 64.0) -> float:
-        """H with a top-k hinge among siblings in place of the largest margin; a block has the largest of its levels."""
-        largest = np.zeros(self.n_blocks)
+        """H with a top-k hinge among siblings instead of the largest margin; a block has the largest of its levels."""
+        largest = np.zeros(len(self.row))
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
             margins = margins_of_wrong_classes(score_of(self.row[blocks], nodes), right - nodes.start)
             value = replace(loss, k=min(loss.k, margins.shape[1])).value(margins)
@@ -192,75 +168,52 @@ class TreeLosses:
         return float(self.cost @ largest)
 
     def coefficients(self, point: LossPoint) -> Any:
-        """A, CSR of shape (m, n_samples), such that A X is a subgradient of H at the W of the point."""
+        """A, CSR of shape (m, n_samples), such that A X = Σ_g γ_g κ_c (e_j − e_i) xᵀ is a subgradient of H."""
         bad = np.flatnonzero(point.loss > 0.0)
         weight = self.cost[bad] * point.kappa[bad]
         nodes = np.concatenate([point.winner[bad], point.loser[bad]])
         entries = np.concatenate([-weight, weight]), (nodes, np.concatenate([self.row[bad], self.row[bad]]))
         return sp.coo_array(entries, shape=(self.paths.m, self.n_samples)).tocsr()
 
-    def subgradient(self, X: Any, point: LossPoint) -> Any:
-        """Σ_g γ_g κ_c (e_j − e_i) xᵀ over blocks with a loss, shape (m, n): sparse where X is."""
-        return self.coefficients(point) @ _by_row(X)
-
-    def constraints(self, block: int) -> Constraints:
-        """All constraints of a block, from the lowest level up and by loser; for inspection and tests."""
-        node, found = self.node[block], []
+    @cached_property
+    def groups(self) -> tuple[Ints, Ints]:
+        """Group in which each row of W competes, shape (m,), and the first row of each group, shape (n_groups + 1,)."""
         if self.is_output is not None:
-            losers = np.flatnonzero(self.is_output & (np.arange(self.paths.m) != node))
-            rho, kappa = self._offsets_and_slopes(np.array([block]), slice(0, self.paths.m))
-            rho, kappa = (np.broadcast_to(array, (1, self.paths.m))[0, losers] for array in (rho, kappa))
-            return Constraints(np.full(len(losers), node), losers, rho, kappa)
-        for i in self.paths.path_nodes[self.paths.path_indptr[node] :][: self.n_levels[block]]:
-            first, last = self._group_start[self._group[i] : self._group[i] + 2]
-            found += [(i, j) for j in range(first, last) if j != i]
-        i, j = np.array(found, dtype=np.int64).reshape(-1, 2).T
-        return Constraints(i, j, np.ones(len(i)), np.ones(len(i)))
-
-    @cached_property
-    def _group(self) -> Ints:
-        """Shape (m,): which group of siblings a row belongs to."""
-        return np.cumsum(np.diff(self.paths.parent, prepend=-1) > 0)
-
-    @cached_property
-    def _group_start(self) -> Ints:
-        """Shape (n_groups + 1,): the rows of each group."""
-        return np.searchsorted(self._group, np.arange(self._group[-1] + 2))
+            return np.zeros(self.paths.m, dtype=np.int64), np.array([0, self.paths.m])
+        group: Ints = np.cumsum(np.diff(self.paths.parent, prepend=-1) > 0)
+        return group, np.searchsorted(group, np.arange(group[-1] + 2))
 
     @cached_property
     def _members(self) -> tuple[Ints, Ints]:
-        """Block and path node of each level of each block, by group of siblings; levels of an only child left out."""
-        block = np.repeat(np.arange(self.n_blocks), self.n_levels)
+        """Block and path node of each level of each block, by group; levels of an only child are left out."""
+        if self.is_output is not None:
+            order = np.argsort(self.node, kind="stable")  # few labels per part
+            return order, self.node[order]
+        group, group_start = self.groups
+        block = np.repeat(np.arange(len(self.row)), self.n_levels)
         level = np.arange(len(block)) - np.repeat(np.cumsum(self.n_levels) - self.n_levels, self.n_levels)
         node = self.paths.path_nodes[self.paths.path_indptr[self.node[block]] + level]
-        kept = np.diff(self._group_start)[self._group[node]] > 1
+        kept = np.diff(group_start)[group[node]] > 1
         block, node = block[kept], node[kept]
-        order = np.argsort(self._group[node], kind="stable")
+        order = np.argsort(group[node], kind="stable")
         return block[order], node[order]
 
     def _parts(self, work_bytes: int) -> Iterator[tuple[Ints, Ints, slice]]:
         """Blocks, their right nodes, and the rows of W that compete, in parts that fit the work area."""
-        if self.is_output is not None:
-            order = np.argsort(self.node, kind="stable")  # few labels a part
-            ends, groups = np.array([0, self.n_blocks]), [slice(0, self.paths.m)]
-            block, node = order, self.node[order]
-        else:
-            block, node = self._members
-            ends = np.searchsorted(self._group[node], np.arange(len(self._group_start)))
-            groups = [slice(int(a), int(b)) for a, b in zip(self._group_start, self._group_start[1:], strict=False)]
-        for nodes, start, stop in zip(groups, ends[:-1], ends[1:], strict=True):
+        (group, starts), (block, node) = self.groups, self._members
+        ends = np.searchsorted(group[node], np.arange(len(starts)))
+        for number, (first, last) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+            nodes = slice(int(starts[number]), int(starts[number + 1]))
             step = max(1, work_bytes // (8 * WORK_ARRAYS * (nodes.stop - nodes.start)))
-            for first in range(start, stop, step):
-                part = slice(first, min(first + step, stop))
+            for begin in range(first, last, step):
+                part = slice(begin, min(begin + step, last))
                 yield block[part], node[part], nodes
 
-    def _offsets_and_slopes(self, blocks: Ints, nodes: slice) -> tuple[Any, Any]:
-        """ρ and κ of a part, shape (n_blocks, n_nodes) or 1."""
-        if self.rescaling == "none":
-            return np.ones(()), np.ones(())
+    def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Any, Any]:
+        """ρ and κ of a part for tree-loss training, shape (n_blocks, n_nodes), or κ = 1."""
         labels, which = np.unique(self.node[blocks], return_inverse=True)
         delta = 0.5 * self.tree.distance(labels[:, None] + 1, np.arange(nodes.start, nodes.stop) + 1)[which]
-        return delta, delta if self.rescaling == "slack" else np.ones(())
+        return delta, delta if self.rescaling == "slack" else 1.0
 
 
 def tree_losses(
@@ -289,12 +242,12 @@ def tree_losses(
     sample_weight : array of shape (n_samples,), optional
         At least 0; default 1.
     node_scaling : {"sum", "paper"}
-        Per-node training only: γ = C · weight, or that over the weight of all examples that pass through the parent
-        of the node, as in the paper.
+        Per-node training only: γ = C · weight; "paper" divides by the weight of all examples that pass through the
+        parent of the node.
     rescaling : {"slack", "margin"}
         Tree-loss training only.
     outputs : {"leaves", "all"}
-        Flat and tree-loss training only: what competes with the label. All labels must be outputs.
+        Flat and tree-loss training only: the nodes that compete with the label. All labels must be outputs.
 
     Returns
     -------
@@ -307,17 +260,13 @@ def tree_losses(
     >>> from widemargin.labels.tree import Tree
     >>> from widemargin.problems.tree_losses import tree_losses
     >>> losses = tree_losses("tree-loss", Tree(np.array([-1, 0, 0, 1, 1])), labels=np.array([3]))
-    >>> losses.constraints(0)  # row 2 against the leaves in rows 1 and 3
-    Constraints(i=array([2, 2]), j=array([1, 3]), rho=array([1.5, 1. ]), kappa=array([1.5, 1. ]))
+    >>> losses.at_zero, losses.row, losses.node  # row 2 against the leaves in rows 1 and 3, at distances 1.5 and 1
+    (1.5, array([0]), array([2]))
     """
-    _check_options(method, node_scaling, rescaling, outputs)
-    paths, labels = AncestorPaths.of(tree.parent), _check_labels(labels, tree)
+    paths, labels = AncestorPaths.of(tree.parent), np.asarray(labels).astype(np.int64)
     weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != labels.shape or not (np.isfinite(weight).all() and (weight >= 0.0).all()):
-        raise DataFormatError(f"sample_weight must be {len(labels)} finite numbers of at least 0")
     if method in ("flat", "tree-loss"):
         is_output = (tree.is_leaf | (outputs == "all"))[1:]
-        _check_outputs(method, tree, labels, is_output)
         row, n_levels = np.arange(len(labels)), np.ones(len(labels), dtype=np.int64)
         kind: Rescaling = rescaling if method == "tree-loss" else "none"
         return TreeLosses(tree, paths, len(labels), row, labels - 1, n_levels, C * weight, is_output, kind)
@@ -330,46 +279,6 @@ def tree_losses(
     cost = C * weight[row]
     if node_scaling == "paper":
         above = paths.parent[node] + 1
-        passing = np.bincount(above, weights=weight[row], minlength=tree.n_nodes)
+        passing = np.bincount(above, weights=weight[row], minlength=paths.m + 1)
         cost = np.divide(cost, passing[above], out=np.zeros_like(cost), where=cost > 0.0)
     return TreeLosses(tree, paths, len(labels), row, node, n_levels, cost, None, "none")
-
-
-def _check_options(method: str, node_scaling: str, rescaling: str, outputs: str) -> None:
-    if node_scaling == "paper" and method != "per-node":
-        raise ValueError(f'node_scaling="paper" is for method="per-node", got method={method!r}')
-    for name, value, allowed in [
-        ("method", method, METHODS),
-        ("node_scaling", node_scaling, ("sum", "paper")),
-        ("rescaling", rescaling, ("slack", "margin")),
-        ("outputs", outputs, ("leaves", "all")),
-    ]:
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-
-
-def _check_labels(labels: npt.ArrayLike, tree: Tree) -> Ints:
-    nodes = np.asarray(labels)
-    if tree.n_nodes < 2:
-        raise DataFormatError("the tree has no node below its root", remedy="give a tree with at least one label")
-    if nodes.ndim != 1 or nodes.dtype.kind not in "iu":
-        raise DataFormatError("labels must be a one-dimensional array of node numbers", remedy="see Taxonomy.indices")
-    if len(nodes) and not (nodes.min() >= 0 and nodes.max() < tree.n_nodes):
-        raise DataFormatError(f"labels have a node outside 0 … {tree.n_nodes - 1}")
-    return nodes.astype(np.int64)
-
-
-def _check_outputs(method: str, tree: Tree, labels: Ints, is_output: npt.NDArray[np.bool_]) -> None:
-    """Refuse labels that no prediction could be."""
-    allowed = np.concatenate([[False], is_output])
-    bad = np.flatnonzero(~allowed[labels])
-    if len(bad):
-        raise DataFormatError(
-            f"example {bad[0]} is labelled with node {labels[bad[0]]}, which method={method!r} cannot predict "
-            f"({len(bad)} such examples)",
-            remedy='leave these examples out, or give outputs="all" for inner nodes',
-        )
-
-
-def _by_row(A: Any) -> Any:
-    return sp.csr_array(A) if sp.issparse(A) else np.asarray(A)

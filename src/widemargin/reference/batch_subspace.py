@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.problems.losses import Floats, Loss
 from widemargin.reference.binary_objective import BinaryProblem
-from widemargin.reference.losses import Floats, Loss
 from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace
 
 __all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "solve_by_subspace"]
@@ -120,7 +120,7 @@ def batch_step(
     >>> import numpy as np
     >>> from widemargin.reference.batch_subspace import BatchStep, batch_step
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> zero = np.zeros(2)
     >>> lane = BatchStep(zero, zero, np.array([1.0, -1.0]), zero, zero, 0.0, 0.0, 0.0, 0.0)
@@ -156,7 +156,7 @@ def feature_spread(problem: BinaryProblem) -> Floats:
     >>> import numpy as np
     >>> from widemargin.reference.batch_subspace import feature_spread
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> feature_spread(problem).tolist()
     [0.5, 0.5]
@@ -192,7 +192,7 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
     >>> import numpy as np
     >>> from widemargin.reference.batch_subspace import solve_by_subspace
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> v, n_iter = solve_by_subspace(problem, 1e-9, 1e-9)
     >>> abs(v.round(6)).tolist()

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from widemargin.problems.losses import Floats
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.losses import Floats
 
 __all__ = ["certified_gap", "dual_bound", "dual_point", "optimal_shift", "relative_gap"]
 
@@ -42,7 +42,7 @@ def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
     >>> import numpy as np
     >>> from widemargin.reference.binary_certificate import optimal_shift
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
     >>> round(optimal_shift(problem, np.zeros(3)), 12)
@@ -82,7 +82,7 @@ def dual_point(problem: BinaryProblem, z: Floats) -> Floats:
     >>> import numpy as np
     >>> from widemargin.reference.binary_certificate import dual_point
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
     >>> dual_point(problem, np.zeros(3)).round(6).tolist()
@@ -107,7 +107,7 @@ def dual_bound(problem: BinaryProblem, z: Floats) -> float:
     >>> import numpy as np
     >>> from widemargin.reference.binary_certificate import dual_bound
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
     >>> round(dual_bound(problem, np.zeros(3)), 6)  # all rows are alike: b = −1/3 is the optimum
@@ -128,7 +128,7 @@ def certified_gap(objective: BinaryObjective) -> float:
     >>> import numpy as np
     >>> from widemargin.reference.binary_certificate import certified_gap
     >>> from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12
     True

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.reference.losses import Floats, Loss
+from widemargin.problems.losses import Floats, Loss
 
 __all__ = ["BinaryObjective", "BinaryProblem"]
 
@@ -44,7 +44,7 @@ class BinaryProblem:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> problem.scores(np.array([3.0, 4.0, 0.5])).tolist(), problem.free_intercept
     ([3.5, 4.5], True)
@@ -90,7 +90,7 @@ class BinaryObjective:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> objective.value(), objective.gradient().tolist()

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widemargin.problems.losses import Floats, Loss
 from widemargin.reference.binary_certificate import dual_point, optimal_shift
 from widemargin.reference.binary_objective import ARMIJO_SLOPE, BACKTRACK_FACTOR, BinaryProblem
-from widemargin.reference.losses import Floats, Loss
 
 __all__ = ["StepProblem", "backtracked_step", "certified_rows", "searched_step"]
 
@@ -47,7 +47,7 @@ class StepProblem:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.dense_one_vs_all import StepProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> one, none = np.ones(1), np.zeros((4, 4))
     >>> problem = StepProblem(np.ones((1, 4)), 0 * one, one, one, none, none[0], SquaredHinge())
     >>> problem.change(np.ones(4) / 4)
@@ -86,7 +86,7 @@ def searched_step(problem: StepProblem) -> Floats:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.dense_one_vs_all import StepProblem, searched_step
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(axes, 0 * one, one, one, np.eye(4), np.zeros(4), SquaredHinge())
     >>> searched_step(problem).round(6).tolist()  # ½t² + (1 − t)²
@@ -112,7 +112,7 @@ def backtracked_step(problem: StepProblem, bias_step: float, slope: float) -> fl
     --------
     >>> import numpy as np
     >>> from widemargin.reference.dense_one_vs_all import StepProblem, backtracked_step
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(3 * axes, 0 * one, one, one, 9 * np.eye(4), np.zeros(4), SquaredHinge())
     >>> backtracked_step(problem, 0.0, -6.0)  # 4.5t² + max(0, 1 − 3t)²: too long, too long, good
@@ -134,7 +134,7 @@ def certified_rows(problem: BinaryProblem, z: Floats, intercept: float) -> tuple
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
     >>> from widemargin.reference.dense_one_vs_all import certified_rows
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
     >>> certified_rows(problem, np.zeros(3), 0.0)[4].round(6).tolist()

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin.problems.losses import Floats
 from widemargin.reference.binary_certificate import dual_bound, optimal_shift
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.losses import Floats
 from widemargin.reference.newton import NewtonRule, newton_cg
 
 __all__ = ["CertifiedWeights", "certify_weights", "solve_local", "store_order"]
@@ -80,7 +80,7 @@ def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: flo
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
     >>> from widemargin.reference.fast_one_vs_all import solve_local
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> solve_local(problem, np.array([0, 1]), 1e-9).round(6).tolist()
     [0.666667, -0.666667, 0.0]
@@ -144,7 +144,7 @@ def certify_weights(problem: BinaryProblem, w: Floats, intercept: float, prune: 
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
     >>> from widemargin.reference.fast_one_vs_all import certify_weights
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> round(certify_weights(problem, np.array([2 / 3, -2 / 3]), 0.5, 0.0).primal, 6)
     0.666667

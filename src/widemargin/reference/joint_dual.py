@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.tree_factor import AncestorPaths, TreeFactor, factorize
+from widemargin.problems.tree_factor import AncestorPaths, TreeFactor, factorize
 
 __all__ = [
     "Block",
@@ -73,7 +73,7 @@ class JointState:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.joint_dual import Block, JointProblem, JointState, run_round
-    >>> from widemargin.reference.tree_factor import AncestorPaths
+    >>> from widemargin.problems.tree_factor import AncestorPaths
     >>> paths, one = AncestorPaths.of(np.array([-1, 0, 0])), np.ones(1)
     >>> block = Block(0, 1.0, np.array([0]), np.array([1]), one, one)
     >>> state = JointState(JointProblem(np.ones((1, 1)), [block], paths, np.ones(2), learns_signs=False))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widemargin.problems.losses import Floats
 from widemargin.reference.binary_objective import BinaryObjective
-from widemargin.reference.losses import Floats
 
 __all__ = [
     "CONVERGED",
@@ -125,7 +125,7 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.newton import conjugate_gradients
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
@@ -195,7 +195,7 @@ def newton_cg(
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.newton import NewtonRule, newton_cg
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))

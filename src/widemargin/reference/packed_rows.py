@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.losses import Floats
+from widemargin.problems.losses import Floats
 
 __all__ = ["PackedRows", "PackedWeights", "emitted_rows", "pack_rows", "pack_weights"]
 

@@ -6,7 +6,7 @@
     OvAP++             a label starts where its parent ended; minimum spanning tree by Hamming distance of labels
 
 Schultheis & Babbar, 2022, section 4; OvAP++ is from Fang et al., 2019. Means are weighted by the rows' weights. This is
-the specification of cpp/starts.hpp and of solvers/_label_tree.py. Memory: a few vectors of rows and of features.
+the specification of cpp/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of features.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin.problems.losses import Floats
 from widemargin.reference.binary_objective import ARMIJO_SLOPE, BACKTRACK_FACTOR, BinaryProblem
-from widemargin.reference.losses import Floats
 
 __all__ = ["hamming_tree", "mean_separating", "separating_start", "subspace_start"]
 
@@ -75,7 +75,7 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.starts import separating_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> start = separating_start(problem, np.ones(2), s=1.0, t=-2.0)
@@ -100,7 +100,7 @@ def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
     --------
     >>> import numpy as np
     >>> from widemargin.reference.binary_objective import BinaryProblem
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.starts import subspace_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> subspace_start(problem, np.ones(2)).round(6).tolist()  # the optimum lies in the span

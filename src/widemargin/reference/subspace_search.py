@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.losses import Floats, Loss
+from widemargin.problems.losses import Floats, Loss
 
 __all__ = ["SearchRows", "minimize_in_subspace", "search_sums"]
 
@@ -45,7 +45,7 @@ class SearchRows:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.subspace_search import SearchRows
     >>> one = np.ones(1)
     >>> SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1).directions().tolist()
@@ -84,7 +84,7 @@ def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.subspace_search import SearchRows, search_sums
     >>> one = np.ones(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1)
@@ -120,7 +120,7 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.losses import SquaredHinge
+    >>> from widemargin.problems.losses import SquaredHinge
     >>> from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace
     >>> one, none = np.ones(1), np.zeros(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, none, one, none, 0.0)  # ½θ² + (1 − θ)² from zero along one row

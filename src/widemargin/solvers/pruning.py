@@ -17,16 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.problems.linear_scores import LinearScorer
-from widemargin.problems.orthogonal import OrthogonalPenalty, pair_products
-from widemargin.problems.sparse_weights import drop_small, squared_norms
+from widemargin.problems.scores import LinearScorer, drop_small, squared_norms
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
+from widemargin.problems.tree_factor import TreeWeights
 from widemargin.problems.tree_losses import TreeLosses
-from widemargin.problems.tree_penalties import QuadraticPenalty
-from widemargin.solvers.dense_joint_dual import CoupledResult
-from widemargin.solvers.joint_dual import JointResult
+from widemargin.problems.tree_penalties import OrthogonalPenalty, QuadraticPenalty, pair_products
 from widemargin.solvers.result import SolverResult
-from widemargin.solvers.tree_weights import TreeWeights
+from widemargin.solvers.tree.joint_dual import JointResult
 
 __all__ = ["prune_top_k", "prune_tree"]
 
@@ -72,7 +69,7 @@ def prune_top_k(
     >>> import numpy as np
     >>> from widemargin.problems.top_k_losses import TopKHinge
     >>> from widemargin.solvers.pruning import prune_top_k
-    >>> from widemargin.solvers.top_k import solve_top_k
+    >>> from widemargin.solvers.top_k.linear import solve_top_k
     >>> X, y = np.array([[1.0, 0.1], [0.0, 1.0], [-1.0, -1.0]]), np.array([0, 1, 2])
     >>> problem = X, y, TopKHinge(k=1), np.ones(3)
     >>> result = solve_top_k(X, y, 3, *problem[2:], tol=1e-6)
@@ -135,7 +132,7 @@ def prune_tree(
     >>> from widemargin.labels.tree import Tree
     >>> from widemargin.problems.tree_losses import tree_losses
     >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.joint_dual import solve_joint_dual
+    >>> from widemargin.solvers.tree.joint_dual import solve_joint_dual
     >>> from widemargin.solvers.pruning import prune_tree
     >>> tree, X = Tree(np.array([-1, 0, 0])), np.array([[1.0, 0.1], [-1.0, 0.1]])
     >>> problem = X, tree_losses("per-node", tree, np.array([1, 2])), tree_penalty("per-node", tree)
@@ -150,7 +147,7 @@ def prune_tree(
     if isinstance(penalty, OrthogonalPenalty):
         products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
         value = penalty.value_of_products(products)
-        if isinstance(result, JointResult | CoupledResult):
+        if isinstance(result, JointResult):
             changes["products"] = products
     else:
         value = penalty.value(coef.astype(np.float64)) + penalty.value(constant)

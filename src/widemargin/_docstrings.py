@@ -1,0 +1,197 @@
+"""Passages that many docstrings share, written once: in this one.
+
+A line `<name>` in a docstring stands for the passage of that name below; `with_shared_passages` puts it there when the
+module is imported. `{owner}` is the name of the class.
+
+<any_k>
+    k : int or sequence of int
+        Number of places that count.
+<ax>
+    ax : matplotlib Axes, optional
+        Axes to draw in. By default, a new figure.
+<ax_>
+    ax_ : matplotlib Axes
+        The axes.
+    figure_ : matplotlib Figure
+        The figure.
+<bins>
+    n_bins : int
+        Number of bins of equal width from 0 to 1.
+<classes>
+    classes : sequence of length n_classes, optional
+        Names of the classes.
+<code>
+    code : array-like of shape (n_classes, n_columns)
+        The code.
+<column_labels>
+    labels : array of shape (n_labels,), optional
+        The labels of the columns, ``model.classes_``. A true label that is not among them counts as an error.
+<columns>
+    labels : array-like of names, shape (n_columns,), optional
+        Names of the columns of an indicator. By default, the nodes of the taxonomy in order.
+<display>
+    Returns
+    -------
+    {owner}
+        The display.
+<itself>
+    Returns
+    -------
+    {owner}
+        The display itself, with `ax_` and `figure_`.
+<k>
+    k : int or sequence of int
+        Number of places that count; at most n_places.
+<k_of_labels>
+    k : int or sequence of int
+        Number of places that count; at most n_labels.
+<label_sets>
+    Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True and predicted labels, in any form that `fit` accepts or `predict` returns, as for `precision_recall_f1`.
+<labels>
+    labels : array of shape (n_labels,), optional
+        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
+        they name the columns of an indicator if the other argument holds labels.
+<max_children>
+    max_children : int, default=16
+        Number of children shown one by one: those with the most wrong rows.
+<measure>
+    measure : {"precision", "recall"}, default="precision"
+        What to draw.
+<n_bins>
+    n_bins : int, default=15
+        Number of bins of probability.
+<n_classes>
+    n_classes : int
+        Number of classes, at least 2.
+<n_classes_of_y>
+    n_classes : int, optional
+        Number of classes, at least 2. By default, one more than the largest index in y.
+<name>
+    name : str, optional
+        Name in the legend.
+<new_code>
+    Returns
+    -------
+    ndarray of int8 of shape (n_classes, n_columns)
+        The code.
+<node>
+    node : hashable, optional
+        Node whose children are compared. By default, the root.
+<node_sets>
+    y_true, y_pred : array-like of names of shape (n_samples,), list of label sets, or indicator
+        True and predicted nodes, as for `hierarchical_precision`.
+<nodes>
+    y_true, y_pred : array-like of names, shape (n_samples,)
+        True and predicted nodes, leaves or inner nodes. `y_true` may also hold label sets, as for
+        `hierarchical_precision`; then the label nearest to the prediction counts.
+<one_class>
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
+<one_label>
+    y : array-like of shape (n_samples,)
+        Labels, one per row.
+<row_weights>
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of the rows, at least 0 and not all 0.
+<sample_weight>
+    sample_weight : array of shape (n_samples,), optional
+        Weights of the rows.
+<sample_weight_in_mean>
+    sample_weight : array of shape (n_samples,), optional
+        Weights of the rows in the mean.
+<scale>
+    scale : {"objective", "gap"}, default="objective"
+        Both bounds, or the relative gap between them.
+<scores>
+    scores : array of shape (n_samples, n_labels)
+        Scores of all labels.
+<strategy>
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of the same width, or with the same number of predictions.
+<taxonomy>
+    taxonomy : Taxonomy
+        The tree. A label that is not in it is an error.
+<taxonomy_without_root>
+    taxonomy : Taxonomy
+        The tree. A label that is not in it is an error. The root does not count.
+<ties>
+    ties : {"expected", "optimistic", "pessimistic"}
+        How labels with the same score as the true label count.
+<topk>
+    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
+        The result of `predict_topk`, or its `indices`: best first. −1 marks a missing place, which counts as a miss.
+<tree>
+    taxonomy : Taxonomy
+        The tree.
+<tree_model>
+    estimator : fitted HierarchicalClassifier
+        The model.
+<true_and_predicted>
+    y_true, y_pred : array-like of names of shape (n_samples,)
+        True and predicted nodes.
+<unit>
+    unit : str, default="iteration"
+        What the horizontal axis counts.
+<weights>
+    sample_weight : array-like, optional
+        Weights, of the same shape.
+<X>
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows.
+<y_prob>
+    y_prob : array-like of float
+        Probabilities, of the same shape.
+<Y_true>
+    Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
+        True labels, in any form that `fit` accepts. Labels and label sets need a `topk` from `predict_topk`, which
+        knows the classes; unknown labels are misses. Nothing is made dense.
+<y_true>
+    y_true : array of shape (n_samples,)
+        Columns of the true labels or, with `labels`, the labels themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Documented = TypeVar("Documented", bound=Callable[..., Any] | type)
+
+PASSAGES = {name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n)+)", __doc__ or "", re.M)}
+
+
+def with_shared_passages(documented: Documented) -> Documented:
+    """Replace each line `<name>` of a docstring, and those of the methods of a class, by the shared passage.
+
+    Parameters
+    ----------
+    documented : function or class
+        What has the docstring; it is changed in place.
+
+    Returns
+    -------
+    function or class
+        The same object.
+
+    Examples
+    --------
+    >>> from widemargin._docstrings import with_shared_passages
+    >>> def draw(ax): "<ax>"
+    >>> print(with_shared_passages(draw).__doc__)
+    ax : matplotlib Axes, optional
+        Axes to draw in. By default, a new figure.
+    """
+
+    def passage(match: re.Match[str]) -> str:
+        text = PASSAGES[match["name"]].rstrip().replace("{owner}", documented.__name__)
+        return textwrap.indent(text, match["indent"])
+
+    for thing in (documented, *(vars(documented).values() if inspect.isclass(documented) else ())):
+        function = getattr(thing, "__func__", thing)  # a class method has a function inside
+        if callable(function) and function.__doc__:  # there is none under python -OO
+            function.__doc__ = re.sub(r"^(?P<indent> *)<(?P<name>\w+)>$", passage, function.__doc__, flags=re.M)
+    return documented

@@ -1,0 +1,669 @@
+"""Output codes: a multiclass problem as several binary ones, and a code that says what their answers mean.
+
+    column t separates the classes with M_rt = +1 from those with −1;    h(x) = the outputs of the binary classifiers
+    s_r(x) = ⟨h(x), M_r⟩  (or another decoding),   or   s_r = Σ_i a_ri K(h(x), h_i)   for a code with a kernel
+
+The code is discrete (random, one-vs-rest, all pairs, …), or its numbers are learned for the trained classifiers:
+
+    minimise  ‖M‖ + C Σ_i weight_i max(0, max_{r ≠ y_i} 1 − ⟨h_i, M_{y_i} − M_r⟩)       ‖M‖₁, ½‖M‖₂² or ‖M‖_∞
+
+(Crammer and Singer, 2002), on outputs for rows that the classifiers have not seen. See `widemargin.labels.codes`,
+`widemargin.solvers.codes.continuous` and `widemargin.estimators.codes.learning`.
+
+A fit draws the code, trains its columns, and learns the code if asked to. Two classes have one score, s_1 − s_0, as in
+other models. With linear columns and the inner product, class r has the weights Σ_t M_rt w_t, which `explain` uses.
+Memory: the data and the classifiers; for learning the outputs, samples × columns, and the work of the code's solver;
+for prediction the outputs and scores of a block of rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeAlias, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import MetaEstimatorMixin, clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, _safe_indexing, check_random_state, get_tags
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _raise_for_params,
+    _routing_enabled,
+    process_routing,
+)
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _get_feature_names,
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
+
+from widemargin.data.normalize import with_unit_rows
+from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
+from widemargin.estimators.codes.learning import CodeLearner, CodeRound, Stopped, Watch, fold_of_rows
+from widemargin.estimators.codes.storage import CodeCodec
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import LabelModel
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
+    POSITIVE,
+    Number,
+    TrainingData,
+    check_parameters,
+    keep_data,
+    kernel_description,
+    progress_callback,
+    row_factors,
+    training_data,
+)
+from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, fewest_columns, make_code
+from widemargin.labels.decoding import Decoding, decode
+from widemargin.labels.encoding import encode_targets
+from widemargin.problems.codes import GeneralizationBound, error_bound
+from widemargin.problems.kernels import Kernel, make_kernel
+from widemargin.problems.scores import BlockScorer, LinearScorer
+from widemargin.solvers.codes.continuous import NORMS
+from widemargin.solvers.result import Callback, History, Status
+
+__all__ = ["CodeScorer", "OutputCodeClassifier"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+BYTES_PER_MB = 2**20
+BYTES_PER_VALUE = 32
+"""An output or score, its copies on the way through decoding, and its place in the ranking."""
+SEEDS = np.iinfo(np.int32).max
+OF_ONE_FIT = ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_")
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, loosen tol, or scale the outputs",
+    Status.NOT_ATTAINED: "double precision allows no smaller one: loosen tol, use a smaller C, or scale the outputs",
+    Status.TIME_LIMIT: "allow more time, or use fewer columns (code_size), fewer folds (cv) or a larger tol",
+    Status.STOPPED: "the callback asked for it",
+}
+
+
+class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
+    """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
+
+    Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.
+
+    Parameters
+    ----------
+    estimator : classifier or None, default=None
+        The binary classifier: any with `decision_function`, or else `predict_proba`, cloned for each column. None is
+        `OneVsAllClassifier()`, whose solver trains all columns in one go.
+    code_size : float, default=1.5
+        A random code has int(n_classes · code_size) columns, a "bch" code at most that many: 2^m − 1.
+    random_state : int, RandomState instance or None, default=None
+        Decides the random code, the words of a "bch" code, and the folds.
+    n_jobs : int or None, default=None
+        Columns that are fitted at the same time; threads of `OneVsAllClassifier`. -1 for all cores.
+    code : {"random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"} or array, default="random"
+        The code that the classifiers are trained on: −1, +1, and 0 for classes that a column leaves out, of shape
+        (n_classes, n_columns). Random codes are the best of many by the distance of rows; "bch" codes correct errors,
+        with a distance of rows that is guaranteed. See `make_code`.
+    learn : {None, "l1", "l2", "linf", "greedy"}, default=None
+        Whether the code is learned anew for the trained classifiers: numbers with a penalty on their absolute sum, sum
+        of squares or largest absolute value, or signs, found greedily one column after another.
+    C : float, default=1.0
+        Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows. inf asks for a
+        code without any loss, the paper's problem without slack variables; fitting fails if there is none.
+    norm_bound : float or None, default=None
+        Instead of a penalty, the largest norm of a learned code.
+    kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
+        Kernel of the outputs of the classifiers, in place of the inner product with a row of the code; for "l2".
+    gamma : {"scale", "auto"} or float, default="scale"
+        γ of rbf, poly and sigmoid, with outputs for features.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    kernel_params : dict or None, default=None
+        Keyword arguments of a callable kernel.
+    cache_size_mb : float, default=512
+        Bound on the rows of the kernel matrix that are kept in learning.
+    decoding : {None, "inner", "hamming", "exponential", "hinge", "logistic"}, default=None
+        How outputs are compared with a row of the code, see `decode`. None is what the code is made for: "hamming" for
+        a greedy code, which counts signs, and "inner" for all others.
+    cv : None, int, "training" or splitter, default=None
+        Where the outputs come from on which a code is learned: classifiers that did not see the row, by folds (None: 5)
+        or a splitter of scikit-learn. "training" takes the outputs of the classifiers for the rows that they were
+        trained on, which saves time, and fits the code to their training error.
+    interleave : int, default=0
+        How often columns are trained again for the learned code, and the code anew for them. The round with the best
+        objective of the code is kept.
+    tol : float, default=1e-3
+        Largest certified relative gap of a learned code.
+    max_iter : int or None, default=None
+        Limit on the steps of the solvers: of the columns, if their classifier has this parameter, and of an "l2" code;
+        None is their own.
+    prune : float, default=0.0
+        Weights of the columns below this in absolute value are dropped, before a code is learned for them; 0 leaves it
+        to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of a class, in training the classifiers and in learning the code.
+    memory_limit_mb : float, default=1024
+        Bound on the dense result of `decision_function`, and on work areas of prediction.
+    callback : callable or None, default=None
+        Called with a `Progress` while columns are trained and between folds and rounds; training stops when it returns
+        true, with the code as far as it got.
+    warm_start : bool, default=False
+        Whether `fit` keeps the code of the previous fit and starts from the weights of its columns, if the classes,
+        features and kind of code are the same; for `OneVsAllClassifier`.
+    verbose : int, default=0
+        Prints progress when positive.
+
+    Attributes
+    ----------
+    estimators_ : list of classifiers
+        The fitted binary classifiers, one a column; those of our solver share their weights with the model.
+    code_book_ : ndarray of int8 of shape (n_classes, n_columns)
+        The code that the classifiers were trained on; its columns without use are left out by "greedy".
+    code_matrix_ : ndarray of shape (n_classes, n_columns)
+        The code that decides: `code_book_`, or the learned one. Codes with a kernel have none.
+    dual_coef_, support_, support_vectors_, gamma_
+        Of a code with a kernel: coefficients of shape (n_classes, n_support), numbers of the training rows that have
+        one, their outputs, and γ.
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    certificate_ : Certificate
+        Bounds on the optimum of the learned code; of the columns, summed, where none with a norm was learned. Not there
+        if these are not of our solver.
+    history_ : History
+        One row a round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
+    n_iter_ : int or ndarray of shape (n_columns,)
+        Steps of the solver of the code; of the columns where none with a norm was learned (1 if one does not tell).
+    status_ : Status
+        Why training ended.
+    label_counts_ : ndarray of shape (n_classes,)
+        Training rows of each class.
+    n_samples_fit_ : int
+        Training rows.
+    kind_ : str
+        "binary" or "multiclass".
+    instruction_set_ : str
+        Vector instructions used in training.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; where X has features.
+
+    See Also
+    --------
+    sklearn.multiclass.OutputCodeClassifier : random codes only.
+    TopKClassifier : the same as an l2 code with outputs h(x) = x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin import OutputCodeClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.array(["ash", "fir", "oak", "yew"])[np.arange(80) % 4]
+    >>> X = np.eye(4)[np.arange(80) % 4] + 0.3 * rng.normal(size=(80, 4))
+    >>> model = OutputCodeClassifier(learn="l1", random_state=0).fit(X, y)
+    >>> model.code_matrix_.shape, model.score(X, y) > 0.9
+    ((4, 6), True)
+    >>> model.predict_topk(X[:1], k=2).labels.tolist()[0][0]
+    'ash'
+    >>> model.certificate_.relative_gap <= model.tol
+    True
+    """
+
+    codec: ClassVar[Codec] = CodeCodec(certified=False)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        COMMON_CONSTRAINTS
+        | KERNEL_CONSTRAINTS
+        | {
+            "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
+            "code_size": [POSITIVE],
+            "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
+            "learn": [StrOptions({*NORMS, "greedy"}), None],
+            "C": [Number(Real, 0, None, closed="right")],
+            "norm_bound": [NONNEGATIVE, None],
+            "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
+            "decoding": [StrOptions(set(get_args(Decoding))), None],
+            "cv": [StrOptions({"training"}), "cv_object"],
+            "interleave": [Number(Integral, 0, None, closed="left")],
+            "max_iter": [COUNT, None],
+        }
+    )
+    normalize = False  # rows are scaled, if at all, by the binary classifier
+    _columns: Columns
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        code_size: float = 1.5,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        code: Any = "random",
+        learn: str | None = None,
+        C: float = 1.0,
+        norm_bound: float | None = None,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        kernel_params: dict[str, Any] | None = None,
+        cache_size_mb: float = 512,
+        decoding: str | None = None,
+        cv: Any = None,
+        interleave: int = 0,
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        prune: float = 0.0,
+        class_weight: dict[Any, float] | str | None = None,
+        memory_limit_mb: float = 1024,
+        callback: Callback | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.code_size = code_size
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.code = code
+        self.learn = learn
+        self.C = C
+        self.norm_bound = norm_bound
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.cache_size_mb = cache_size_mb
+        self.decoding = decoding
+        self.cv = cv
+        self.interleave = interleave
+        self.tol = tol
+        self.max_iter = max_iter
+        self.prune = prune
+        self.class_weight = class_weight
+        self.memory_limit_mb = memory_limit_mb
+        self.callback = callback
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
+        """Train the binary classifiers, and learn the code if `learn` says so.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; with another `estimator`, anything that it takes.
+        y : array-like of shape (n_samples,)
+            Labels, of at least two classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, not negative, in training the classifiers and in learning the code; a row of weight 0
+            counts as absent. With scikit-learn's metadata routing, `estimator` gets them if it asks for them.
+        **fit_params : dict
+            Further arguments of `fit` of `estimator`, with metadata routing.
+
+        Returns
+        -------
+        OutputCodeClassifier
+            The fitted model.
+        """
+        data = self._training_data(X, y, sample_weight)
+        targets, weights, start = data.targets, None, None
+        if data.sample_weight is not None or self.class_weight is not None:
+            weights = row_factors(self.class_weight, targets, data.sample_weight)
+            if not weights.any():
+                raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
+        book = self._drawn_code(targets.n_classes, rng)
+        if self.warm_start and self.__dict__.get("_first_fit") is not None:
+            earlier, coef, intercept = self._first_fit
+            drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
+            same_code = earlier.shape == book.shape and (drawn or np.array_equal(earlier, book))
+            same_shape = coef.shape == (book.shape[1], data.X.shape[1])
+            if same_code and same_shape and np.array_equal(self.classes_, targets.classes):
+                book, start = earlier, (coef, intercept)
+        n_stages, seed, fold = 1, 0, None
+        if self.learn is not None:
+            seed, fold = int(rng.integers(SEEDS)), fold_of_rows(self.cv, data.X, targets.indices, weights, rng)
+            n_folds = 0 if fold is None else int(fold.max()) + 1
+            n_stages += (n_folds + 1) * (self.interleave + 1) + self.interleave
+        watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
+        trainer = self._trainer(data, weights, sample_weight, fit_params, watch)
+        began, rounds, status = time.perf_counter(), list[CodeRound](), None
+        columns = trainer.fit(BinaryTask(book), start)
+        seconds = time.perf_counter() - began
+        try:
+            watch.end_stage(columns.certificate)
+            if self.learn is not None:
+                options: dict[str, Any] = {"C": self.C, "norm_bound": self.norm_bound, "tol": self.tol}
+                if self.learn == "l2":
+                    options |= {"cache_size_mb": float(self.cache_size_mb), "callback": watch.listener, "seed": seed}
+                    options |= {"n_threads": self._n_threads()}
+                    options |= {} if self.max_iter is None else {"max_iter": int(self.max_iter)}
+                kernel = None if self.kernel == "linear" else kernel_description(self, self.gamma)
+                problem = (targets.indices, weights, targets.n_classes, fold)
+                learner = CodeLearner(trainer, *problem, watch, self.learn, options, kernel)
+                for found in learner.rounds(columns, book, self.interleave):
+                    rounds.append(found)
+        except Stopped:
+            status = watch.status
+        first = CodeRound(columns, book, book.astype(np.float64), columns.certificate, columns.status, seconds)
+        self._keep(data, first, rounds, status)
+        return self
+
+    def generalization_bound(self, delta: float = 0.05, label: Any = None) -> GeneralizationBound:
+        """A bound on the error of a learned code that holds with probability 1 − delta; usually above 1.
+
+        Corollaries 2 and 3 of Crammer and Singer (2002), with the radius of the outputs that the code was learned on.
+        They are loose, and meant for rows that neither the classifiers nor the radius were fitted to.
+
+        Parameters
+        ----------
+        delta : float, default=0.05
+            Chance that the bound fails.
+        label : label, optional
+            One of `classes_`; then the bound is on confusing this class.
+
+        Returns
+        -------
+        GeneralizationBound
+            With `value`, NaN where the bound does not apply, and then a `reason`.
+        """
+        check_is_fitted(self)
+        index = None if label is None else int(self._encoding().indices([label])[0])
+        if self._margins is None or self._decoding() != "inner":
+            why = "no code was learned" if self._margins is None else f"{self._decoding()} decoding has no margins"
+            unknown = (np.nan, np.nan, np.nan)
+            return GeneralizationBound(np.nan, f"{why}: the bound is on learned codes", delta, *unknown, 0)
+        return error_bound(self._margins, delta, index)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Metadata routing of this object: weights are used here, and by `estimator` if it asks for them.
+
+        Returns
+        -------
+        MetadataRouter
+            See scikit-learn's guide on metadata routing.
+        """
+        router = MetadataRouter(owner=self).add_self_request(self)
+        if self.estimator is not None:
+            mapping = MethodMapping().add(caller="fit", callee="fit")
+            router.add(estimator=self.estimator, method_mapping=mapping)
+        return router
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.estimator is None or get_tags(self.estimator).input_tags.sparse
+        return tags
+
+    @property
+    def estimators_(self) -> list[Any]:
+        """The fitted binary classifiers, one per column."""
+        return self._columns.estimators
+
+    def __getattr__(self, name: str) -> Any:
+        """Say why an attribute that other fits have is missing."""
+        fitted = "classes_" in self.__dict__
+        if fitted and name == "certificate_":
+            inner = type(self.__dict__["estimator"]).__name__
+            raise AttributeError(f"there is no certificate_: {inner} has none, and no code with a norm was learned")
+        if fitted and name == "code_matrix_":
+            raise AttributeError("there is no code_matrix_: a code with a kernel is in dual_coef_ and support_vectors_")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _check_parameters(self) -> None:
+        """A ValueError that names the first parameter with a wrong value, or without effect."""
+        if isinstance(self.code, str) and self.code == "greedy":
+            raise ValueError("OutputCodeClassifier: a greedy code is learned for the classifiers; use learn='greedy'")
+        check_parameters(self)
+        learn, inner, linear = self.learn, self.estimator, self.kernel == "linear"
+        own = self._is_own()
+        if inner is not None:
+            if isinstance(inner, type) or not is_classifier(inner):
+                raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
+            if own:
+                inner._check_parameters()
+        drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
+        prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
+        norms = "learn='l1', 'l2' or 'linf'"
+        own_cost = "the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
+        limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
+        for name, belongs, why in (
+            ("cv", learn is not None, "needs a code that is learned: set learn"),
+            ("interleave", learn is not None, "needs a code that is learned: set learn"),
+            ("interleave", linear, "needs a code that is a matrix: use kernel='linear'"),
+            ("C", learn in NORMS, f"is the cost in learning a code with {norms}; {own_cost}"),
+            ("norm_bound", learn in NORMS, f"belongs to codes with {norms}"),
+            ("norm_bound", not np.isinf(self.C), "may exclude the code without any loss that C=inf asks for; set one"),
+            ("tol", learn in NORMS, f"belongs to codes with {norms}"),
+            ("kernel", learn == "l2", "belongs to codes with learn='l2'"),
+            ("max_iter", limited, "belongs to codes with learn='l2', or to an estimator that has it"),
+            ("decoding", linear, "has no meaning for a code with a kernel, whose scores are kernel values"),
+            ("code_size", drawn, "belongs to random and bch codes; this one has its own number of columns"),
+            ("prune", not prunes_inside, "differs from that of the estimator inside; set one of them"),
+            ("warm_start", own, "starts from weights of OneVsAllClassifier; other classifiers have no start"),
+        ):  # fmt: skip
+            value, default = getattr(self, name), type(self).__init__.__kwdefaults__[name]
+            is_default = value is default or (isinstance(value, str | int | float) and value == default)
+            if not belongs and not is_default:
+                raise ValueError(f"OutputCodeClassifier: {name} {why}")
+
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        """Checked rows and targets; a classifier inside that is not ours checks its rows itself."""
+        if self._is_own():
+            data = training_data(self, X, y, sample_weight)
+        else:
+            self._check_parameters()
+            X = X if hasattr(X, "shape") else np.asarray(X)
+            _get_feature_names(X)  # refuses names of several types
+            targets = encode_targets(validate_data(self, X="no_validation", y=y))
+            check_consistent_length(X, targets.Y)
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            data = TrainingData(X, X, targets, sample_weight)
+        if data.targets.kind == "multilabel":
+            raise ValueError(
+                "y has several labels per row, and OutputCodeClassifier trains on one; use OneVsAllClassifier for such "
+                "targets"
+            )
+        if data.targets.n_classes < 2:
+            what = "one class only" if data.targets.n_classes else "no rows"
+            raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
+        return data
+
+    def _is_own(self) -> bool:
+        """Whether the columns are trained by our solver, all of them in one call."""
+        return self.estimator is None or type(self.estimator) is OneVsAllClassifier
+
+    def _drawn_code(self, n_classes: int, rng: np.random.Generator) -> Code:
+        """The discrete code that the parameters ask for."""
+        if not isinstance(self.code, str) or self.code not in DRAWN_KINDS:
+            return make_code(self.code, n_classes)
+        n_columns, least = int(n_classes * self.code_size), fewest_columns(self.code, n_classes)
+        if n_columns < least:
+            raise ValueError(
+                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to tell {n_classes} classes apart; "
+                f"use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
+            )
+        return make_code(self.code, n_classes, n_columns, random_state=rng)
+
+    def _trainer(
+        self,
+        data: TrainingData,
+        weights: Floats | None,
+        sample_weight: Any,
+        fit_params: dict[str, Any],
+        watch: Watch,
+    ) -> ColumnTrainer:
+        """What trains the columns: our solver, or clones of `estimator` with the arguments that are routed to it."""
+        y, params = data.targets.indices, {} if sample_weight is None else {"sample_weight": sample_weight}
+        if _routing_enabled():
+            routed = process_routing(self, "fit", **params, **fit_params)
+            params = params if self.estimator is None else dict(routed.estimator.fit)
+        else:
+            _raise_for_params(fit_params, self, "fit")
+        if self._is_own():
+            template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
+            template.n_jobs = self.n_jobs if template.n_jobs is None else template.n_jobs
+            template.max_iter = template.max_iter if self.max_iter is None else self.max_iter
+            template.prune = self.prune if self.prune > 0 else template.prune
+            return OwnTrainer(template, data.X, y, weights, watch.listener)
+        template, wanted = self.estimator, self.class_weight is not None or "sample_weight" in params
+        if weights is not None and wanted and not has_fit_parameter(template, "sample_weight"):
+            raise ValueError(
+                f"{type(template).__name__}.fit takes no sample_weight; leave sample_weight and class_weight out, or "
+                "use another estimator"
+            )
+        if self.max_iter is not None and "max_iter" in template.get_params():
+            template = clone(template).set_params(max_iter=self.max_iter)
+        further = {name: value for name, value in params.items() if name != "sample_weight"}
+        return ClonedTrainer(template, data.X, y, weights if wanted else None, further, self.n_jobs, float(self.prune))
+
+    def _keep(self, data: TrainingData, first: CodeRound, rounds: list[CodeRound], status: Status | None) -> None:
+        """Keep the best round, or the first columns and their code; warn of a code that was not learned to the end."""
+        for name in OF_ONE_FIT:
+            self.__dict__.pop(name, None)
+        table, numbers = np.empty((len(rounds) or 1, 5)), np.arange(len(rounds) or 1)
+        for number, found in enumerate(rounds or [first]):
+            bounds = found.certificate
+            primal, dual = (np.nan, np.nan) if bounds is None else (bounds.primal, bounds.dual)
+            table[number] = found.seconds, primal, dual, found.criterion, found.expected_error
+        names, best = ("seconds", "primal", "dual", "criterion", "expected_error"), int(np.argmin(table[:, 3]))
+        history = {"round": numbers, **dict(zip(names, table.T, strict=True)), "kept": numbers == best}
+        kept, linear = rounds[best] if rounds else first, cast(Any, first.columns)
+        self._first_fit: Any = (first.book, linear.coef, linear.intercept) if self.warm_start else None
+        self._columns, self.code_book_, self._margins = kept.columns, kept.book, kept.margins
+        self.classes_, self.history_ = data.targets.classes, History(history)
+        self.status_ = kept.status if status is None else status
+        if kept.certificate is not None:
+            self.certificate_ = kept.certificate
+        if kept.matrix is not None:
+            self.code_matrix_ = kept.matrix
+        learned: Any = kept.learned
+        self.n_iter_ = kept.columns.n_iter if learned is None else max(1, learned.n_iter)
+        if learned is not None and learned.kernel is not None:
+            self.dual_coef_, self.support_ = np.ascontiguousarray(learned.dual_coef.T), learned.support
+            self.support_vectors_, self.gamma_ = learned.support_outputs, learned.kernel.gamma
+        keep_data(self, data)
+        text = ""
+        if self.status_ in (Status.STOPPED, Status.TIME_LIMIT):
+            what = "the callback stopped" if self.status_ is Status.STOPPED else "the time limit ended"
+            how = "with the code that it started with" if kept is first and self.learn else "before its end"
+            text = f"{what} training {how}"
+            text += f"; {ADVICE[self.status_]}" if self.status_ is Status.TIME_LIMIT else ""
+        elif learned is not None and self.status_ is not Status.CONVERGED:  # columns warn themselves
+            text = (
+                f"the code was learned to a certified relative gap of {learned.certificate.relative_gap:.2g}, above "
+                f"tol={self.tol:g}; {ADVICE[self.status_]}"
+            )
+        if text:
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+    def _check_rows(self, X: Any) -> Any:
+        """Rows for our solver are checked here; other classifiers check theirs themselves."""
+        check_is_fitted(self)
+        if self._is_own():
+            return super()._check_rows(X)
+        return X if hasattr(X, "shape") else np.asarray(X)
+
+    def _decoding(self) -> Decoding:
+        made_for: Decoding = "hamming" if self.learn == "greedy" else "inner"
+        return made_for if self.decoding is None else cast(Decoding, self.decoding)
+
+    def _n_scores(self) -> int:
+        return 1 if self.kind_ == "binary" else len(self.classes_)
+
+    def _n_weights(self) -> int:
+        return self._columns.n_weights
+
+    def _problem_name(self, index: int) -> str:
+        return f"column {index}"
+
+    @property
+    def scorer(self) -> CodeScorer:
+        """The scores of this model."""
+        n_values, decoding = sum(self.code_book_.shape), self._decoding()
+        decoder: Any = functools.partial(decode, code=self.__dict__.get("code_matrix_"), decoding=decoding)
+        if "dual_coef_" in self.__dict__:
+            kernel = make_kernel(*kernel_description(self, self.gamma_))
+            decoder = functools.partial(_kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
+            n_values += len(self.support_)
+        elif decoding == "inner":
+            scorer = LinearScorer(np.ascontiguousarray(self.code_matrix_, dtype=np.float64))
+            decoder = functools.partial(_inner_scores, scorer)
+        return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)
+
+    def _explained_row(self, X: Any) -> Any:
+        X = self._check_rows(X)
+        return with_unit_rows(X) if self._is_own() and getattr(self.estimator, "normalize", False) else X
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        if "code_matrix_" not in self.__dict__:
+            raise ValueError(
+                "a kernel on the outputs of the classifiers has no weights of features to explain; train with "
+                "kernel='linear'"
+            )
+        if self._decoding() != "inner":
+            raise ValueError(
+                f"with decoding={self._decoding()!r} scores are no sums over features; use "
+                "set_params(decoding='inner') to explain this model"
+            )
+        weights, intercepts = self._columns.weights_at(features)
+        M = np.asarray(self.code_matrix_, dtype=np.float64)
+        M = M[1:] - M[:1] if self.kind_ == "binary" else M
+        return M[outputs] @ weights, M[outputs] @ intercepts
+
+
+def _kernel_scores(kernel: Kernel, rows: Floats, dual_coef: Floats, h: Floats) -> Floats:
+    """s_r = Σ_i a_ri K(h, h_i), of shape (n_samples, n_classes)."""
+    scores: Floats = np.asarray(kernel.block(h, rows), dtype=np.float64) @ dual_coef.T
+    return scores
+
+
+def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
+    """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same bit for bit in any batch."""
+    outputs = np.ascontiguousarray(h, dtype=np.float64)
+    if not np.isfinite(outputs).all():
+        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+    return code.scores(outputs)
+
+
+class CodeScorer(BlockScorer):
+    """A fitted output code made ready for prediction.
+
+    Parameters
+    ----------
+    columns : Columns
+        The binary classifiers.
+    decode : callable
+        Scores of shape (n_samples, n_classes) from outputs of shape (n_samples, n_columns).
+    n_values : int
+        Numbers that a row needs on the way: columns and classes.
+    memory_limit_mb : float
+        Limit on what the rows of a block need; a block has at least one row.
+    """
+
+    def __init__(
+        self, columns: Columns, decode: Callable[[Floats], Floats], n_values: int, memory_limit_mb: float
+    ) -> None:
+        self.outputs, self.decode = columns.output_function(), decode
+        self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
+
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, Floats]]:
+        """Ranges of rows and their scores; an empty range if there are no rows."""
+        n_samples = _num_samples(X)
+        for first in range(0, max(n_samples, 1), self.rows_per_block):
+            rows = slice(first, first + self.rows_per_block)
+            part = X if self.rows_per_block >= n_samples else _safe_indexing(X, rows)
+            scores = self.decode(self.outputs(part, n_threads))
+            yield rows, np.diff(scores, axis=1) if scores.shape[1] == 2 else scores

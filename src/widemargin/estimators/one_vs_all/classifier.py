@@ -1,0 +1,329 @@
+"""One-vs-all: one large-margin binary problem per label, for multi-label, multiclass and binary targets.
+
+    minimise  ½‖w_j‖² + C Σ_i weight_i φ(y_ij (w_j · x_i + b_j))      for every label j
+
+with φ(m) = max(0, 1 − m)², or log(1 + e^−m), by the algorithm that `widemargin.solvers.one_vs_all.plan` chooses. Inside
+`use_executor`, the labels go to its workers; the result is the same. Memory is the data, the (pruned) weights, and a
+work area of at most `memory_limit_mb`.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import joblib
+import numpy as np
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import StrOptions
+
+from widemargin.estimators.scoring import LabelModel
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    HARMLESS_GAP,
+    POSITIVE,
+    TrainingData,
+    check_parameters,
+    class_factors,
+    finish_fit,
+    progress_callback,
+    training_data,
+    warn_of_pruned_gap,
+)
+from widemargin.labels.encoding import EncodedTargets
+from widemargin.parallel.executors import CURRENT_EXECUTOR
+from widemargin.problems.losses import LOSSES
+from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem
+from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
+from widemargin.solvers.one_vs_all.starts import INITS, start_parameters
+from widemargin.solvers.result import Callback, Status
+
+__all__ = ["OneVsAllClassifier"]
+
+# Above this share of ‖w‖², a pruned label is no longer the label that was trained.
+PRUNED_SHARE_TO_WARN = 0.5
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, loosen tol or gap_tol, or give X as float64",
+    Status.TIME_LIMIT: "allow more time, or loosen tol or gap_tol",
+    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to continue",
+    Status.NOT_ATTAINED: "the rows cannot be fitted more exactly in double precision; loosen tol or gap_tol",
+}
+
+
+class OneVsAllClassifier(LabelModel):
+    """Large-margin linear classifier with one independent problem per label, and a certificate for each.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
+    loss : {"squared_hinge", "logistic"}, default="squared_hinge"
+        The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
+        without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
+    init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
+        Where training starts; all lead to the same optimum. "auto" leaves it to the solver: large data are trained many
+        labels at a time, small ones and those with an iteration limit by Newton from "subspace", the optimum in the
+        span of the mean positive row, the mean row and the intercept. A named start asks for Newton from there: zero
+        weights, an intercept of −lam, mean-separating, the solution for a label without positives (`ovap`), and the
+        solution of a similar label (`ovap++`).
+    init_params : dict or None, default=None
+        Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
+        loss) and `strict` (False, of "ovap" and "ovap++").
+    tol : float, default=0.01
+        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
+        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small problems, of
+        which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are solved to
+        rounding error.
+    gap_tol : float or None, default=1e-3
+        A label is finished only when its certified relative gap, before pruning, is at most this as well; None
+        leaves the gradient rule alone.
+    prune : float, default=0.0
+        Weights below this in absolute value are dropped from the stored model, which is then sparse. The
+        intercept is never pruned. DiSMEC++ uses 0.01.
+    fit_intercept : bool, default=True
+        Whether each label has an intercept.
+    regularize_intercept : bool, default=False
+        Whether the intercept is part of the penalty, as in LIBLINEAR's `-B 1`; free by default (`-B 1 -R`).
+    normalize : bool, default=False
+        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, of the rows of
+        each class. "balanced" gives the positive and the negative rows of every label the same total weight.
+    max_iter : int, default=1000
+        Newton iterations a label; text needs about 20, nearly separable rows with a very large C one or two hundred.
+    memory_limit_mb : float, default=1024
+        Bound on work areas, and on the dense result of `decision_function`.
+    callback : callable or None, default=None
+        Called with a `Progress` between blocks of labels; training stops when it returns true.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same; it goes
+        before `init`.
+    n_jobs : int or None, default=None
+        Threads over labels and rows; -1 for all cores. Results do not depend on it.
+    verbose : int, default=0
+        Prints progress when positive.
+
+    Attributes
+    ----------
+    coef_ : ndarray or csr_array of shape (n_labels, n_features)
+        Weights, one row a label (one row in all for a binary problem); CSR when `prune` is positive. Read-only:
+        to change weights, assign a new array.
+    intercept_ : ndarray of shape (n_labels,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        The labels; column numbers when an indicator matrix was given, column names when it was a data frame.
+    certificate_ : Certificate
+        Bounds on the optimum, summed over the labels, and the worst label.
+    history_ : History
+        What happened, by label frequency and, where Newton was used, by iteration.
+    n_iter_ : ndarray of shape (n_labels,)
+        Newton iterations of each label.
+    label_counts_ : ndarray of shape (n_classes,)
+        Training rows of each label.
+    n_samples_fit_ : int
+        Training rows.
+    status_ : Status
+        Why training ended; `Status.CONVERGED` when every label reached its tolerance, `Status.NOT_ATTAINED` when the
+        others have no minimiser (see `loss`), or rounding ended their progress before the tolerance.
+    kind_ : str
+        "binary", "multiclass" or "multilabel".
+    instruction_set_ : str
+        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
+
+    See Also
+    --------
+    sklearn.svm.LinearSVC : the same objective without multi-label targets and without a certificate.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier
+    >>> model = OneVsAllClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"])
+    >>> model.predict([[0.5], [2.5]]).tolist()
+    ['cold', 'hot']
+    >>> model.certificate_.relative_gap < 1e-6
+    True
+
+    Multi-label targets are sets of labels or a sparse indicator matrix:
+
+    >>> model.fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [{"salt"}, {"sugar"}, {"salt", "sugar"}])
+    OneVsAllClassifier()
+    >>> model.predict_topk([[0.0, 2.0]], k=2).labels.tolist()
+    [['salt', 'sugar']]
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
+        "loss": [StrOptions(set(LOSSES))],
+        "init": [StrOptions(set(INITS))],
+        "init_params": [dict, None],
+        "gap_tol": [POSITIVE, None],
+        "regularize_intercept": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        loss: str = "squared_hinge",
+        init: str = "auto",
+        init_params: dict[str, Any] | None = None,
+        tol: float = 0.01,
+        gap_tol: float | None = 1e-3,
+        prune: float = 0.0,
+        fit_intercept: bool = True,
+        regularize_intercept: bool = False,
+        normalize: bool = False,
+        class_weight: dict[Any, float] | str | None = None,
+        max_iter: int = 1000,
+        memory_limit_mb: float = 1024,
+        callback: Callback | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.loss = loss
+        self.init = init
+        self.init_params = init_params
+        self.tol = tol
+        self.gap_tol = gap_tol
+        self.prune = prune
+        self.fit_intercept = fit_intercept
+        self.regularize_intercept = regularize_intercept
+        self.normalize = normalize
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.memory_limit_mb = memory_limit_mb
+        self.callback = callback
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OneVsAllClassifier:
+        """Train one problem per label.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; CSR float32 is used as it is, memory maps included.
+        y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+            Targets. An indicator is best given as a sparse matrix.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, not negative; a row of weight 0 counts as absent.
+
+        Returns
+        -------
+        OneVsAllClassifier
+            The fitted model.
+        """
+        self._fit_checked(self._training_data(X, y, sample_weight))
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        check_parameters(self)
+        if self.init_params is not None:
+            start_parameters(self.init_params, self.loss)
+
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        return training_data(self, X, y, sample_weight)
+
+    def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
+        """Train on checked data, from weights that go before those of the previous fit."""
+        plan = self._plan(data, self._previous_weights(data) if initial is None else initial)
+        result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
+        if executor is not None:
+            from widemargin.estimators.one_vs_all.shards import can_be_split, solve_on_workers
+
+            # None when the callback asked to stop; it is asked again below.
+            result = solve_on_workers(plan, callback, executor) if can_be_split(plan) else None
+        result = result or solve(plan, callback=callback)
+        self._keep(data, result)
+        self._freeze_weights()
+        return result
+
+    def _plan(
+        self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
+    ) -> Plan:
+        """What is minimised, and how; the work area is that of the parameter unless it is given."""
+        positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
+        problem = Problem.of(
+            data.X,
+            data.targets.Y,
+            C=self.C,
+            loss=self.loss,
+            sample_weight=data.sample_weight,
+            positive_weight=positive_weight,
+            negative_weight=negative_weight,
+            fit_intercept=self.fit_intercept,
+            regularize_intercept=self.regularize_intercept,
+        )
+        return make_plan(
+            problem,
+            tol=self.tol,
+            gap_tol=self.gap_tol,
+            prune=self.prune,
+            max_iter=self.max_iter,
+            init=self.init,
+            init_params=self.init_params,
+            start=start,
+            n_threads=joblib.effective_n_jobs(self.n_jobs),
+            memory_limit_mb=memory_limit_mb or self.memory_limit_mb,
+        )
+
+    def _previous_weights(self, data: TrainingData) -> tuple[Any, Any] | None:
+        """Weights of the previous fit when they can be continued."""
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return None
+        same_shape = self.coef_.shape == (data.targets.Y.shape[1], data.X.shape[1])
+        return (self.coef_, self.intercept_) if same_shape and self._has_labels_of(data.targets) else None
+
+    def _has_labels_of(self, targets: EncodedTargets) -> bool:
+        """Whether the previous fit had the same labels; columns of an indicator may have been named since."""
+        if np.array_equal(self.classes_, targets.classes):
+            return True
+        numbered = np.array_equal(targets.classes, np.arange(targets.n_classes))
+        same_columns = numbered and len(self.classes_) == targets.n_classes
+        return same_columns and bool(targets.kind == self.kind_ == "multilabel")
+
+    def _keep(self, data: TrainingData, result: OneVsAllResult) -> None:
+        """Set the fitted attributes, and warn where a tolerance was missed or pruning removed too much."""
+        if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(data.targets)):
+            self.classes_ = data.targets.classes
+        self.coef_, self.intercept_ = result.coef, result.intercept
+        # Only labels without a minimiser, which the logistic loss has, may keep their gap without a warning.
+        harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
+        finish_fit(self, data, result, ADVICE, scope=" over all labels", tol=self.gap_tol or 0.0, negligible=harmless)
+        if self.prune > 0.0:
+            self._warn_of_pruning(result, stacklevel=5)
+
+    def _pruned_models(
+        self, data: TrainingData, result: OneVsAllResult, thresholds: Sequence[float]
+    ) -> Iterator[OneVsAllClassifier]:
+        """This fitted model with its weights pruned at each threshold, and certified again."""
+        for threshold, pruned in zip(thresholds, prune_sweep(self._plan(data), result, thresholds), strict=True):
+            model = copy.copy(self)
+            model.prune = threshold
+            model.coef_, model.certificate_ = pruned.coef, pruned.certificate
+            model._freeze_weights()
+            model._warn_of_pruning(pruned, stacklevel=4)
+            yield model
+
+    def _warn_of_pruning(self, result: OneVsAllResult, stacklevel: int) -> None:
+        n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
+        if n_hollow:
+            warnings.warn(
+                f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
+                f"{len(result.pruned_share):,} labels; choose a smaller value",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
+        before = result.bounds_by_label[:, BOUND_COLUMNS.index("primal_before_pruning")]
+        warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=stacklevel + 1)

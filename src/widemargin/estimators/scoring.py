@@ -1,0 +1,565 @@
+"""What every fitted model can do: scores, the top labels, prediction, probabilities, explanations.
+
+    score of label j for row x  =  coef_[j] · x + intercept_[j]
+
+A model has a `scorer` (all scores of some rows, their top k, or those of known labels), a `calibrator` (probabilities)
+and a `codec` (its model folder); the methods here put them together. A family sets `coef_` and `intercept_`, or the
+support rows of a kernel, and `classes_` and `kind_` ("binary", "multiclass" or "multilabel"). Scores of linear models
+are float64 and the same bit for bit in every method, batch and number of threads; the last bits of a kernel's may
+depend on the batch. Work is done in blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, _safe_indexing
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
+from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, check_parameters, kernel_description
+from widemargin.labels.encoding import LabelEncoding
+from widemargin.metrics.lists import Tied, find_tied
+from widemargin.model_io import ModelState
+from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
+from widemargin.problems.probabilities import Calibration, Method
+from widemargin.problems.scores import KernelScorer, LinearScorer
+
+__all__ = ["LabelModel", "TopK", "keep_support_vectors", "tag_kernel", "training_kernel"]
+
+# Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
+# (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
+_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
+
+
+class _Lists(NamedTuple):
+    """The three arrays of a `TopK`, which it unpacks to."""
+
+    labels: npt.NDArray[Any]
+    scores: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+
+
+class TopK(_Lists):
+    """The top labels of each row, best first; ties go to the label that comes first in `classes_`.
+
+    A named tuple of three arrays. What `predict_topk` returns also knows the model's classes and which labels past the
+    end of a list are tied with its last one, so that the metrics need nothing else.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples, k)
+        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels.
+    scores : ndarray of shape (n_samples, k)
+        Their scores, float64; -inf in missing places.
+    indices : ndarray of shape (n_samples, k)
+        Their positions in `classes_`; -1 in missing places.
+    classes : ndarray of shape (n_classes,), optional
+        `classes_` of the model.
+    tied : Tied, optional
+        Labels that are not listed although they have the score of the last one that is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.estimators import TopK
+    >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
+    array([['b']], dtype='<U1')
+    """
+
+    classes: npt.NDArray[Any] | None = None
+    tied: Tied | None = None
+
+    def __new__(
+        cls,
+        labels: npt.NDArray[Any],
+        scores: npt.NDArray[np.float64],
+        indices: npt.NDArray[np.int64],
+        classes: npt.NDArray[Any] | None = None,
+        tied: Tied | None = None,
+    ) -> Self:
+        self = super().__new__(cls, labels, scores, indices)
+        self.classes, self.tied = classes, tied
+        return self
+
+
+class LabelModel(ClassifierMixin, BaseEstimator):
+    """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
+
+    codec: ClassVar[Codec] = Codec()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
+    calibration_: Calibration
+    classes_: npt.NDArray[Any]
+    memory_limit_mb: float
+    n_jobs: int | None
+    normalize: bool
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Scores of all labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels), or (n_samples,) for a binary problem
+            Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
+        """
+        X = self._check_rows(X)
+        self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
+        scores: npt.NDArray[np.float64] = self.scorer.scores(X, n_threads=self._n_threads())
+        return scores[:, 0] if self.kind_ == "binary" else scores
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
+            The top class; for multi-label problems the labels with a score above 0, or with a probability above ½
+            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
+            is `classes_[l]`; `predict_sets` gives the labels themselves.
+        """
+        X = self._check_rows(X)
+        if self.kind_ != "multilabel":
+            return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
+        blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
+        if not blocks:
+            blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
+        indicator = sp.vstack(blocks, format="csr")
+        return indicator if self.sparse_output_ else indicator.toarray()
+
+    def predict_sets(self, X: Any) -> list[set[Any]]:
+        """Predict labels by name: the labels of `predict` as a set per row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+
+        Returns
+        -------
+        list of n_samples sets
+            Labels of `classes_`, in the form of label sets that `fit` and the metrics take; a multi-label model may
+            predict none, others predict exactly one.
+        """
+        predicted = self.predict(X)
+        if self.kind_ != "multilabel":
+            return [{label} for label in predicted.tolist()]
+        Y = sp.csr_array(predicted)
+        labels = self.classes_[Y.indices].tolist()
+        return [set(labels[start:end]) for start, end in pairwise(Y.indptr.tolist())]
+
+    def predict_topk(self, X: Any, k: int = 5) -> TopK:
+        """The top k labels of each row, exactly, in bounded memory.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to label.
+        k : int, default=5
+            How many labels; places beyond the number of labels are marked as missing.
+
+        Returns
+        -------
+        TopK
+            Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
+        """
+        if not COUNT.is_satisfied_by(k):
+            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+        X = self._check_rows(X)
+        n_labels = len(self.classes_)
+        # One place more shows which lists end within a tie.
+        indices, scores = self._ranked(X, k + 1 if k < n_labels else k)
+
+        def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+            found = self.scorer.scores(_safe_indexing(X, rows), n_threads=self._n_threads())
+            found = np.concatenate([-found, found], axis=1) if self.kind_ == "binary" else found
+            # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
+            return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
+
+        tied = find_tied(indices, scores, k, n_labels, labels_tied)
+        listed = np.ascontiguousarray(indices[:, :k])
+        return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
+
+    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the top k labels of checked rows."""
+        if self.kind_ != "binary":
+            ranked: tuple[Any, Any] = self.scorer.top_k(X, k, n_threads=self._n_threads())
+            return ranked
+        # Two classes have the scores −s and s.
+        score = self.scorer.scores(X, n_threads=self._n_threads())[:, 0]
+        indices, scores = np.full((len(score), k), -1, dtype=np.int64), np.full((len(score), k), -np.inf)
+        top = (score > 0).astype(np.int64)
+        for place, classes in enumerate((top, 1 - top)[:k]):
+            indices[:, place] = classes
+            scores[:, place] = np.where(classes == 1, score, -score)
+        return indices, scores
+
+    def label_scores(self, X: Any, y: Any) -> Any:
+        """Scores of known labels, for metrics in which ties matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to score.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            Their labels, in the form that `fit` takes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or csr_array of shape (n_samples, n_labels)
+            The score of each row's label; for multi-label problems a matrix with the pattern of `y`.
+        """
+        X = self._check_rows(X)
+        if self.kind_ == "multilabel":
+            truth = self._encoding().indicator(y)
+            check_consistent_length(X, truth)
+            return self.scorer.label_scores(X, truth, n_threads=self._n_threads())
+        classes = self._encoding().indices(y)
+        check_consistent_length(X, classes)
+        if self.kind_ == "binary":
+            scores = self.scorer.scores(X, n_threads=self._n_threads())[:, 0]
+            return np.where(classes == 1, scores, -scores)
+        return self.scorer.label_scores(X, classes, n_threads=self._n_threads())
+
+    def explain(
+        self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
+    ) -> Explanation:
+        """What each feature of one row adds to the scores of its labels, and to their leads over the runner-up.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
+            The row.
+        labels : label or list of labels, default=None
+            What to explain; the top k labels of the row by default.
+        k : int, default=1
+            How many of the top labels.
+        feature_names : sequence of str of length n_features, default=None
+            Names of the features; by default those that the model has, else their column numbers.
+
+        Returns
+        -------
+        Explanation
+            Contributions that add up to the score and to the lead; on a tree for every step of the path as well. Models
+            with a kernel have no weights of features and are refused.
+        """
+        return explain_labels(self, X, labels, k, feature_names)
+
+    def calibrate(
+        self, X: Any, y: Any, *, method: Method = "sigmoid", cv: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn how scores become probabilities, from rows that the model has not seen.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows kept apart from training; with `cv`, the training rows.
+        y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+            Their labels, in the form that `fit` takes. Labels that the model does not know are no error, as in `score`:
+            they are left out, with their rows where a row has one label.
+        method : {"sigmoid", "isotonic"}, default="sigmoid"
+            The shape of the map: Platt's sigmoid, or a curve that is learned and needs more rows, some thousands.
+        cv : None, int or splitter, default=None
+            None for rows that the model has not seen. Otherwise folds of the training rows, or a splitter of
+            scikit-learn or splits: copies of the model are trained without a fold and score it; the model stays as it
+            is. Folds are contiguous, so that neighbours, which are often alike, stay together.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+            The model, with `calibration_` and `predict_proba`; the next `fit` deletes them.
+        """
+        self.calibration_ = self.calibrator.fit(X, y, method, cv, sample_weight)
+        return self
+
+    @if_calibrated
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of all labels or classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+            With one label per row, the columns add up to 1; with several, each is the probability that the row has the
+            label. A row gets the same numbers in any batch. Dense, so it is refused above `memory_limit_mb`;
+            `label_proba` of the labels of `predict_topk` is not. Only calibrated models have this method.
+        """
+        return self.calibrator.all_probabilities(self._check_rows(X))
+
+    @if_calibrated
+    def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of some labels of each row, in bounded memory.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        indices : array-like of int of shape (n_samples, k)
+            Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, k)
+            As in `predict_proba`; 0 where there is no label. Only calibrated models have this method.
+        """
+        return self.calibrator.some_probabilities(self._check_rows(X), indices)
+
+    def to_state(self) -> ModelState:
+        """The fitted model as arrays and JSON values."""
+        return self.codec.encode(self)
+
+    @classmethod
+    def from_state(cls, state: ModelState) -> Self:
+        """The fitted model that `to_state` described."""
+        model: Self = cls.codec.decode(cls, state)
+        return model
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """The probabilities of this model."""
+        return Calibrator(self)
+
+    @property
+    def scorer(self) -> Any:
+        """The scores of this model: an index over its weights, made again when they have changed.
+
+        Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
+        """
+        if hasattr(self, "dual_coef_"):
+            precomputed = self.kernel == "precomputed"
+            return KernelScorer(
+                None if precomputed else make_kernel(*kernel_description(self, self.gamma_)),
+                self.support_ if precomputed else self.support_vectors_,
+                self.dual_coef_,
+                self.intercept_,
+                memory_limit_mb=self.memory_limit_mb,
+            )
+        for part in self._weight_arrays():
+            if part.flags.writeable:
+                return self._linear_scorer()
+        cached = _SCORERS.get(self)
+        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
+            cached = (self.coef_, self.intercept_, self._linear_scorer())
+            _SCORERS[self] = cached
+        cached[2].memory_limit_mb = self.memory_limit_mb
+        return cached[2]
+
+    def _linear_scorer(self) -> Any:
+        return LinearScorer(self.coef_, self.intercept_, memory_limit_mb=self.memory_limit_mb)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose label (or whole label set) is predicted exactly.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), sparse indicator, or list of label sets
+            True labels; a row with a label that the model does not know is predicted wrongly.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
+        """
+        if self.kind_of_fitted() != "multilabel":
+            return float(super().score(X, y, sample_weight))
+        # Nothing is made dense.
+        truth = self._encoding().indicator_with_unknown(y)
+        predicted = sp.csr_array(self.predict(X))
+        check_consistent_length(predicted, truth, sample_weight)
+        predicted = sp.csr_array((predicted.data, predicted.indices, predicted.indptr), shape=truth.shape)
+        differences = np.diff(sp.csr_array(truth != predicted).indptr)
+        return float(np.average(differences == 0, weights=sample_weight))
+
+    def set_label_names(self, names: Sequence[str]) -> Self:
+        """Name the labels of a model that was fitted on an indicator matrix.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_labels
+            The names, all different, in the order of the columns; they replace the column numbers in `classes_`.
+
+        Returns
+        -------
+        self
+            The model.
+        """
+        if self.kind_of_fitted() != "multilabel":
+            raise ValueError("only the labels of a multi-label model are numbered columns; classes keep their names")
+        self.classes_ = _checked_names("label", names, len(self.classes_), distinct=True)
+        return self
+
+    def set_feature_names(self, names: Sequence[str]) -> Self:
+        """Name the features, for people: they appear where weights are shown.
+
+        Parameters
+        ----------
+        names : sequence of str of length n_features
+            The names, in the order of the columns of X; two features may have the same.
+
+        Returns
+        -------
+        self
+            The model. Unlike `feature_names_in_`, which scikit-learn sets for data frames, these names are not
+            compared with those of new data.
+        """
+        check_is_fitted(self)
+        self.feature_names_ = _checked_names("feature", names, self.n_features_in_, distinct=False)
+        return self
+
+    def feature_name(self, index: int) -> str:
+        """The name of a feature where it has one, its column number as text otherwise."""
+        names = getattr(self, "feature_names_in_", getattr(self, "feature_names_", None))
+        return str(index if names is None else names[index])
+
+    def kind_of_fitted(self) -> str:
+        """The kind of target the model was fitted on; an error if it was not fitted."""
+        check_is_fitted(self)
+        return str(self.kind_)
+
+    def _check_parameters(self) -> None:
+        """Refuse wrong parameters; families add the rules that join several of them."""
+        check_parameters(self)
+
+    def _check_rows(self, X: Any) -> Any:
+        """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        return l2_normalize_rows(X) if self.normalize else X
+
+    def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which labels of a multi-label model are predicted, for a block of scores."""
+        if hasattr(self, "calibration_"):
+            return self.calibration_.of_labels(scores) > 0.5
+        return scores > 0
+
+    def _refuse_dense(self, n_rows: int, n_labels: int, method: str) -> None:
+        """A MemoryError if an array of that shape is above the limit."""
+        needed_mb = n_rows * n_labels * 8 / BYTES_PER_MB
+        if needed_mb > self.memory_limit_mb:
+            size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
+            raise MemoryError(
+                f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
+                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the best labels or label_scores for "
+                "those of known labels, or raise memory_limit_mb"
+            )
+
+    def _n_scores(self) -> int:
+        """Numbers that `decision_function` gives for a row."""
+        return len(self.intercept_)
+
+    def _n_weights(self) -> int:
+        """Numbers that the model stores to score rows, the intercepts left out."""
+        coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
+        return int(coef.nnz if sp.issparse(coef) else coef.size)
+
+    def _problem_name(self, index: int) -> str:
+        """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
+        return str(self.classes_[index])
+
+    def _explained_row(self, X: Any) -> Any:
+        """A row as its weights meet it."""
+        return self._check_rows(X)
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Weights of shape (n_outputs, n_features of them) and intercepts of some outputs, in float64."""
+        if not hasattr(self, "coef_"):
+            kernel = self.kernel if isinstance(self.kernel, str) else "a function"
+            raise ValueError(
+                f"this model has a kernel ({kernel}), whose scores are no sums over features, so that there is nothing "
+                "for explain to show; train with kernel='linear'"
+            )
+        return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
+
+    def _encoding(self) -> LabelEncoding:
+        return LabelEncoding(self.kind_, self.classes_)
+
+    def _weight_arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays that hold `coef_` and `intercept_`."""
+        coef = self.coef_
+        return [*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), self.intercept_]
+
+    def _freeze_weights(self) -> None:
+        """Make the weights read-only: a change in place would go unseen; assign a new array instead."""
+        for part in self._weight_arrays():
+            part.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "coef_"):
+            self._freeze_weights()  # copies and unpickled arrays are writeable
+
+    def _score_blocks(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """Dense scores of successive row blocks, each within the memory limit."""
+        rows = max(1, int(self.memory_limit_mb * BYTES_PER_MB / (16 * max(1, len(self.intercept_)))))
+        for start in range(0, X.shape[0], rows):
+            yield self.scorer.scores(X[start : start + rows], n_threads=self._n_threads())
+
+    def _n_threads(self) -> int:
+        return int(joblib.effective_n_jobs(self.n_jobs))
+
+
+def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) -> npt.NDArray[Any]:
+    """Names as an array of str objects; an error unless there is a string for each column."""
+    plain = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in plain):
+        raise ValueError(f"{what} names must be a sequence of strings, one for each {what}; got {names!r:.100}")
+    if len(plain) != n_expected:
+        raise ValueError(f"got {len(plain):,} {what} names for {n_expected:,} {what}s; give one for each")
+    if distinct and len(set(plain)) != len(plain):
+        name = next(name for name, count in Counter(plain).items() if count > 1)
+        raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
+    return np.array([str(name) for name in plain], dtype=object)
+
+
+def training_kernel(estimator: Any, X: Any) -> TrainingKernel | PrecomputedKernel:
+    """The kernel of the training rows; nothing of it is computed yet."""
+    if estimator.kernel == "precomputed":
+        return PrecomputedKernel(X)
+    return TrainingKernel(X, make_kernel(*kernel_description(estimator, resolve_gamma(estimator.gamma, X))))
+
+
+def keep_support_vectors(model: Any, X: Any, kernel: TrainingKernel | PrecomputedKernel) -> None:
+    """Set what kernel values of new rows are made from, after `support_`: `support_vectors_` and `gamma_`."""
+    if isinstance(kernel, PrecomputedKernel):
+        model.support_vectors_, model.gamma_ = np.empty((0, 0)), 1.0
+    else:
+        model.support_vectors_, model.gamma_ = X[model.support_], kernel.kernel.gamma
+
+
+def tag_kernel(tags: Tags, kernel: Any) -> Tags:
+    """Tags of an estimator with this kernel: rows of features may be sparse, kernel values are pairwise."""
+    precomputed = isinstance(kernel, str) and kernel == "precomputed"
+    tags.input_tags.sparse = not precomputed
+    tags.input_tags.pairwise = precomputed
+    return tags

@@ -1,0 +1,357 @@
+"""Top-k multiclass SVM: one label a row, trained so that the true class is among the k best.
+
+    minimise  ½‖W‖² + C Σ_i weight_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   s_i = W x_i
+
+with φ the top-k hinge α or β, plain or smoothed; k = 1 is the multiclass SVM of Crammer and Singer. Solved by dual
+ascent, linear in `widemargin.solvers.top_k.linear`, with a kernel in `widemargin.solvers.top_k.kernel`. Memory is the
+data, the model, the dual variables that are not 0, and for kernels a cache of columns of at most `cache_size_mb`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import StrOptions
+
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
+    TrainingData,
+    check_parameters,
+    check_pruned_kernel,
+    keep_data,
+    progress_callback,
+    row_factors,
+    training_data,
+    warn_if_unfinished,
+    warn_of_pruned_gap,
+)
+from widemargin.problems.scores import compact
+from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.solvers.pruning import prune_top_k
+from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin.solvers.top_k.start import DualPoint
+
+__all__ = ["TopKClassifier"]
+
+SEEDS = np.iinfo(np.int32).max
+OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_")
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
+    Status.TIME_LIMIT: "allow more time, or loosen tol",
+    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
+    Status.NOT_ATTAINED: "double precision allows no smaller one here; raise tol, lower C, or scale the features",
+}
+
+
+class TopKClassifier(LabelModel):
+    """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
+
+    Parameters
+    ----------
+    k : int, default=1
+        The true class shall be among the k best; at least 1, below the number of classes. 1 is the multiclass SVM of
+        Crammer and Singer.
+    C : float, default=1.0
+        Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR.
+    loss : {"beta", "alpha"}, default="beta"
+        With z the margins of the wrong classes, positive where one comes closer than 1 to the true class: the mean of
+        the k largest of max(0, z) (β), or the positive part of the mean of the k largest z (α).
+    smoothing : float, default=0.0
+        γ ≥ 0 of the smoothed loss, which is below the plain one by at most γ/(2k) and has a gradient.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
+        As in `sklearn.svm.SVC`; a callable takes two sets of rows and returns the matrix of their kernel values, which
+        must be positive semidefinite for rows with themselves.
+    gamma : {"scale", "auto"} or float, default="scale"
+        γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · variance of X), "auto" 1 / n_features.
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    kernel_params : dict or None, default=None
+        Keyword arguments of a callable kernel.
+    cache_size_mb : float, default=512
+        Bound on the columns of the kernel matrix that are kept in training.
+    tol : float, default=1e-3
+        Training ends when the certified relative gap, primal − dual over the larger of them in absolute value, is at
+        most this.
+    fit_intercept : bool, default=True
+        Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature; the larger, the less the penalty on the intercept counts.
+    normalize : bool, default=False
+        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    prune : float, default=0.0
+        Weights below this in absolute value are dropped from the stored model, which is then sparse; of a linear model.
+        The intercept is never pruned, and `tol` holds before pruning.
+    class_weight : dict, "balanced" or None, default=None
+        Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
+    max_iter : int, default=10000
+        Passes over the rows at most. Rows that hardly change are left out of most of them: a pass may be very short.
+    memory_limit_mb : float, default=1024
+        Bound on the dense result of `decision_function`, and on work areas of prediction.
+    callback : callable or None, default=None
+        Called with a `Progress` after evaluations of the objective; training stops when it returns true.
+    warm_start : bool, default=False
+        Whether `fit` starts from the dual variables of the previous fit, if there are as many rows with the same
+        labels. C, k, the loss and weights may have changed: the variables are scaled, and projected where needed.
+    n_jobs : int or None, default=None
+        Threads of evaluations and prediction, -1 for all cores; the ascent itself is sequential. Results of a fit do
+        not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Decides the order in which rows are visited.
+    verbose : int, default=0
+        Prints progress when positive.
+
+    Attributes
+    ----------
+    coef_ : ndarray or csr_array of shape (n_classes, n_features), or (1, n_features) for two classes
+        Weights of a linear model, one row per class; for two classes the difference of the second and the first. CSR
+        when `prune` is positive, and for large weights of which few are not 0. Read-only: to change weights, assign a
+        new array.
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+        Intercepts, zeros without.
+    dual_coef_ : csr_array of shape (n_classes, n_support) or (1, n_support)
+        Coefficients of a kernel model.
+    support_ : ndarray of shape (n_support,)
+        Numbers of the training rows with a coefficient that is not 0; of a kernel model.
+    support_vectors_ : ndarray or csr_array of shape (n_support, n_features)
+        These rows, scaled if `normalize`; of shape (0, 0) for a precomputed kernel.
+    gamma_ : float
+        γ of a kernel model as a number.
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    certificate_ : Certificate
+        Bounds on the optimum.
+    history_ : History
+        What happened, one row an evaluation.
+    n_iter_ : int
+        Passes over the rows.
+    label_counts_ : ndarray of shape (n_classes,)
+        Training rows of each class.
+    n_samples_fit_ : int
+        Training rows.
+    status_ : Status
+        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when double
+        precision does not allow it.
+    kind_ : str
+        "binary" or "multiclass".
+    instruction_set_ : str
+        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
+
+    See Also
+    --------
+    OneVsAllClassifier : one problem a class, and several labels a row.
+    sklearn.svm.LinearSVC : with `multi_class="crammer_singer"` the problem of k = 1, without a certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin import TopKClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(60) % 4
+    >>> X = np.eye(4)[y] + 0.4 * rng.normal(size=(60, 4))
+    >>> model = TopKClassifier(k=2, C=1.0, random_state=0).fit(X, y)
+    >>> top = model.predict_topk(X, k=2)
+    >>> bool((top.indices == y[:, None]).any(axis=1).mean() > 0.95)
+    True
+    >>> model.certificate_.relative_gap <= model.tol
+    True
+    >>> TopKClassifier(k=2, kernel="rbf", gamma=1.0, random_state=0).fit(X, y).score(X, y) > 0.8
+    True
+    """
+
+    codec: ClassVar[Codec] = Codec(joint=True)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        COMMON_CONSTRAINTS
+        | KERNEL_CONSTRAINTS
+        | {
+            "k": [COUNT],
+            "loss": [StrOptions({"beta", "alpha"})],
+            "smoothing": [NONNEGATIVE],
+        }
+    )
+
+    def __init__(
+        self,
+        k: int = 1,
+        C: float = 1.0,
+        *,
+        loss: str = "beta",
+        smoothing: float = 0.0,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: str | float = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        kernel_params: dict[str, Any] | None = None,
+        cache_size_mb: float = 512,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        normalize: bool = False,
+        prune: float = 0.0,
+        class_weight: dict[Any, float] | str | None = None,
+        max_iter: int = 10_000,
+        memory_limit_mb: float = 1024,
+        callback: Callback | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.k = k
+        self.C = C
+        self.loss = loss
+        self.smoothing = smoothing
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.cache_size_mb = cache_size_mb
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.normalize = normalize
+        self.prune = prune
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.memory_limit_mb = memory_limit_mb
+        self.callback = callback
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
+        """Train on rows with one label each.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or (n_samples, n_samples) if precomputed
+            Training rows; CSR and C-contiguous arrays of float32 or float64 are used as they are, memory maps included.
+        y : array-like of shape (n_samples,)
+            Labels, of at least two classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, not negative; a row of weight 0 counts as absent.
+
+        Returns
+        -------
+        TopKClassifier
+            The fitted model.
+        """
+        self._fit_checked(self._training_data(X, y, sample_weight))
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        return tag_kernel(super().__sklearn_tags__(), self.kernel)
+
+    def _check_parameters(self) -> None:
+        check_parameters(self)
+        if self.kernel != "linear":
+            check_pruned_kernel(self)
+
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        sparse = self.kernel != "precomputed"
+        return training_data(self, X, y, sample_weight, sparse=sparse, several_labels=False)
+
+    def _fit_checked(self, data: TrainingData, start: DualPoint | None = None, kernel: Any = None) -> SolverResult:
+        """Train on checked data, from a dual point that goes before that of the previous fit.
+
+        `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
+        """
+        classes = data.targets.classes
+        n_classes = len(classes)
+        if self.k >= n_classes:
+            raise ValueError(
+                f"TopKClassifier: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}, "
+                "the number of wrong classes of a row"
+            )
+        y = data.targets.indices.astype(np.int64, copy=False)
+        loss = TopKHinge(int(self.k), cast(Literal["alpha", "beta"], self.loss), float(self.smoothing))
+        costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
+        previous = vars(self).get("_dual_point") if self.warm_start else None
+        if start is None and previous is not None and np.array_equal(self.classes_, classes):
+            start = previous
+        if start is not None and not start.fits(y, n_classes):
+            start = None
+        options: dict[str, Any] = {
+            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            "tol": float(self.tol),
+            "max_iter": int(self.max_iter),
+            "seed": int(check_random_state(self.random_state).randint(SEEDS)),
+            "n_threads": self._n_threads(),
+            "start": None if start is None else start.start_for(loss, costs),
+            "callback": progress_callback(self, "passes"),
+        }
+        if self.kernel == "linear":
+            foreseen = 0 if start is None else start.passes_for(loss, costs)
+            result = solve_top_k(data.X, y, n_classes, loss, costs, **options, foreseen_passes=foreseen)
+        else:
+            kernel = training_kernel(self, data.X) if kernel is None else kernel
+            options["cache_size_mb"] = float(self.cache_size_mb)
+            result = solve_kernel_top_k(kernel, y, n_classes, loss, costs, **options)
+        self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
+        self._keep(result, data, kernel)
+        if result.status is not Status.CONVERGED:
+            warn_if_unfinished(result, ADVICE, tol=self.tol)
+        return result
+
+    def _pruned_models(
+        self, data: TrainingData, result: SolverResult, thresholds: Sequence[float]
+    ) -> Iterator[TopKClassifier]:
+        """This fitted model with the weights of its solver's result pruned at each threshold, and certified again."""
+        for threshold in thresholds:
+            model = copy.copy(self)
+            model.prune = threshold
+            model._keep(result, data, None)
+            yield model
+
+    def _keep(self, result: SolverResult, data: TrainingData, kernel: Any) -> None:
+        """Set the fitted attributes; small weights are pruned first, and the rest certified again."""
+        if self.prune > 0:
+            point, bias = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
+            options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
+            result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
+        for name in OF_ONE_FIT:
+            self.__dict__.pop(name, None)
+        self.classes_ = data.targets.classes
+        two = len(self.classes_) == 2
+        # Differences in float64: those of float32 weights would be rounded, and one row is no memory.
+        self.intercept_ = np.diff(result.intercept.astype(np.float64)) if two else result.intercept
+        if kernel is None:
+            self.coef_ = compact(_difference(result.coef) if two else result.coef)
+            self._freeze_weights()
+        else:
+            self._keep_support(result.coef, data.X, kernel)
+        keep_data(self, data)
+        self.certificate_, self.history_ = result.certificate, result.history
+        self.status_, self.n_iter_ = result.status, int(result.n_iter.sum())
+        if self.prune > 0:
+            found = result.certificate
+            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune)
+
+    def _keep_support(self, coefficients: Any, X: Any, kernel: Any) -> None:
+        """Set what a kernel model predicts from; rows without influence are left out."""
+        coefficients.eliminate_zeros()
+        self.support_ = np.flatnonzero(np.diff(coefficients.indptr))
+        coef = sp.csr_array(coefficients[self.support_].T)
+        self.dual_coef_ = sp.csr_array(coef[[1]] - coef[[0]]) if coef.shape[0] == 2 else coef
+        keep_support_vectors(self, X, kernel)
+
+
+def _difference(coef: Any) -> Any:
+    """The second row less the first, of shape (1, n_features), in float64."""
+    coef = coef.astype(np.float64)
+    return sp.csr_array(coef[[1]] - coef[[0]]) if sp.issparse(coef) else np.diff(coef, axis=0)

@@ -1,0 +1,470 @@
+"""How good a code is: its expected error, bounds on the error of a learned code, and the best discrete column.
+
+Several classes of a row may have the largest score. The rule of Crammer and Singer (2002, eq. 1) predicts one of them,
+drawn uniformly; its error is computed here, not drawn:
+
+    ε = 1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|,   H_i = argmax_r s_ir,   weights of sum 1
+
+Bounds (corollaries 2 and 3), with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R:
+
+    error       ≤ (130 R² / n) (k ‖M‖² log₂(4en) log₂(4n) + log₂(2 (2n)^K / δ)),     K = k (k − 1) / 2
+    error of r  ≤ the same with k ‖M_r‖² + ‖M‖² for k ‖M‖², and k − 1 for K
+
+They need margins of at least 1 and Σ_r M_r = 0: the code is centred (no decision changes) and divided by its smallest
+margin μ; for μ ≤ 0 the bound does not apply. The fractions, lost in print, are those of Platt, Cristianini and
+Shawe-Taylor (2000). Both papers print log without a base. It is 2: the proof counts permutations of a double sample,
+which hides n ε/2 errors with probability 2^(−n ε/2), so that ε = (2/n) log₂(2 · covers / δ); each of the K nodes has
+2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at most 65 R²/γ². The bound that it goes back to has the
+base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in Shawe-Taylor, Bartlett, Williamson and Anthony (IEEE
+Trans. Information Theory 44, 1998). Natural logarithms would give about half of the bound. The bounds are loose:
+130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
+
+The best column u ∈ {−1, +1}^k for one binary classifier (Theorem 1) with a_r^± the weight of class r where sign h = ±1
+and w^± the number of classes at ±1:
+
+    1 − ε = Σ_{u_r = +1} a_r^+ / w^+  +  Σ_{u_r = −1} a_r^− / w^−
+
+so for each w^+ the best classes at +1 are those with the largest a_r^+/w^+ − a_r^−/w^−: exact in O(n + k² log k) time,
+for k − 1 sorts of k keys. With two columns or more the problem is NP-complete (Theorem 2): `greedy_code` adds columns
+one by one, each by a local search. An output of exactly 0 counts as +1 here.
+Memory: k × k for bounds; O(n · n_columns) and a bounded block of scores for the greedy code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin._docstrings import with_shared_passages
+from widemargin.labels.codes import Code, check_count
+
+__all__ = [
+    "CodeMargins",
+    "FirstColumn",
+    "GeneralizationBound",
+    "GreedyCode",
+    "check_targets",
+    "code_margins",
+    "error_bound",
+    "expected_error",
+    "greedy_code",
+    "optimal_first_column",
+]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.intp]
+
+FACTOR = 130.0  # of the corollaries
+BLOCK_ENTRIES = 1 << 20
+"""Entries of the blocks of scores (rows × classes) that a step of the greedy search holds at a time (8 MB each)."""
+SMALLEST_GAIN = 1e-12
+"""A step of the local search must lower the error by more than this: less is rounding of sums of weights."""
+
+
+@with_shared_passages
+def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+    """Error of predicting one of the classes with the largest score, drawn uniformly.
+
+        1 − Σ_i weight_i [[y_i ∈ H_i]] / n_i  over  Σ_i weight_i,    H_i = the n_i classes with the largest score of i
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples, n_classes)
+        Scores, larger is better; classes are tied when their scores are equal as numbers.
+    <one_class>
+    <row_weights>
+
+    Returns
+    -------
+    float
+        The expected error, between 0 and 1.
+
+    Examples
+    --------
+    >>> from widemargin.problems.codes import expected_error
+    >>> expected_error([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], [0, 2])   # a tie of two, and a right one
+    0.25
+    """
+    s = np.asarray(scores, dtype=np.float64)
+    if s.ndim != 2 or s.shape[1] < 1:
+        raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
+    if np.isnan(s).any():
+        raise ValueError("scores hold NaN, which has no order")
+    true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
+    return float(1.0 - weights @ _share(s, true) / weights.sum())
+
+
+def check_targets(
+    y: npt.ArrayLike,
+    n_samples: int,
+    sample_weight: npt.ArrayLike | None,
+    n_classes: int | None,
+    fewest_classes: int = 2,
+) -> tuple[Indices, Floats, int]:
+    """Indices of classes, weights of the rows and the number of classes, or an error that names what is wrong."""
+    if n_samples == 0:
+        raise ValueError("there are no rows; at least one is needed")
+    weights = np.ones(n_samples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have one weight for each of the {n_samples} row(s); got {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0.0)).all():
+        raise ValueError("sample_weight must hold finite numbers of at least 0")
+    if not weights.any():
+        raise ValueError("sample_weight is 0 for every row; at least one must count")
+    given = np.asarray(y)
+    if given.shape != (n_samples,):
+        raise ValueError(f"y must have one class for each of the {n_samples} row(s); got shape {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise TypeError(
+            f"y must hold class indices (integers); got dtype {given.dtype}; make them by "
+            "np.unique(y, return_inverse=True)"
+        )
+    k = max(2, int(given.max()) + 1) if n_classes is None else check_count(n_classes, "n_classes", fewest_classes)
+    if given.min() < 0 or given.max() >= k:
+        wrong = given[(given < 0) | (given >= k)][0]
+        raise ValueError(f"y holds class {wrong}, but there are {k} classes, 0 to {k - 1}")
+    return given.astype(np.intp), weights, k
+
+
+@dataclass(frozen=True)
+class GeneralizationBound:
+    """A bound on the error, or why there is none.
+
+    Parameters
+    ----------
+    value : float
+        The bound; NaN where it does not apply. Above 1 it says nothing.
+    reason : str
+        Why the value is NaN; empty otherwise.
+    delta : float
+        Probability that the bound fails.
+    radius, norm, margin : float
+        R, ‖M‖ after centring, and the smallest margin μ before M is divided by it.
+    n_samples : int
+        Rows that the code was learned on.
+
+    Examples
+    --------
+    >>> from widemargin.problems.codes import GeneralizationBound
+    >>> float(GeneralizationBound(0.5, "", 0.05, 1.0, 2.0, 1.0, 100))
+    0.5
+    """
+
+    value: float
+    reason: str
+    delta: float
+    radius: float
+    norm: float
+    margin: float
+    n_samples: int
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class CodeMargins:
+    """What the bounds need to know of a code and of the outputs that it was learned on.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n_classes, n_classes)
+        ⟨M_r, M_s⟩.
+    radius : float
+        Largest ‖h_i‖.
+    margin : float
+        Smallest ⟨h_i, M_y − M_r⟩ over rows i and wrong classes r.
+    n_samples : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.codes import CodeMargins
+    >>> CodeMargins(np.eye(2), 1.0, 0.5, 10).margin
+    0.5
+    """
+
+    gram: Floats
+    radius: float
+    margin: float
+    n_samples: int
+
+
+def code_margins(scores: Floats, y: npt.NDArray[np.intp], gram: Floats, squared_norms: Floats) -> CodeMargins:
+    """Margins of scores of shape (n_samples, n_classes), with the Gram matrix of the code and ‖h_i‖² of the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.codes import code_margins
+    >>> code_margins(np.array([[1.0, 0.25]]), np.array([0]), np.eye(2), np.array([4.0]))
+    CodeMargins(gram=array([[1., 0.],
+           [0., 1.]]), radius=2.0, margin=0.75, n_samples=1)
+    """
+    rows = np.arange(len(y))
+    differences = scores[rows, y][:, None] - scores
+    differences[rows, y] = np.inf
+    return CodeMargins(gram, float(np.sqrt(squared_norms.max())), float(differences.min()), len(y))
+
+
+def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = None) -> GeneralizationBound:
+    """The bound of corollary 2, or of corollary 3 for one class.
+
+    Parameters
+    ----------
+    margins : CodeMargins
+        The learned code.
+    delta : float
+        Probability that the bound fails, between 0 and 1.
+    label : int, optional
+        Index of a class; the bound is then that of confusing it.
+
+    Returns
+    -------
+    GeneralizationBound
+        The bound, NaN with a reason where it does not apply.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.codes import CodeMargins, error_bound
+    >>> apart = CodeMargins(np.diag([1e-4, 1e-4]), radius=0.01, margin=1e-3, n_samples=100_000)
+    >>> round(error_bound(apart).value, 4)
+    0.0097
+    >>> error_bound(CodeMargins(np.eye(2), 1.0, -0.5, 100)).reason
+    'the smallest margin of a row is -0.5, and the bound needs a positive one'
+    """
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be a number between 0 and 1, both excluded; got {delta!r}")
+    gram, k, n = margins.gram, len(margins.gram), margins.n_samples
+    norms = np.maximum(np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean(), 0.0)  # ‖M_r − mean of the rows‖²
+    total = float(norms.sum())
+    known = (delta, margins.radius, float(np.sqrt(total)), margins.margin, n)
+    if not margins.margin > 0.0:
+        why = f"the smallest margin of a row is {margins.margin:.3g}, and the bound needs a positive one"
+        return GeneralizationBound(np.nan, why, *known)
+    capacity = k * total if label is None else k * float(norms[label]) + total
+    n_pairs = k * (k - 1) / 2 if label is None else k - 1
+    complexity = capacity / margins.margin**2 * np.log2(4 * np.e * n) * np.log2(4 * n)
+    confidence = np.log2(2 / delta) + n_pairs * np.log2(2 * n)
+    return GeneralizationBound(float(FACTOR * margins.radius**2 / n * (complexity + confidence)), "", *known)
+
+
+class FirstColumn(NamedTuple):
+    """A column of a code and the error that it has on its own.
+
+    Parameters
+    ----------
+    column : ndarray of int8 of shape (n_classes,)
+        +1 or −1 for each class.
+    expected_error : float
+        Error when one of the best classes is drawn uniformly.
+    """
+
+    column: Code
+    expected_error: float
+
+
+class GreedyCode(NamedTuple):
+    """A code grown column by column.
+
+    Parameters
+    ----------
+    code : ndarray of int8 of shape (n_classes, n_columns)
+        The code.
+    expected_errors : ndarray of shape (n_columns,)
+        Expected error of the first columns, for each number of them; it never rises.
+    """
+
+    code: Code
+    expected_errors: Floats
+
+
+@with_shared_passages
+def optimal_first_column(
+    h: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, n_classes: int | None = None
+) -> FirstColumn:
+    """The column of signs with the smallest expected error for one binary classifier, exactly.
+
+    A constant column is never returned: its error is 1 − 1/n_classes, and the best column is at least as good. Among
+    equally good ones it is the one with the fewest classes at +1, and of these classes those that come first.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples,)
+        Outputs of the binary classifier; only their signs count, and 0 counts as +1.
+    <one_class>
+    <row_weights>
+    <n_classes_of_y>
+
+    Returns
+    -------
+    FirstColumn
+        Named tuple `(column, expected_error)`.
+
+    Examples
+    --------
+    >>> from widemargin import optimal_first_column
+    >>> best = optimal_first_column([2.0, 1.5, -1.0, -0.5, -2.0, 1.0], [0, 0, 1, 1, 2, 2])
+    >>> best.column, round(best.expected_error, 4)
+    (array([ 1, -1, -1], dtype=int8), 0.4167)
+    """
+    signs = _check_signs(h, 1)
+    true, weights, k = check_targets(y, len(signs), sample_weight, n_classes)
+    column, right = _best_column(signs, true, weights, k)
+    return FirstColumn(column, 1.0 - right / float(weights.sum()))
+
+
+@with_shared_passages
+def greedy_code(
+    h: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, n_classes: int | None = None
+) -> GreedyCode:
+    """A discrete code for given binary classifiers, grown one column at a time.
+
+    Column j is chosen, the columns before it fixed, to lower the expected error of the code so far by a local search:
+    from the best column of classifier j on its own, and from the best one for the rows that are not yet right, the
+    class whose change of sign lowers the error most is changed until none does. The first column is exact. If the
+    search finds nothing better than the code without classifier j, its column is all +1, which changes no decision.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs of the binary classifiers; only their signs count, and 0 counts as +1.
+    <one_class>
+    <row_weights>
+    <n_classes_of_y>
+
+    Returns
+    -------
+    GreedyCode
+        Named tuple `(code, expected_errors)`. Decode signs of outputs by the inner product to get these errors.
+
+    Examples
+    --------
+    >>> from widemargin.problems.codes import greedy_code
+    >>> greedy = greedy_code([[1, 1], [1, -1], [-1, 1], [-1, -1]], [0, 1, 2, 3])
+    >>> greedy.expected_errors
+    array([0.5, 0. ])
+    """
+    signs = _check_signs(h, 2)
+    true, weights, k = check_targets(y, len(signs), sample_weight, n_classes)
+    weights = weights / weights.sum()
+    code, errors = np.ones((k, signs.shape[1]), dtype=np.int8), np.empty(signs.shape[1])
+    code[:, 0], right = _best_column(signs[:, 0], true, weights, k)
+    errors[0] = 1.0 - right
+    for j in range(1, signs.shape[1]):
+        search = _ColumnSearch(signs[:, : j + 1], code[:, :j], true, weights)
+        code[:, j], errors[j] = search.best(errors[j - 1])
+    return GreedyCode(code, errors)
+
+
+def _best_column(signs: Code, y: Indices, weights: Floats, k: int) -> tuple[Code, float]:
+    """The column of Theorem 1 and the weight of what it gets right, with weights as they are (not of sum 1)."""
+    plus = np.bincount(y, np.where(signs > 0, weights, 0.0), k)
+    minus = np.bincount(y, np.where(signs > 0, 0.0, weights), k)
+    best, best_right = np.empty(0, dtype=np.intp), -1.0
+    for n_plus in range(1, k):
+        # The key times w^+ w^−: in whole numbers without rounding, so that equal classes stay in their order.
+        order = np.argsort(minus * n_plus - plus * (k - n_plus), kind="stable")
+        chosen, others = order[:n_plus], order[n_plus:]
+        right = float(plus[chosen].sum() / n_plus + minus[others].sum() / (k - n_plus))
+        if right > best_right:
+            best, best_right = chosen, right
+    column = np.full(k, -1, dtype=np.int8)
+    column[best] = 1
+    return column, best_right
+
+
+class _ColumnSearch:
+    """Local search for the next column of a code; scores are sums of ±1 and therefore exact."""
+
+    def __init__(self, signs: Code, code: Code, y: Indices, weights: Floats) -> None:
+        self.signs, self.code, self.y, self.weights = signs.astype(np.float64), code, y, weights
+        self.step = max(1, BLOCK_ENTRIES // len(code))
+
+    def best(self, error_without: float) -> tuple[Code, float]:
+        """The better of the two local optima, or a column of +1 if both are worse than no column."""
+        k, last = len(self.code), self.signs[:, -1].astype(np.int8)
+        best, best_error = np.ones(k, dtype=np.int8), error_without
+        wrong = self._wrong_weights()
+        for weights in (self.weights, wrong) if wrong.any() else (self.weights,):
+            column, error = self._descend(_best_column(last, self.y, weights, k)[0])
+            if error < best_error - SMALLEST_GAIN:
+                best, best_error = column, error
+        return best, best_error
+
+    def _descend(self, column: Code) -> tuple[Code, float]:
+        """Change the class that lowers the error most until none does; returns column and error."""
+        error, flipped = self._errors(column)
+        while True:
+            for lone in (1, -1):  # a change that would make the column constant is none
+                flipped[(column == lone) & (np.count_nonzero(column == lone) == 1)] = np.inf
+            r = int(np.argmin(flipped))
+            if not flipped[r] < error - SMALLEST_GAIN:
+                return column, error
+            column = column.copy()
+            column[r] = -column[r]
+            error, flipped = self._errors(column)
+
+    def _errors(self, column: Code) -> tuple[float, Floats]:
+        """Expected error with this column, and with one class of it changed, for each class."""
+        right, right_flipped = 0.0, np.zeros(len(column))
+        matrix = np.column_stack([self.code, column]).astype(np.float64)
+        for rows in self._blocks():
+            scores = self.signs[rows] @ matrix.T
+            right += float(self.weights[rows] @ _share(scores, self.y[rows]))
+            changed = scores - 2.0 * np.multiply.outer(self.signs[rows, -1], column.astype(np.float64))
+            right_flipped += self.weights[rows] @ _share_after_change(scores, changed, self.y[rows])
+        return 1.0 - right, 1.0 - right_flipped
+
+    def _wrong_weights(self) -> Floats:
+        """Weight of each row times the probability that the code so far is wrong on it."""
+        wrong = np.empty(len(self.y))
+        for rows in self._blocks():
+            scores = self.signs[rows, :-1] @ self.code.T.astype(np.float64)
+            wrong[rows] = self.weights[rows] * (1.0 - _share(scores, self.y[rows]))
+        return wrong
+
+    def _blocks(self) -> list[slice]:
+        return [slice(start, start + self.step) for start in range(0, len(self.y), self.step)]
+
+
+def _share(scores: Floats, y: Indices) -> Floats:
+    """[[y_i ∈ H_i]] / |H_i| of each row."""
+    best = scores == scores.max(axis=1, keepdims=True)
+    share: Floats = best[np.arange(len(y)), y] / best.sum(axis=1)
+    return share
+
+
+def _share_after_change(scores: Floats, changed: Floats, y: Indices) -> Floats:
+    """[[y_i ∈ H_i]] / |H_i| when the score of class r alone becomes changed_ir, for each row i and class r."""
+    rows = np.arange(len(y))
+    top = scores.max(axis=1, keepdims=True)
+    is_top = scores == top
+    n_top = is_top.sum(axis=1, keepdims=True)
+    below = np.where(is_top, -np.inf, scores)
+    second = below.max(axis=1, keepdims=True)
+    n_second = ((below == second) & ~is_top).sum(axis=1, keepdims=True)
+    # Best score among the classes other than r, and how many have it.
+    alone = is_top & (n_top == 1)
+    others, n_others = np.where(alone, second, top), np.where(alone, n_second, n_top - is_top)
+    n_best = np.where(changed < others, n_others, np.where(changed == others, n_others + 1, 1))
+    is_best = scores[rows, y][:, None] >= np.maximum(others, changed)
+    is_best[rows, y] = changed[rows, y] >= others[rows, y]
+    share: Floats = is_best / n_best
+    return share
+
+
+def _check_signs(h: npt.ArrayLike, n_dimensions: int) -> Code:
+    """Outputs as −1 and +1, 0 becoming +1."""
+    outputs = np.asarray(h, dtype=np.float64)
+    shape = "(n_samples,)" if n_dimensions == 1 else "(n_samples, n_columns), n_columns at least 1"
+    if outputs.ndim != n_dimensions or (n_dimensions == 2 and outputs.shape[1] == 0):
+        raise ValueError(f"h must have shape {shape}; got {outputs.shape}")
+    if np.isnan(outputs).any():
+        raise ValueError("h holds NaN, which has no sign")
+    return np.where(outputs >= 0.0, 1, -1).astype(np.int8)

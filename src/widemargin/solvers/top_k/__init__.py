@@ -1,0 +1,1 @@
+"""The solvers of the top-k multiclass SVM."""
