@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
@@ -86,6 +87,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 BYTES_PER_MB = 2**20
 BYTES_PER_VALUE = 32
 """An output or score, its copies on the way through decoding, and its place in the ranking."""
+OWN = (type(None), OneVsAllClassifier)
+"""Types of `estimator` whose columns our solver trains, in one call if they have the same rows."""
 SEEDS = np.iinfo(np.int32).max
 OF_ONE_FIT = ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
@@ -319,12 +322,13 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         """
         data = self._training_data(X, y, sample_weight)
         targets, weights, start = data.targets, None, None
+        y = targets.indices
         if data.sample_weight is not None or self.class_weight is not None:
             weights = row_factors(self.class_weight, targets, data.sample_weight)
             if not weights.any():
                 raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
-        book = self._drawn_code(targets.n_classes, rng)
+        book = self._drawn_code(len(targets.classes), rng)
         if self.warm_start and self.__dict__.get("_first_fit") is not None:
             earlier, coef, intercept = self._first_fit
             drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
@@ -334,7 +338,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
                 book, start = earlier, (coef, intercept)
         n_stages, seed, fold = 1, 0, None
         if self.learn is not None:
-            seed, fold = int(rng.integers(SEEDS)), fold_of_rows(self.cv, data.X, targets.indices, weights, rng)
+            seed, fold = int(rng.integers(SEEDS)), fold_of_rows(self.cv, data.X, y, weights, rng)
             n_folds = 0 if fold is None else int(fold.max()) + 1
             n_stages += (n_folds + 1) * (self.interleave + 1) + self.interleave
         watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
@@ -348,10 +352,10 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
                 options: dict[str, Any] = {"C": self.C, "norm_bound": self.norm_bound, "tol": self.tol}
                 if self.learn == "l2":
                     options |= {"cache_size_mb": float(self.cache_size_mb), "callback": watch.listener, "seed": seed}
-                    options |= {"n_threads": self._n_threads()}
+                    options |= {"n_threads": joblib.effective_n_jobs(self.n_jobs)}
                     options |= {} if self.max_iter is None else {"max_iter": int(self.max_iter)}
-                kernel = None if self.kernel == "linear" else kernel_description(self, self.gamma)
-                problem = (targets.indices, weights, targets.n_classes, fold)
+                kernel = None if self.kernel == "linear" else kernel_description(self, cast(Any, self.gamma))
+                problem = (y, weights, len(targets.classes), fold)
                 learner = CodeLearner(trainer, *problem, watch, self.learn, options, kernel)
                 for found in learner.rounds(columns, book, self.interleave):
                     rounds.append(found)
@@ -427,7 +431,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             raise ValueError("OutputCodeClassifier: a greedy code is learned for the classifiers; use learn='greedy'")
         check_parameters(self)
         learn, inner, linear = self.learn, self.estimator, self.kernel == "linear"
-        own = self._is_own()
+        own = type(inner) in OWN
         if inner is not None:
             if isinstance(inner, type) or not is_classifier(inner):
                 raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
@@ -435,7 +439,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
                 inner._check_parameters()
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
-        norms = "learn='l1', 'l2' or 'linf'"
+        norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
         own_cost = "the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
         limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
         for name, belongs, why in (
@@ -453,14 +457,14 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             ("prune", not prunes_inside, "differs from that of the estimator inside; set one of them"),
             ("warm_start", own, "starts from weights of OneVsAllClassifier; other classifiers have no start"),
         ):  # fmt: skip
-            value, default = getattr(self, name), type(self).__init__.__kwdefaults__[name]
+            value, default = getattr(self, name), defaults[name]
             is_default = value is default or (isinstance(value, str | int | float) and value == default)
             if not belongs and not is_default:
                 raise ValueError(f"OutputCodeClassifier: {name} {why}")
 
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Checked rows and targets; a classifier inside that is not ours checks its rows itself."""
-        if self._is_own():
+        if type(self.estimator) in OWN:
             data = training_data(self, X, y, sample_weight)
         else:
             self._check_parameters()
@@ -476,14 +480,10 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
                 "y has several labels per row, and OutputCodeClassifier trains on one; use OneVsAllClassifier for such "
                 "targets"
             )
-        if data.targets.n_classes < 2:
-            what = "one class only" if data.targets.n_classes else "no rows"
+        if len(data.targets.classes) < 2:
+            what = "one class only" if len(data.targets.classes) else "no rows"
             raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
         return data
-
-    def _is_own(self) -> bool:
-        """Whether the columns are trained by our solver, all of them in one call."""
-        return self.estimator is None or type(self.estimator) is OneVsAllClassifier
 
     def _drawn_code(self, n_classes: int, rng: np.random.Generator) -> Code:
         """The discrete code that the parameters ask for."""
@@ -512,7 +512,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             params = params if self.estimator is None else dict(routed.estimator.fit)
         else:
             _raise_for_params(fit_params, self, "fit")
-        if self._is_own():
+        if type(self.estimator) in OWN:
             template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
             template.n_jobs = self.n_jobs if template.n_jobs is None else template.n_jobs
             template.max_iter = template.max_iter if self.max_iter is None else self.max_iter
@@ -572,7 +572,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     def _check_rows(self, X: Any) -> Any:
         """Rows for our solver are checked here; other classifiers check theirs themselves."""
         check_is_fitted(self)
-        if self._is_own():
+        if type(self.estimator) in OWN:
             return super()._check_rows(X)
         return X if hasattr(X, "shape") else np.asarray(X)
 
@@ -593,19 +593,20 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     def scorer(self) -> CodeScorer:
         """The scores of this model."""
         n_values, decoding = sum(self.code_book_.shape), self._decoding()
-        decoder: Any = functools.partial(decode, code=self.__dict__.get("code_matrix_"), decoding=decoding)
+        matrix: Any = self.__dict__.get("code_matrix_")
+        decoder: Any = functools.partial(decode, code=matrix, decoding=decoding)
         if "dual_coef_" in self.__dict__:
             kernel = make_kernel(*kernel_description(self, self.gamma_))
             decoder = functools.partial(_kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
         elif decoding == "inner":
-            scorer = LinearScorer(np.ascontiguousarray(self.code_matrix_, dtype=np.float64))
+            scorer = LinearScorer(np.ascontiguousarray(matrix, dtype=np.float64))
             decoder = functools.partial(_inner_scores, scorer)
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)
 
     def _explained_row(self, X: Any) -> Any:
         X = self._check_rows(X)
-        return with_unit_rows(X) if self._is_own() and getattr(self.estimator, "normalize", False) else X
+        return with_unit_rows(X) if type(self.estimator) in OWN and getattr(self.estimator, "normalize", False) else X
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         if "code_matrix_" not in self.__dict__:

@@ -183,7 +183,7 @@ class FittedColumns:
     @property
     def n_weights(self) -> int:
         """Number of stored weights of linear classifiers; 0 for classifiers without."""
-        coefs = [getattr(estimator, "coef_", np.empty(0)) for estimator in self.fitted]
+        coefs: list[Any] = [getattr(estimator, "coef_", np.empty(0)) for estimator in self.fitted]
         return int(sum(coef.nnz if sp.issparse(coef) else coef.size for coef in coefs))
 
     def output_function(self) -> Callable[[Any, int], Floats]:
@@ -278,8 +278,8 @@ class OwnTrainer:
         if len(targets) == 0:  # this fold has no row of the column: nothing is known, the output is 0
             zeros, none = np.zeros((1, X.shape[1]), dtype=X.dtype), np.zeros(1, dtype=np.int64)
             nothing = Certificate(0.0, 0.0, 0.0, 0.0)
-            parts = (zeros, np.zeros(1), nothing, none, Status.CONVERGED, np.zeros((1, N_BOUNDS)))
-            return LinearColumns(self.template, *parts)
+            ends = (nothing, none, Status.CONVERGED, np.zeros((1, N_BOUNDS)))
+            return LinearColumns(self.template, zeros, np.zeros(1), *ends)
         positive, single = sp.csr_array(targets > 0, dtype=np.int8), len(columns) == 1
         encoded = EncodedTargets(
             "binary" if single else "multilabel", SIGNS if single else np.arange(len(columns)), positive, not single
@@ -287,7 +287,7 @@ class OwnTrainer:
         model: OneVsAllClassifier = clone(self.template)
         model.n_jobs, model.callback = n_jobs, model.callback if self.callback is None else self.callback
         begin = None if start is None else (start[0][columns], start[1][columns])
-        result = model._fit_checked(TrainingData(X, X, encoded, weights), begin)
+        result = model._fit_checked(TrainingData(X, X, encoded, weights), begin, keep=False)
         parts = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
         return LinearColumns(self.template, *parts, result.bounds_by_label[:, :N_BOUNDS])
 

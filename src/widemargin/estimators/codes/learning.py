@@ -154,10 +154,11 @@ class CodeLearner:
     def _round(self, columns: Columns, task: BinaryTask) -> CodeRound:
         """The code of some columns."""
         began = time.perf_counter()
+        fold = np.empty(0) if self.fold is None else self.fold
         h = self.trainer.outputs(columns) if self.fold is None else np.zeros((len(self.y), task.book.shape[1]))
-        for number in range(0 if self.fold is None else int(self.fold.max()) + 1):
-            inside, others = np.flatnonzero(self.fold == number), (self.fold != number) & (self.fold >= 0)
-            without = self.trainer.fit(replace(task, rows=np.flatnonzero(others)))
+        for number in range(int(fold.max(initial=-1)) + 1):
+            inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
+            without = self.trainer.fit(replace(task, rows=others))
             h[inside] = self.trainer.outputs(without, inside)
             self.watch.end_stage(without.certificate)
         used = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
@@ -166,8 +167,8 @@ class CodeLearner:
             return _greedy_round(columns, task.book, h, y, weights, self.n_classes, began)
         options = self.options
         if self.kernel is not None:
-            name, gamma, *others = self.kernel
-            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *others)}
+            name, gamma, *rest = self.kernel
+            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
         learned = continuous_code(h, y, norm=self.learn, sample_weight=weights, n_classes=self.n_classes, **options)
         scores, certificate, code = learned.scores(h), learned.certificate, learned.code
         if code is not None:

@@ -33,7 +33,7 @@ from widemargin.problems.kernels import Kernel
 from widemargin.solvers.codes.l2 import LEAST_TOL, NormSearch, Separation
 from widemargin.solvers.codes.linear_programs import scaled_program, solve_by_pairs
 from widemargin.solvers.codes.spoc import signed_duals, solve_spoc
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import Callback, Status
 
 __all__ = [
     "NORMS",
@@ -222,11 +222,12 @@ def continuous_code(
 
 def _soft_l2(problem: CodeProblem, options: dict[str, Any]) -> CodeSolution:
     """SPOC once, or again to smaller tolerances while its code is within the tolerance and yet worse than none."""
-    result, tol = problem.solve_soft(problem.costs, None, **options), options["tol"]
+    given: Any = (problem.h, problem.y, problem.b.shape[1], problem.costs)
+    result, tol = solve_spoc(*given, margins=problem.b, **options), options["tol"]
     passes, at_zero = int(result.n_iter[0]), result.certificate.primal_at_zero
     while result.certificate.primal > at_zero and result.status is Status.CONVERGED and tol > LEAST_TOL:
         tol = STRICTER * tol
-        result = problem.solve_soft(problem.costs, result.dual, **(options | {"tol": tol}))
+        result = solve_spoc(*given, margins=problem.b, **(options | {"tol": tol, "start": result.dual}))
         passes += int(result.n_iter[0])
     code = signed_duals(result.dual, problem.y) if result.coef is None else result.coef
     certificate, status = result.certificate, result.status
@@ -270,12 +271,6 @@ class CodeProblem:
         scores = self.h.astype(dtype, copy=False) @ matrix.astype(dtype, copy=False).T
         lacks: npt.NDArray[Any] = self.b + (scores - scores[np.arange(len(self.y)), self.y][:, None])
         return lacks
-
-    def solve_soft(self, costs: Floats, start: Any, **options: Any) -> SolverResult:
-        """The soft l2 problem with these costs, by SPOC."""
-        y, n_classes = self.y.astype(np.int64, copy=False), self.b.shape[1]
-        margins = None if np.array_equal(self.b, np.arange(n_classes) != y[:, None]) else self.b
-        return solve_spoc(self.h, y, n_classes, costs, margins=margins, start=start, **options)
 
 
 def _checked_problem(

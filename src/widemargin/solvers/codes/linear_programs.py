@@ -42,6 +42,7 @@ import numpy.typing as npt
 from scipy import optimize, sparse
 
 from widemargin.problems.certificate import Certificate
+from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.result import Status
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ ROUGH_COSTS = (0.1, 1.0, 10.0, 100.0)
 """Costs of the rough codes, over the mean of ‖h‖²: from codes that hardly separate to codes that fit nearly all."""
 ROUGH_SCALES = tuple(2.0**power for power in range(-6, 3))
 """Factors of a rough code that are tried, because another norm asks for another length."""
-ROUGH = {"tol": 1e-2, "max_iter": 50}
+ROUGH_GAP, ROUGH_PASSES = 1e-2, 50
 CAPS = (1e8, 1e6, 1e4, 1e2)
 """Costs over the largest output that are tried instead of larger ones, which HiGHS cannot tell from infinity."""
 CAPPED_ABOVE = 1e-6  # gap from which they are tried: below it HiGHS has solved its program
@@ -187,7 +188,8 @@ def _rough_code(problem: CodeProblem) -> Floats:
     shares = (problem.costs > 0.0).astype(np.float64) if problem.separable else problem.costs / problem.costs.mean()
     judge = replace(problem, costs=ROUGH_COSTS[-1] * shares) if problem.separable else problem
     for cost in ROUGH_COSTS:
-        code = problem.solve_soft(cost / square * shares, None, **ROUGH).coef
+        given: Any = (problem.h, problem.y, problem.b.shape[1], cost / square * shares)
+        code = solve_spoc(*given, margins=problem.b, tol=ROUGH_GAP, max_iter=ROUGH_PASSES).coef
         for scale in ROUGH_SCALES:
             matrix = _within_bound(problem, scale * code)
             if (primal := _primal(judge, matrix)) < least:
