@@ -315,7 +315,6 @@ def test_the_same_seed_gives_the_same_code():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "dual"}, "leave form='auto'"),
         ({"tol": 0.0}, "tol must be"),
         ({"C": 1e300}, "too large for sums"),
         ({"scale": 1e150}, "squares overflow"),

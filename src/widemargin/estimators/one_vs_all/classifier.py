@@ -235,8 +235,13 @@ class OneVsAllClassifier(LabelModel):
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         return training_data(self, X, y, sample_weight)
 
-    def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
-        """Train on checked data, from weights that go before those of the previous fit."""
+    def _fit_checked(
+        self, data: TrainingData, initial: tuple[Any, Any] | None = None, *, keep: bool = True
+    ) -> OneVsAllResult:
+        """Train on checked data, from weights that go before those of the previous fit.
+
+        Without `keep` the caller has no use for the model, which is then kept only where it may have to warn.
+        """
         plan = self._plan(data, self._previous_weights(data) if initial is None else initial)
         result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
         if executor is not None:
@@ -245,8 +250,9 @@ class OneVsAllClassifier(LabelModel):
             # None when the callback asked to stop; it is asked again below.
             result = solve_on_workers(plan, callback, executor) if can_be_split(plan) else None
         result = result or solve(plan, callback=callback)
-        self._keep(data, result)
-        self._freeze_weights()
+        if keep or result.status is not Status.CONVERGED or self.prune > 0.0:
+            self._keep(data, result)
+            self._freeze_weights()
         return result
 
     def _plan(
