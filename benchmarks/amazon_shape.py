@@ -14,15 +14,16 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from _common import describe_machine, format_table, in_fresh_process, write_result
-from widemargin import OneVsAllClassifier, datasets, open_store, write_store
-from widemargin.data.load import Dataset
-from widemargin.estimators.one_vs_all.folder_training import LabelJob
-from widemargin.parallel.shards import find_choices, peak_memory_mb, solve_shard
+from widemargin import OneVsAllClassifier, _core, datasets, open_store, write_store
+from widemargin.estimators.one_vs_all.folder_training import job_plan, write_rows
+from widemargin.estimators.one_vs_all.shards import ShardJob, find_choices, solve_shard, write_labels
+from widemargin.parallel.executors import MEGABYTE, peak_bytes
 
 SHAPE = {"n_samples": 490_000, "n_features": 136_000, "n_labels": 670_000}
 # With exponent ½, as in Amazon-670K, most labels have few rows and the most frequent ones fewer than two thousand.
@@ -46,32 +47,26 @@ def make_store(folder: Path, scale: float, share: float) -> Path:
 def work(path: Path, n_labels: int) -> dict[str, float]:
     """In a fresh process: run the tasks one after another and measure CPU seconds, weights and peak memory."""
     store = open_store(path)
-    estimator = OneVsAllClassifier(prune=PRUNE, normalize=True)
-    job = LabelJob.of(estimator, Dataset(store.X, store.Y, None, None, str(path)), LIMIT_MB)
+    estimator = OneVsAllClassifier(prune=PRUNE)
+    plan = job_plan(estimator, estimator._training_data(store.X, store.Y, None), LIMIT_MB)
     with tempfile.TemporaryDirectory() as folder:
-        rows, labels = job.write_rows(Path(folder) / "rows"), job.write_labels(Path(folder) / "labels")
-        params = {
-            "labels": labels,
-            "solver": job.solver,
-            "options": job.options,
-            "choices": None,
-            "n_threads": 1,
-            "instruction_set": job.identity["instruction_set"],
-            "memory_limit_mb": LIMIT_MB,
-        }
+        rows, labels = write_rows(Path(folder) / "rows", store.X, str(path), normalize=True), f"{folder}/labels"
+        write_labels(Path(labels), plan.problem)
+        job = ShardJob.of(plan, rows, labels, 1, _core.choose_instruction_set(), LIMIT_MB)
         began = time.process_time()
-        params["choices"] = find_choices(rows, params)
+        job = replace(job, plan=replace(job.plan, choices=find_choices(job)))
         once = time.process_time() - began
-        total, n_labels = job.n_labels, min(n_labels, job.n_labels)
+        total = plan.problem.n_labels
+        n_labels = min(n_labels, total)
         ranges = np.random.default_rng(1).permutation(total // SHARD_LABELS)[: max(1, n_labels // SHARD_LABELS)]
         began, n_weights = time.process_time(), 0
         for first in (SHARD_LABELS * ranges).tolist():
-            done = solve_shard(rows, (first, first + SHARD_LABELS), params, f"{folder}/{first}.npz")
+            done = solve_shard(job, (first, first + SHARD_LABELS), f"{folder}/{first}.npz")
             n_weights += done["n_weights"]
         seconds = time.process_time() - began
     n_solved = SHARD_LABELS * len(ranges)
     return {
-        "solver": job.solver,
+        "solver": plan.algorithm,
         "rows": store.X.shape[0],
         "nnz": int(store.X.nnz),
         "labels": total,
@@ -79,7 +74,7 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
         "once_s": once,
         "ms_per_label": 1000 * seconds / n_solved,
         "weights_per_label": n_weights / n_solved,
-        "peak_mb": peak_memory_mb(),
+        "peak_mb": peak_bytes() / MEGABYTE,
     }
 
 

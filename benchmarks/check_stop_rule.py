@@ -98,10 +98,12 @@ def recompute(X, Y, coef, intercept, tol, loss):
 
 def compare_with_reference(X, Y, result, objectives, tol, loss):
     """Print the differences from the truncated Newton solver; return the number of violations."""
-    from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+    from widemargin.solvers.one_vs_all.plan import make_plan, solve
+    from widemargin.solvers.one_vs_all.problem import Problem
 
-    newton = solve_one_vs_all(X, Y, tol=tol, gap_tol=None, init="msi", loss=loss)
-    best = solve_one_vs_all(X, Y, initial=(newton.coef, newton.intercept), loss=loss, **OPTIMUM)
+    problem = Problem.of(X, Y, loss=loss)
+    newton = solve(make_plan(problem, tol=tol, gap_tol=None, init="msi"))
+    best = solve(make_plan(problem, start=(newton.coef, newton.intercept), **OPTIMUM))
     _, reference = recompute(X, Y, newton.coef, newton.intercept, tol, loss)
     optimum = best.primal_by_label
     difference = objectives.mean() / reference.mean() - 1
@@ -124,21 +126,15 @@ def main():
     parser.add_argument("--reference", action="store_true", help="also compare with the truncated Newton solver")
     parser.add_argument("--loss", choices=["squared_hinge", "logistic"], default="squared_hinge")
     arguments = parser.parse_args()
-    from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
+    from widemargin.solvers.one_vs_all.plan import make_plan, solve
+    from widemargin.solvers.one_vs_all.problem import Problem
 
     X, Y = read_training_set(arguments.data)
     if arguments.labels:
         Y = sp.csr_array(sp.csc_array(Y)[:, np.linspace(0, Y.shape[1] - 1, arguments.labels).astype(int)])
     started = time.process_time()
-    result = solve_fast_one_vs_all(
-        X,
-        Y,
-        loss=arguments.loss,
-        tol=arguments.tol,
-        gap_tol=arguments.gap_tol,
-        prune=1e-30,
-        n_threads=arguments.threads,
-    )
+    options = {"tol": arguments.tol, "gap_tol": arguments.gap_tol, "prune": 1e-30, "n_threads": arguments.threads}
+    result = solve(make_plan(Problem.of(X, Y, loss=arguments.loss), **options))
     cpu_s = time.process_time() - started
     ratios, objectives = recompute(X, Y, result.coef, result.intercept, arguments.tol, arguments.loss)
     gaps = (result.primal_by_label - result.dual_by_label) / np.maximum(result.primal_by_label, 1e-300)

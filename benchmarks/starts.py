@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from _common import describe_machine, find_data, format_table, write_result
 from widemargin import read_xmc
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.datasets import load_debian_tags
-from widemargin.solvers.one_vs_all.newton import OneVsAllResult, solve_one_vs_all
+from widemargin.solvers.one_vs_all.plan import make_plan, solve
+from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 
 STARTS: list[tuple[str, str, dict[str, Any]]] = [
     ("zero", "zero", {}),
@@ -62,9 +64,9 @@ def sample_labels(Y: Any, n_labels: int) -> Any:
 def run(X: Any, Y: Any, start: tuple[str, str, dict[str, Any]], loss: str, tol: float) -> tuple[OneVsAllResult, float]:
     """The result and its CPU seconds."""
     began = time.process_time()
-    result = solve_one_vs_all(
-        X, Y, loss=loss, init=start[1], init_params=start[2], tol=tol, gap_tol=None, tighten_cg=False, prune=1e-12
-    )
+    options: dict[str, Any] = {"init": start[1], "init_params": start[2], "tol": tol, "gap_tol": None, "prune": 1e-12}
+    plan = make_plan(Problem.of(X, Y, loss=loss), **options)
+    result = solve(replace(plan, polish=False, tighten_cg=False))
     return result, time.process_time() - began
 
 

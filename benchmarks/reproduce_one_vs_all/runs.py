@@ -6,10 +6,13 @@ the round with the least CPU time counts. All times are CPU times.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,11 @@ import scipy.sparse as sp
 
 from reproduce_one_vs_all.problems import Problem
 from widemargin.metrics import precision_at_k, precision_recall_f1
-from widemargin.problems.scores import top_k
-from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from widemargin.problems.scores import LinearScorer
+from widemargin.solvers.one_vs_all import plan as engine
+from widemargin.solvers.one_vs_all import problem as arrays
+
+TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 PRUNE = 0.01  # applied before prediction, as in the paper
 OPTIMUM_TOL = 1e-5
@@ -186,18 +191,21 @@ class Runner:
 
 def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, float]:
     """Run the published method: gradient rule only, fixed CG tolerance, one thread. Also return the CPU seconds."""
-    start = STARTS[key]
+    start, chosen = STARTS[key], {"tol": problem.tol, "loss": "squared_hinge", "backend": "core"} | options
+    loss, backend, max_iter = chosen.pop("loss"), chosen.pop("backend"), chosen.pop("max_iter", engine.DEFAULT_MAX_ITER)
     cpu = time.process_time()
-    result = solve_one_vs_all(
-        problem.X,
-        problem.Y,
-        init=start.init,
-        init_params=start.params,
-        gap_tol=None,
-        tighten_cg=False,
-        **({"tol": problem.tol} | options),
-    )
+    rows = arrays.Problem.of(problem.X, problem.Y, loss=loss)
+    plan = engine.make_plan(rows, init=start.init, init_params=start.params, gap_tol=None, **chosen)
+    with numpy_twins() if backend == "reference" else contextlib.nullcontext():
+        result = engine.solve(replace(plan, max_iter=max_iter, polish=False, tighten_cg=False))
     return result, time.process_time() - cpu
+
+
+def numpy_twins() -> Any:
+    """The NumPy specification in place of the core; it belongs to the tests."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    return importlib.import_module("one_vs_all_solvers").numpy_twins()
 
 
 def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
@@ -211,7 +219,8 @@ def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
 def train_fast(problem: Problem) -> Outcome:
     """Train with the fast solver, which does not time single labels."""
     cpu = time.process_time()
-    result = solve_fast_one_vs_all(problem.X, problem.Y, tol=problem.tol, prune=PRUNE)
+    plan = engine.make_plan(arrays.Problem.of(problem.X, problem.Y), tol=problem.tol, prune=PRUNE)
+    result = engine.solve(replace(plan, algorithm="fast", polish=False))
     cpu_s = time.process_time() - cpu
     seconds = np.full(problem.Y.shape[1], cpu_s / problem.Y.shape[1])
     rest = {"history": {}, "quality": quality(problem, result)}
@@ -224,7 +233,7 @@ def quality(problem: Problem, result: Any) -> list[float] | None:
         return None
     coef = result.coef.toarray() if sp.issparse(result.coef) else result.coef
     coef = sp.csr_array(np.where(np.abs(coef) < PRUNE, 0, coef))
-    best, _ = top_k(problem.X_test, coef, result.intercept, max(PLACES))
+    best, _ = LinearScorer(coef, result.intercept).top_k(problem.X_test, max(PLACES))
     scores = problem.X_test @ coef.T
     predicted = (scores.toarray() if sp.issparse(scores) else scores) + result.intercept > 0
     macro = precision_recall_f1(problem.Y_test, sp.csr_array(predicted), average="macro", zero_division=np.nan)

@@ -127,12 +127,14 @@ def test_runs_are_the_published_method(package, monkeypatch):
     from reproduce_one_vs_all.problems import embedded_problem
 
     asked = []
-    monkeypatch.setattr(runs, "solve_one_vs_all", lambda X, Y, **options: asked.append(options))
+    monkeypatch.setattr(runs.engine, "solve", asked.append)
     runs.solve(embedded_problem(2, 50), "bias-2", {})
-    (options,) = asked
-    assert options["tighten_cg"] is False
-    assert options["gap_tol"] is None
-    assert options["tol"] == 0.01
+    (plan,) = asked
+    assert (plan.algorithm, plan.init, plan.start_parameters.lam) == ("newton", "bias", 2.0)
+    assert plan.tighten_cg is False
+    assert plan.polish is False
+    assert plan.gap_tol == np.inf
+    assert plan.tol == 0.01
 
 
 def test_error_of_the_quadratic_model_is_that_of_eq_17(package):

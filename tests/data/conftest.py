@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from widemargin.data import text
-from widemargin.files import BrokenGzip, read_blocks
 from widemargin.exceptions import DataFormatError
+from widemargin.files import BrokenGzip, read_blocks
 from widemargin.reference.text_reader import parse_text
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import Taxonomy
-from widemargin import files
+from widemargin import Taxonomy, files
 from widemargin.data.load import load_data
 from widemargin.data.store import open_store, read_matrix, read_npz, write_store
 from widemargin.exceptions import DataFormatError

@@ -70,11 +70,11 @@ def test_bad_text_leaves_the_store_of_before(folder, tmp_path):
 MEASURE = """
 import sys
 from widemargin.data.stream import write_text_store
-from widemargin.parallel.shards import peak_memory_mb
+from widemargin.parallel.executors import peak_bytes
 write_text_store(sys.argv[2], sys.argv[1])  # a small file first: what the program itself needs
-before = peak_memory_mb()
+before = peak_bytes()
 write_text_store(sys.argv[4], sys.argv[3])
-print(peak_memory_mb() - before)
+print((peak_bytes() - before) / 2**20)
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.classifier import SMALL_DENSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_DENSE_WORK
 
 
 @pytest.fixture(scope="module")

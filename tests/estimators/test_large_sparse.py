@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from widemargin import OneVsAllClassifier, Status
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all.classifier import SMALL_SPARSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
 
 @pytest.fixture(scope="module")

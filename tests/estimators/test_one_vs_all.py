@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from widemargin import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.classifier import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
+from widemargin.solvers.one_vs_all.plan import SMALL_DENSE_WORK, SMALL_SPARSE_WORK
 
 # Regularised intercept: the problem that LinearSVC solves, so there is an independent answer.
 REGULARIZED = {"regularize_intercept": True}
@@ -299,9 +299,14 @@ def test_sample_weight_goes_through_metadata_routing():
     [
         ({"C": 0}, r"'C' parameter .* \(0.0, inf\)"),
         ({"C": "1"}, "'C' parameter of"),
+        ({"C": np.nan}, "'C' parameter of"),
+        ({"loss": "hinge"}, "'loss' parameter of"),
+        ({"init": "random"}, "'init' parameter of"),
+        ({"n_jobs": 0}, "'n_jobs' parameter of"),
         ({"tol": -1.0}, "'tol' parameter of"),
         ({"gap_tol": 0.0}, "'gap_tol' parameter of"),
         ({"prune": -0.1}, "'prune' parameter of"),
+        ({"prune": np.nan}, "'prune' parameter of"),
         ({"max_iter": 1.5}, "'max_iter' parameter of"),
         ({"class_weight": "even"}, "'class_weight' parameter of"),
         ({"class_weight": {7: 1.0}}, "7, which is not among the labels"),
@@ -319,6 +324,10 @@ def test_bad_parameters_are_named(parameters, message):
     [
         (([[1.0], [2.0]], ["a", "a"]), "one class only"),
         (([[1.0], [2.0]], ["a", "b"], [1.0, -1.0]), "[Nn]egative"),
+        (([[1.0], [2.0]], ["a", "b"], [1.0]), "sample_weight"),
+        (([[1.0], [2.0]], ["a", "b"], [1.0, np.inf]), "sample_weight contains infinity"),
+        (([[1.0], [2.0]], ["a", "b"], [0.0, 0.0]), "[Ss]ample.weight"),
+        (([[1.0], [2.0]], sp.csr_array((2, 0))), "no label"),
         (([[1.0], [2.0], [3.0]], ["a", "b"]), "inconsistent numbers of samples"),
         (([[1.0], [2.0]], [0.3, 0.7]), "Unknown label type"),
         (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator holds 0 and 1 only"),

@@ -136,7 +136,7 @@ def test_what_cannot_be_stored_is_named_before_training(options, message):
         (lambda s: s["arrays"].update(code_gram=np.zeros((2, 2))), "a code is not"),
         (lambda s: s["params"].update(estimator={"class": "os.system", "params": {}}), "damaged"),
         (lambda s: s["params"].update(decoding="loss"), "decoding"),
-        (lambda s: s["attributes"].update(kind="multilabel"), "one label a row"),
+        (lambda s: s["attributes"].update(kind="multilabel"), "one label per row"),
         (lambda s: s["attributes"].pop("radius"), "damaged"),
     ],
 )

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
-import widemargin.estimators.one_vs_all.classifier as one_vs_all
+import widemargin.solvers.one_vs_all.plan as one_vs_all
 from widemargin import OneVsAllClassifier, Status, TopKClassifier, path
 from widemargin.datasets import make_zipf_multilabel
 

@@ -219,7 +219,7 @@ def test_a_sample_of_labels_gives_nearly_the_map_of_all_pairs():
     model = OneVsAllClassifier(C=0.1).fit(X, Y)
     scores, truth = model.decision_function(X_new).ravel(), Y_new.toarray().ravel() > 0
     everything = LinearMap.fit(scores, truth)
-    shared = model._evidence(model, X_new, Y_new, np.ones(2000))
+    shared = model.calibrator.evidence(model, X_new, Y_new, np.ones(2000))
     sampled = LinearMap.fit(shared.scores, shared.truth, shared.weights)
     assert shared.weights.sum() == pytest.approx(len(scores), rel=0.02)
     np.testing.assert_allclose(sampled, everything, rtol=0.05)
@@ -269,7 +269,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="nonsense"):
         model.calibrate(X, np.full(N, "nonsense"))
     model.calibrate(X, y)
-    with pytest.raises(ValueError, match="one row a row of X"):
+    with pytest.raises(ValueError, match="one row per row of X"):
         model.label_proba(X, [[0]])
     with pytest.raises(ValueError, match="from −1 to 4"):
         model.label_proba(X[:1], [[5]])

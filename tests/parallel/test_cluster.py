@@ -30,11 +30,11 @@ from widemargin import (
 )
 from widemargin.cli.__main__ import make_app
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.estimators.one_vs_all.classifier import SMALL_SPARSE_WORK
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import run_tasks, use_executor
 from widemargin.parallel.executors import PROCESS_MB, forget_peak, peak_bytes
+from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
 N_LABELS = 2000
 
@@ -100,20 +100,20 @@ class Gates(WorkerPlugin):
         self.gates = gates
 
     def setup(self, worker):
-        from widemargin.parallel import shards
+        from widemargin.estimators.one_vs_all import shards
 
         self.solve_shard, self.removed = shards.solve_shard, False
         shards.solve_shard = self.wait_and_solve  # tasks refer to their function by name and get this one
 
-    def wait_and_solve(self, store, label_range, params, out):
+    def wait_and_solve(self, job, label_range, out):
         while not self.removed and any(
             label_range[0] >= first and not Path(gate).exists() for gate, first in self.gates
         ):
             time.sleep(0.02)
-        return self.solve_shard(store, label_range, params, out)
+        return self.solve_shard(job, label_range, out)
 
     def teardown(self, worker):
-        from widemargin.parallel import shards
+        from widemargin.estimators.one_vs_all import shards
 
         shards.solve_shard, self.removed = self.solve_shard, True
 
@@ -155,7 +155,7 @@ class Blind(WorkerPlugin):
         self.folder = folder
 
     def setup(self, worker):
-        from widemargin.parallel import cluster as copies
+        from widemargin.parallel import folders as copies
 
         self.eyes = has, is_visible = copies._has, copies.is_visible
         copies._has = lambda path, digest: not path.startswith(f"{self.folder}/") and has(path, digest)
@@ -166,7 +166,7 @@ class Blind(WorkerPlugin):
         return f"{self.folder}-of-the-host/store-{digest[:16]}"
 
     def teardown(self, worker):
-        from widemargin.parallel import cluster as copies
+        from widemargin.parallel import folders as copies
 
         copies._has, copies.is_visible = self.eyes
         copies.copy_path = self.place

@@ -22,7 +22,7 @@ def arguments(store, out):
 CHILD = """
 import os, signal, sys, threading
 from widemargin.cli.__main__ import main
-from widemargin.parallel import shards
+from widemargin.estimators.one_vs_all import shards
 
 three, pressed, write_shard, written = threading.Event(), threading.Event(), shards.write_shard, []
 
@@ -60,10 +60,10 @@ def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_p
     n_kept, n_files = n_shards(out), len(list((out / WORK_FOLDER).glob("shards-*/*")))
     assert 3 <= n_kept == n_files < N_LABELS / SHARD_SIZE, "the shard in hand is finished, or dropped whole"
     so_far = f"{SHARD_SIZE * n_kept} of {N_LABELS} labels are done and kept in {out}"
-    told = f"interrupted; {so_far}; start it again with the same data and options to go on"
+    told = f"interrupted; {so_far}; start it again with the same data and options to continue"
     assert said.splitlines()[-1] == f"widemargin: {told}"
     again = CliRunner().invoke(make_app(), arguments(store, out))
     assert again.exit_code == 0
-    assert f"{so_far}; going on with the others" in again.output
+    assert f"{so_far}; continuing with the others" in again.output
     assert CliRunner().invoke(make_app(), arguments(store, tmp_path / "undisturbed")).exit_code == 0
     assert content(out) == content(tmp_path / "undisturbed")

@@ -5,20 +5,30 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import OneVsAllClassifier, save, write_store
-from widemargin.estimators.one_vs_all.classifier import part_options, write_label_store
+from widemargin import OneVsAllClassifier, _core, save, write_store
+from widemargin.estimators.one_vs_all.folder_training import ShardRun, estimate_text
+from widemargin.estimators.one_vs_all.shards import (
+    ShardJob,
+    pack_shard,
+    pin_instruction_set,
+    read_shard,
+    release_solver,
+    solve_shard,
+    write_labels,
+)
 from widemargin.exceptions import DataFormatError, WidemarginError
 from widemargin.model_io.write import JoinedArray
-from widemargin.parallel import WorkFolder, plan_shards, solve_shard
-from widemargin.parallel import cluster as copies
+from widemargin.parallel import InProcess, WorkFolder, plan_shards
+from widemargin.parallel import folders as copies
 from widemargin.parallel.cluster import StorePlugin
-from widemargin.parallel.executors import Estimate, estimate_memory_mb, largest_shard
-from widemargin.parallel.shards import pack_shard, pin_instruction_set, read_shard, release_solver
+from widemargin.solvers.one_vs_all.plan import make_plan
+from widemargin.solvers.one_vs_all.problem import Problem
 
 
 @pytest.mark.parametrize(
@@ -45,14 +55,12 @@ def test_shards_that_lie_over_each_other_count_once(tmp_path):
 def task(small_problem, tmp_path):
     """The arguments of `solve_shard` for the labels 2, 3 and 4."""
     X, Y = small_problem
+    problem = Problem.of(X, Y)
     write_store(tmp_path / "rows", X)
-    write_label_store(tmp_path / "labels", Y, (None, None))
-    solver, options = part_options(OneVsAllClassifier(), X, 12, 100.0)
-    from widemargin import _core
-
-    params = {"labels": str(tmp_path / "labels"), "solver": solver, "options": options, "choices": None}
-    params |= {"n_threads": 1, "memory_limit_mb": None, "instruction_set": _core.choose_instruction_set()}
-    yield str(tmp_path / "rows"), (2, 5), params, str(tmp_path / "out" / "shard.npz")
+    write_labels(tmp_path / "labels", problem)
+    stores = str(tmp_path / "rows"), str(tmp_path / "labels")
+    job = ShardJob.of(make_plan(problem), *stores, 1, _core.choose_instruction_set())
+    yield job, (2, 5), str(tmp_path / "out" / "shard.npz")
     release_solver()
 
 
@@ -71,7 +79,7 @@ def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_p
 
 def test_task_above_its_memory_limit_fails(task):
     with pytest.raises(MemoryError, match="above the memory limit of 1 MB"):
-        solve_shard(*task[:2], task[2] | {"memory_limit_mb": 1.0}, task[3])
+        solve_shard(replace(task[0], memory_limit_mb=1.0), *task[1:])
 
 
 def test_instruction_set_that_is_missing_is_named(monkeypatch):
@@ -120,12 +128,19 @@ def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):
 
 def test_estimate_grows_with_data_and_threads():
     X = sp.random_array((1000, 500), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
-    one = estimate_memory_mb(X, "fast", 1, 0.0)
-    assert estimate_memory_mb(X, "fast", 4, 0.0) > one > estimate_memory_mb(X, "newton", 1, 0.0)
-    assert estimate_memory_mb(X, "fast", 1, 2.0**20) == pytest.approx(one + 3)
-    assert largest_shard(1.0, 1000.0) > largest_shard(100.0, 1000.0) >= 1
-    assert "s on 1 thread" in Estimate(100.0, 5e3, 0.4).text()
-    assert "30 minutes" in Estimate(100.0, 5e9, 1800.0, 3, 1).text()
+    plan = make_plan(Problem.of(X, np.eye(1000)))
+    fast, newton = (
+        ShardRun(replace(plan, algorithm=algorithm), None, None, InProcess(), np.inf, None, None)
+        for algorithm in ("fast", "newton")
+    )
+    one = fast._memory_mb(1)
+    assert fast._memory_mb(4) > one > newton._memory_mb(1)
+    assert fast._memory_mb(1, 2.0**20) == pytest.approx(one + 3)
+    sizes = [fast._shard_size(10_000, label_bytes, None) for label_bytes in (1e3, 1e5, 1e7, 1e12)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (10_000, 1)
+    assert "s on 1 thread" in estimate_text(100.0, 5e3, 0.4)
+    assert "30 minutes" in estimate_text(100.0, 5e9, 1800.0, 3, 1)
 
 
 @pytest.fixture
@@ -213,7 +228,7 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
 def test_copy_that_does_not_arrive_is_reported(away, monkeypatch):
     monkeypatch.setattr(copies, "WAIT_S", 0.0)
     monkeypatch.setattr(copies, "POLL_S", 0.01)
-    with pytest.raises(WidemarginError, match="no copy of it came"):
+    with pytest.raises(WidemarginError, match="no copy of it arrived"):
         copies.find_folder(next(iter(away)))
 
 

@@ -1,4 +1,4 @@
-"""`train`: the same bytes for any shards, threads and executors; resume, refusal, limits, lock."""
+"""`train`: the same bytes on every route, whatever the shards, threads and executors; resume, refusal, limits, lock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import HierarchicalClassifier, OneVsAllClassifier, TopKClassifier, load, save, train
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, TopKClassifier, load, save, train
+from widemargin.estimators.one_vs_all.shards import solve_shard
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
-from widemargin.parallel import solve_shard
+from widemargin.solvers.result import Status
 
 CLI = {"prune": 0.01, "normalize": True}
 
@@ -36,8 +37,8 @@ def stop_after(n_labels):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
-    ids=["one-shard", "small-shards", "threads", "processes"],
+    [{}, {"shard_size": 300}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
+    ids=["in-memory", "one-shard", "small-shards", "threads", "processes"],
 )
 def test_bytes_are_those_of_a_fit_in_one_piece(options, problem, store, fitted, tmp_path, content):
     estimator = OneVsAllClassifier(**CLI, n_jobs=options.pop("n_jobs", None))
@@ -113,9 +114,9 @@ class LateWorker:
     def run(self, function, arguments):
         for number, given in enumerate(arguments):
             if number == 0 and function is solve_shard:
-                rows, (first, last), params, out = given
+                job, (first, last), out = given
                 other = Path(out).with_name(Path(out).name.replace(f"-{last:010d}", f"-{first + 2:010d}"))
-                function(rows, (first, first + 2), params, str(other))
+                function(job, (first, first + 2), str(other))
             yield number, function(*given)
 
 
@@ -129,7 +130,7 @@ def test_shard_of_a_worker_that_comes_late_is_not_counted_twice(small_problem, t
     ("change", "message"),
     [
         ({"C": 2.0}, "C was 1.0 and is 2.0"),
-        ({"data": "other"}, "the data are others"),
+        ({"data": "other"}, "the data differ"),
         ({"version": "9.9"}, "version of widemargin was '9.9'"),
         ({"isa": "another"}, "WIDEMARGIN_ISA=another"),
     ],
@@ -218,7 +219,7 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
             signal.raise_signal(signal.SIGINT)  # in the main thread, so it is raised here and nowhere else
         return False
 
-    told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to go on"
+    told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
     with pytest.raises(TrainingInterrupted, match=told):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
@@ -245,11 +246,48 @@ def test_memory_limit_that_is_too_low_is_reported_before_the_start(problem, stor
     assert not (tmp_path / "model").exists()
 
 
-def test_estimate_is_reported_before_the_start(small_problem, tmp_path):
+@pytest.mark.parametrize(
+    "options", [{"shard_size": 12}, {"executor": 2}, {"time_limit_s": 600.0}, {"memory_limit_mb": 4000.0}], ids=str
+)
+def test_options_of_shards_ask_for_them_whatever_the_size(options, small_problem, tmp_path, content):
     told = []
-    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append)
-    assert "MB of memory a worker" in told[0]
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append, **options)
+    assert "MB of memory per worker" in told[0]
     assert "of disk" in told[0]
+    save(OneVsAllClassifier().fit(*small_problem), tmp_path / "fitted")
+    assert content(tmp_path / "model") == content(tmp_path / "fitted")
+
+
+@pytest.mark.parametrize("limit", ["LARGE_WORK", "LARGE_BYTES"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_large_problems_go_through_shards_and_small_ones_stay_in_memory(
+    limit, normalize, small_problem, tmp_path, content, monkeypatch
+):
+    told = []
+    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "small", report=told.append)
+    assert not told
+    monkeypatch.setattr(f"widemargin.estimators.one_vs_all.folder_training.{limit}", 1000)
+    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "large", report=told.append)
+    assert "of disk" in told[0]
+    assert content(tmp_path / "small") == content(tmp_path / "large")
+
+
+def test_interrupt_of_a_training_in_memory_keeps_nothing(small_problem, tmp_path):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model")
+    assert not isinstance(caught.value, TrainingInterrupted)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_time_limit_of_the_callback_ends_both_routes(small_problem, tmp_path):
+    with pytest.warns(UserWarning, match="status: time_limit"):
+        model = train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "memory")
+    assert model.status_ is load(tmp_path / "memory").status_ is Status.TIME_LIMIT
+    with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
+        train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "shards", shard_size=4)
 
 
 def test_damaged_shard_is_named(small_problem, tmp_path):

@@ -31,9 +31,9 @@ def make(rng, dtype, n_rows=600, n_features=20, n_labels=1000):
 def test_candidates_give_the_brute_force_answer_bit_for_bit(dtype, k, memory_limit_mb):
     X, coef, intercept = make(np.random.default_rng(1), dtype)
     intercept[500:] = intercept[:500]
-    scorer = LinearScorer(coef, intercept)
+    scorer = LinearScorer(coef, intercept, memory_limit_mb=memory_limit_mb)
     assert scorer._filter.pays(len(X), k)
-    indices, scores = scorer.top_k(X, k, memory_limit_mb=memory_limit_mb)
+    indices, scores = scorer.top_k(X, k)
     expected_indices, expected_scores = brute_force(X, coef, intercept, k)
     np.testing.assert_array_equal(indices, expected_indices)
     assert scores.tobytes() == expected_scores.tobytes()

@@ -8,10 +8,18 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.problems.scores import LinearScorer, top_k
+from widemargin.problems import scores as module
+from widemargin.problems.scores import LinearScorer
 from widemargin.reference import top_k as reference
 
 FLOATS = [np.float32, np.float64]
+
+
+def in_blocks(labels_per_block, *weights, **options):
+    """A scorer that adds sparse weights up for that many labels at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LABELS_PER_BLOCK", labels_per_block)
+        return LinearScorer(*weights, **options)
 
 
 def brute_force_top_k(scores, k):
@@ -59,16 +67,16 @@ def problems(draw):
         store(X, draw(kinds), draw(dtypes), rng),
         store(W, draw(kinds), draw(dtypes), rng),
         draw(st.integers(1, 45)),
-        {"n_threads": draw(st.sampled_from([1, 2, 5])), "memory_limit_mb": draw(st.sampled_from([1e-6, 1e-3, 256]))},
-        draw(st.sampled_from([1, 3, 16, 32768])),
+        {"n_threads": draw(st.sampled_from([1, 2, 5]))},
+        (draw(st.sampled_from([1, 3, 16, 32768])), draw(st.sampled_from([1e-6, 1e-3, 256]))),
     )
 
 
 @given(problems())
 @settings(deadline=None, max_examples=300)
 def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
-    (X, W, b), stored_X, stored_W, k, options, labels_per_block = problem
-    scorer = LinearScorer(stored_W, b, labels_per_block=labels_per_block)
+    (X, W, b), stored_X, stored_W, k, options, limits = problem
+    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
     indices, scores = scorer.top_k(stored_X, k, **options)
     expected_indices, expected_scores = brute_force_top_k(X @ W.T + b, k)
     np.testing.assert_array_equal(indices, expected_indices)
@@ -78,9 +86,9 @@ def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
 @given(problems())
 @settings(deadline=None, max_examples=150)
 def test_scores_and_label_scores_are_the_dense_product(problem):
-    (X, W, b), stored_X, stored_W, _, options, labels_per_block = problem
+    (X, W, b), stored_X, stored_W, _, options, limits = problem
     expected = X @ W.T + b
-    scorer = LinearScorer(stored_W, b, labels_per_block=labels_per_block)
+    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
     np.testing.assert_array_equal(scorer.scores(stored_X, **options), expected)
     Y = sp.random_array(expected.shape, density=0.3, format="csr", rng=np.random.default_rng(0))
     given_scores = scorer.label_scores(stored_X, Y, **options)
@@ -119,11 +127,12 @@ def test_float64_products_are_rounded_before_they_are_added(real_problem):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse):
     X, W, b = real_problem
-    scorer = LinearScorer(sp.csr_array(W) if sparse else W, b, labels_per_block=100)
+    scorer = in_blocks(100, sp.csr_array(W) if sparse else W, b)
     expected = reference.top_k(reference.scores(X, W, b), 7)
     for n_threads in (1, 2, 5):
         for limit in (1e-6, 0.01, 256):
-            got = scorer.top_k(X, 7, n_threads=n_threads, memory_limit_mb=limit)
+            scorer.memory_limit_mb = limit
+            got = scorer.top_k(X, 7, n_threads=n_threads)
             np.testing.assert_array_equal(got[0], expected[0])
             np.testing.assert_array_equal(got[1], expected[1])
     one_by_one = np.vstack([scorer.top_k(X[i : i + 1], 7)[1] for i in range(len(X))])
@@ -159,7 +168,7 @@ def test_read_only_memory_maps_are_used_as_they_are(tmp_path, real_problem):
     stored_X, stored_W = mapped_csr(sp.csr_array(X), "X"), mapped_csr(sp.csr_array(W), "W")
     for rows in (mapped(X, "X.npy"), stored_X):
         for weights in (mapped(W, "W.npy"), stored_W):
-            np.testing.assert_array_equal(top_k(rows, weights, mapped(b, "b.npy"), 3)[0], expected[0])
+            np.testing.assert_array_equal(LinearScorer(weights, mapped(b, "b.npy")).top_k(rows, 3)[0], expected[0])
 
 
 def test_integer_and_non_contiguous_input_is_converted():
@@ -172,21 +181,15 @@ def test_integer_and_non_contiguous_input_is_converted():
         sp.csr_array(X),
         np.repeat(X, 2, axis=1)[:, ::2],
     ):
-        np.testing.assert_array_equal(LinearScorer(W).scores(rows, memory_limit_mb=1e-5), expected)
-        np.testing.assert_array_equal(LinearScorer(sp.csc_array(W)).scores(rows, memory_limit_mb=1e-5), expected)
-
-
-def test_scores_fill_the_array_that_is_given():
-    out = np.empty((2, 1))
-    assert LinearScorer(np.ones((1, 2))).scores(np.ones((2, 2)), out) is out
-    np.testing.assert_array_equal(out, [[2.0], [2.0]])
+        np.testing.assert_array_equal(LinearScorer(W, memory_limit_mb=1e-5).scores(rows), expected)
+        np.testing.assert_array_equal(LinearScorer(sp.csc_array(W), memory_limit_mb=1e-5).scores(rows), expected)
 
 
 def test_scores_that_are_not_a_number_rank_last():
     X = np.array([[1e308, 1e308]])
     W = np.array([[10.0, -10.0], [0.0, 0.0], [-1.0, 0.0]])
     for weights in (W, sp.csr_array(W)):
-        indices, scores = top_k(X, weights, None, 3)
+        indices, scores = LinearScorer(weights).top_k(X, 3)
         np.testing.assert_array_equal(indices, [[1, 2, 0]])
         np.testing.assert_array_equal(scores, [[0.0, -1e308, -np.inf]])
 
@@ -205,13 +208,15 @@ BAD_INPUT = {
     "X has other features": (lambda: SCORER.top_k(np.ones((2, 5)), 1), r"X must have shape \(n_samples, 3\)"),
     "k is 0": (lambda: SCORER.top_k(np.ones((2, 3)), 0), "k must be at least 1"),
     "no thread": (lambda: SCORER.top_k(np.ones((2, 3)), 1, n_threads=0), "n_threads"),
-    "no memory": (lambda: SCORER.top_k(np.ones((2, 3)), 1, memory_limit_mb=0), "memory_limit_mb"),
-    "out of another shape": (lambda: SCORER.scores(np.ones((2, 3)), np.empty((2, 3))), "out must be"),
+    "no memory": (lambda: LinearScorer(np.ones((4, 3)), memory_limit_mb=0).scores(np.ones((2, 3))), "memory_limit_mb"),
     "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "outside 0 … 3"),
     "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "outside 0 … 3"),
     "labels as floats": (lambda: SCORER.label_scores(np.ones((1, 3)), [0.5]), "label indices"),
     "too few labels": (lambda: SCORER.label_scores(np.ones((2, 3)), [0]), "2 label indices"),
-    "indicator too narrow": (lambda: SCORER.label_scores(np.ones((1, 3)), sp.csr_array((1, 3))), "one column a label"),
+    "indicator too narrow": (
+        lambda: SCORER.label_scores(np.ones((1, 3)), sp.csr_array((1, 3))),
+        "one column per label",
+    ),
     "coef is a vector": (lambda: LinearScorer(np.ones(3)), "coef must have shape"),
     "coef has a bad index": (lambda: LinearScorer(broken_csr(indices=[0, 7, 1])), "coef: a column index"),
     "coef has a bad indptr": (lambda: LinearScorer(broken_csr(indptr=[0, 9, 3])), "coef: indptr"),
@@ -234,7 +239,7 @@ def test_a_bad_row_in_a_thread_is_an_error_in_the_caller():
     X = sp.csr_array(np.ones((500, 3)))
     X.indices[-1] = 99
     with pytest.raises(ValueError, match="X: a column index"):
-        SCORER.top_k(X, 1, n_threads=4, memory_limit_mb=1e-3)
+        LinearScorer(np.ones((4, 3)), memory_limit_mb=1e-3).top_k(X, 1, n_threads=4)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -248,7 +253,7 @@ def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_
     intercept = np.tile(rng.choice([0.0, 2.0**-26, -(2.0**-26)], size=10), 33)
     X = sp.csr_array(rng.choice([0.0, 1.0, 1.0 / 3.0, 1e-3], size=(30, 40)).astype(dtype))
     expected = brute_force_top_k(reference.scores(X, weights, intercept), k)
-    scorer = LinearScorer(sp.csr_array(weights), intercept, labels_per_block=labels_per_block)
+    scorer = in_blocks(labels_per_block, sp.csr_array(weights), intercept)
     found = scorer.top_k(X, k)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])

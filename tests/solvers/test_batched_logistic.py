@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
-from widemargin.solvers.one_vs_all.fast import is_fast_problem, solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import solve_large, solve_newton
+from widemargin.solvers.one_vs_all import logistic
 from widemargin.solvers.result import Status
 
 INTERCEPTS = {
@@ -61,7 +61,7 @@ def rule_ratios(X, Y, coef, intercept, tol):
 @pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4])
 def test_the_rule_holds_in_float64_over_all_rows(data, tol):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", tol=tol)
+    result = solve_large(X, Y, loss="logistic", tol=tol)
     assert result.status is Status.CONVERGED
     assert rule_ratios(X, Y, result.coef, result.intercept, tol).max() <= 1
     np.testing.assert_allclose(result.primal_by_label, objectives(X, Y, result.coef, result.intercept), rtol=1e-9)
@@ -77,8 +77,8 @@ def test_bounds_bracket_the_optimum_of_newton(data, intercept, dtype, index):
     rng = np.random.default_rng(1)
     weight = rng.choice([0.5, 1.0, 3.0], size=X.shape[0])
     settings = {"loss": "logistic", "C": 2.0, "sample_weight": weight, **INTERCEPTS[intercept]}
-    result = solve_fast_one_vs_all(X, Y, tol=1e-3, gap_tol=1e-4, **settings)
-    exact = solve_one_vs_all(X, Y, tol=1e-9, gap_tol=1e-9, **settings)
+    result = solve_large(X, Y, tol=1e-3, gap_tol=1e-4, **settings)
+    exact = solve_newton(X, Y, tol=1e-9, gap_tol=1e-9, **settings)
     assert result.coef.dtype == dtype
     scale = exact.primal_by_label
     assert (result.dual_by_label <= exact.primal_by_label + 1e-9 * scale).all()
@@ -88,7 +88,7 @@ def test_bounds_bracket_the_optimum_of_newton(data, intercept, dtype, index):
 
 def test_liblinear_reaches_no_better_objective(data):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", tol=1e-3, gap_tol=1e-5, regularize_intercept=True)
+    result = solve_large(X, Y, loss="logistic", tol=1e-3, gap_tol=1e-5, regularize_intercept=True)
     X64 = sp.csr_matrix(X.astype(np.float64))
     for j in (0, 12, 23):
         model = train(problem(signs_of(Y)[:, j], X64, bias=1), parameter("-s 0 -c 1 -B 1 -e 1e-6 -q"))
@@ -100,7 +100,7 @@ def test_liblinear_reaches_no_better_objective(data):
 
 def test_an_interior_point_method_agrees():
     X, Y = text_like(np.random.default_rng(8), 40, 10, 3)
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", tol=1e-4, gap_tol=1e-6)
+    result = solve_large(X, Y, loss="logistic", tol=1e-4, gap_tol=1e-6)
     for j in range(3):
         w, b = cp.Variable(10), cp.Variable()
         y = signs_of(Y)[:, j]
@@ -109,13 +109,12 @@ def test_an_interior_point_method_agrees():
         assert result.dual_by_label[j] - 1e-6 <= value <= result.primal_by_label[j] + 1e-6
 
 
-def test_models_do_not_depend_on_threads_or_blocks(data):
+def test_models_do_not_depend_on_threads_or_blocks(data, monkeypatch):
     X, Y = data
-    one = solve_fast_one_vs_all(X, Y, loss="logistic", prune=0.01)
-    for n_threads, labels_per_block in ((2, None), (5, None), (1, 7), (2, 5)):
-        other = solve_fast_one_vs_all(
-            X, Y, loss="logistic", prune=0.01, n_threads=n_threads, labels_per_block=labels_per_block
-        )
+    one = solve_large(X, Y, loss="logistic", prune=0.01)
+    for n_threads, labels_per_thread in ((2, 64), (5, 64), (1, 7), (2, 3)):
+        monkeypatch.setattr(logistic, "LABELS_PER_THREAD", labels_per_thread)
+        other = solve_large(X, Y, loss="logistic", prune=0.01, n_threads=n_threads)
         np.testing.assert_array_equal(one.coef.toarray(), other.coef.toarray())
         np.testing.assert_array_equal(one.intercept, other.intercept)
         np.testing.assert_array_equal(one.dual_by_label, other.dual_by_label)
@@ -123,7 +122,7 @@ def test_models_do_not_depend_on_threads_or_blocks(data):
 
 def test_the_upper_bound_is_that_of_the_pruned_weights(data):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", prune=0.3)
+    result = solve_large(X, Y, loss="logistic", prune=0.3)
     weights = result.coef.toarray()
     assert (np.abs(weights[weights != 0]) >= 0.3).all()
     np.testing.assert_allclose(result.primal_by_label, objectives(X, Y, weights, result.intercept), rtol=1e-9)
@@ -133,19 +132,19 @@ def test_the_upper_bound_is_that_of_the_pruned_weights(data):
 def test_class_factors_and_turned_labels(data):
     X, Y = data
     factors = {"positive_weight": np.full(Y.shape[1], 3.0), "negative_weight": np.full(Y.shape[1], 0.5)}
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", tol=1e-4, gap_tol=1e-6, **factors)
+    result = solve_large(X, Y, loss="logistic", tol=1e-4, gap_tol=1e-6, **factors)
     turned = sp.csr_array(~Y.toarray())
     swapped = {"positive_weight": factors["negative_weight"], "negative_weight": factors["positive_weight"]}
-    other = solve_fast_one_vs_all(X, turned, loss="logistic", tol=1e-4, gap_tol=1e-6, **swapped)
+    other = solve_large(X, turned, loss="logistic", tol=1e-4, gap_tol=1e-6, **swapped)
     np.testing.assert_allclose(result.coef, -other.coef, atol=1e-6)
-    exact = solve_one_vs_all(X, Y, loss="logistic", tol=1e-8, **factors)
+    exact = solve_newton(X, Y, loss="logistic", tol=1e-8, **factors)
     np.testing.assert_allclose(result.primal_by_label, exact.primal_by_label, rtol=1e-6)
 
 
 def test_labels_of_one_side_have_no_minimiser(data):
     X, Y = data
     Y = sp.csr_array(np.column_stack([Y.toarray()[:, :2], np.zeros(X.shape[0]), np.ones(X.shape[0])]))
-    result = solve_fast_one_vs_all(X, Y, loss="logistic")
+    result = solve_large(X, Y, loss="logistic")
     assert result.status_by_label.tolist() == ["converged", "converged", "not_attained", "not_attained"]
     assert (np.sign(result.intercept[2:]) == [-1, 1]).all()
     assert not result.coef[2:].any()
@@ -154,13 +153,8 @@ def test_labels_of_one_side_have_no_minimiser(data):
 @pytest.mark.parametrize("C", [1e-4, 1e4])
 def test_extreme_costs_end_certified(data, C):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, loss="logistic", C=C)
+    result = solve_large(X, Y, loss="logistic", C=C)
     assert result.status is Status.CONVERGED
     value = objectives(X, Y, result.coef, result.intercept, C)
     np.testing.assert_allclose(result.primal_by_label, value, rtol=1e-9)
     assert (result.primal_by_label - result.dual_by_label <= 1.001e-3 * value).all()
-
-
-def test_dense_rows_go_to_newton(data):
-    assert is_fast_problem(data[0], "logistic", 0.01, 1e-3, 1000, 1024.0)
-    assert not is_fast_problem(data[0].toarray(), "logistic", 0.01, 1e-3, 1000, 1024.0)

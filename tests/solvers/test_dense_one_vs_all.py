@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from liblinear.liblinearutil import train
 
-from widemargin.solvers.one_vs_all.dense import block_width, is_dense_problem, newton_direction, solve_dense_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import solve_large, solve_newton
+from widemargin.solvers.one_vs_all.dense import block_width, newton_direction
 from widemargin.solvers.result import Status
 
 LOSSES = ["squared_hinge", "logistic"]
@@ -63,7 +63,7 @@ def rule_ratios(X, Y, result, tol, loss, intercept=(True, False), c=None):
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_the_rule_holds_in_float64_over_all_rows_for_every_label(data, loss, dtype, tol):
     X, Y = data[0].astype(dtype), data[1]
-    result = solve_dense_one_vs_all(X, Y, loss=loss, tol=tol)
+    result = solve_large(X, Y, loss=loss, tol=tol)
     assert result.status is Status.CONVERGED
     assert result.coef.dtype == dtype
     assert result.history["cg_steps"].sum() == 0  # nothing was left to the Newton solver
@@ -79,7 +79,7 @@ def test_the_rule_holds_in_float64_over_all_rows_for_every_label(data, loss, dty
 def test_objectives_are_those_of_a_conic_solver(loss, intercept):
     rng = np.random.default_rng(1)
     X, Y = correlated_rows(rng, 60, 5, 3)
-    result = solve_dense_one_vs_all(
+    result = solve_large(
         X, Y, loss=loss, C=2.0, fit_intercept=intercept[0], regularize_intercept=intercept[1], tol=1e-4, gap_tol=1e-6
     )
     for j in range(3):
@@ -96,7 +96,7 @@ def test_objectives_are_those_of_a_conic_solver(loss, intercept):
 @pytest.mark.parametrize("free", [True, False])
 def test_weights_are_those_of_liblinear(data, loss, solver, free):
     X, Y = data[0], data[1][:, ::4]
-    result = solve_dense_one_vs_all(X, Y, loss=loss, regularize_intercept=not free, tol=1e-5, gap_tol=1e-7)
+    result = solve_large(X, Y, loss=loss, regularize_intercept=not free, tol=1e-5, gap_tol=1e-7)
     for j in range(Y.shape[1]):
         y = np.where(Y[:, j], 1, -1)
         model = train(y, X, f"-s {solver} -c 1 -B 1 {'-R' if free else ''} -e 1e-9 -q")
@@ -112,7 +112,7 @@ def test_weights_of_rows_and_sides_enter_rule_and_objective(data, loss, intercep
     X, Y = data
     rng = np.random.default_rng(2)
     row, positive, negative = rng.uniform(0.2, 3.0, len(X)), np.linspace(1, 5, 12), np.linspace(0.5, 1, 12)
-    result = solve_dense_one_vs_all(
+    result = solve_large(
         X,
         Y,
         loss=loss,
@@ -127,7 +127,7 @@ def test_weights_of_rows_and_sides_enter_rule_and_objective(data, loss, intercep
     c = 0.7 * row[:, None] * np.where(Y, positive, negative)
     _, objectives = rule_ratios(X, Y, result, 0.01, loss, intercept, c)
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-10)
-    best = solve_one_vs_all(
+    best = solve_newton(
         X,
         Y,
         loss=loss,
@@ -146,8 +146,8 @@ def test_weights_of_rows_and_sides_enter_rule_and_objective(data, loss, intercep
 def test_rows_of_weight_zero_take_no_part(data):
     X, Y = data
     keep = np.arange(len(X)) % 3 > 0
-    weighted = solve_dense_one_vs_all(X, Y, sample_weight=keep.astype(float))
-    dropped = solve_dense_one_vs_all(X[keep], Y[keep])
+    weighted = solve_large(X, Y, sample_weight=keep.astype(float))
+    dropped = solve_large(X[keep], Y[keep])
     np.testing.assert_array_equal(weighted.coef, dropped.coef)
 
 
@@ -155,7 +155,7 @@ def test_rows_of_weight_zero_take_no_part(data):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_models_do_not_depend_on_threads(data, loss, n_threads):
     X, Y = data
-    one, many = (solve_dense_one_vs_all(X, Y, loss=loss, n_threads=n, labels_per_block=4) for n in (1, n_threads))
+    one, many = (solve_large(X, Y, loss=loss, n_threads=n, width=4) for n in (1, n_threads))
     for name in ("coef", "intercept", "primal_by_label", "dual_by_label", "n_iter"):
         assert getattr(one, name).tobytes() == getattr(many, name).tobytes()
 
@@ -163,8 +163,8 @@ def test_models_do_not_depend_on_threads(data, loss, n_threads):
 @pytest.mark.parametrize("prune", [0.01, 0.3])
 def test_the_primal_bound_is_the_objective_of_the_pruned_weights(data, prune):
     X, Y = data
-    full = solve_dense_one_vs_all(X, Y)
-    result = solve_dense_one_vs_all(X, Y, prune=prune)
+    full = solve_large(X, Y)
+    result = solve_large(X, Y, prune=prune)
     assert sp.issparse(result.coef)
     kept = np.where(np.abs(full.coef) >= prune, full.coef, 0.0)
     np.testing.assert_array_equal(result.coef.toarray(), kept)
@@ -182,7 +182,7 @@ def test_the_primal_bound_is_the_objective_of_the_pruned_weights(data, prune):
 def test_labels_of_one_side_have_their_known_answer(data, loss):
     X, Y = data[0], data[1][:, :4].copy()
     Y[:, 0], Y[:, 1] = False, True
-    result = solve_dense_one_vs_all(X, Y, loss=loss)
+    result = solve_large(X, Y, loss=loss)
     expected = 1.0 if loss == "squared_hinge" else 30.0
     assert result.intercept[:2].tolist() == [-expected, expected]
     assert not result.coef[:2].any()
@@ -196,7 +196,7 @@ def test_labels_of_one_side_have_their_known_answer(data, loss):
 def test_labels_of_one_side_are_solved_where_the_intercept_is_not_free(data, intercept):
     X, Y = data[0], data[1][:, :2].copy()
     Y[:, 0], Y[:, 1] = False, True
-    result = solve_dense_one_vs_all(X, Y, fit_intercept=intercept[0], regularize_intercept=intercept[1])
+    result = solve_large(X, Y, fit_intercept=intercept[0], regularize_intercept=intercept[1])
     ratios, objectives = rule_ratios(X, Y, result, 0.01, "squared_hinge", intercept)
     assert ratios.max() <= 1.0
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-9)
@@ -205,8 +205,8 @@ def test_labels_of_one_side_are_solved_where_the_intercept_is_not_free(data, int
 @pytest.mark.parametrize("max_iter", [0, 1, 3])
 def test_max_iter_limits_the_steps_and_bounds_stay_true(data, max_iter):
     X, Y = data
-    result = solve_dense_one_vs_all(X, Y, max_iter=max_iter)
-    best = solve_one_vs_all(X, Y, gap_tol=1e-9)
+    result = solve_large(X, Y, max_iter=max_iter)
+    best = solve_newton(X, Y, gap_tol=1e-9)
     assert result.status is Status.MAX_ITER
     assert result.n_iter.max() <= max_iter
     _, objectives = rule_ratios(X, Y, result, 0.01, "squared_hinge")
@@ -218,8 +218,8 @@ def test_hard_margins_are_finished_by_the_newton_solver():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(300, 12)) * np.geomspace(1.0, 1e-4, 12)
     Y = (X @ rng.normal(size=(12, 3)) > 0) ^ (rng.random((300, 3)) < 0.01)
-    result = solve_dense_one_vs_all(X, Y, C=1e6)
-    plain = solve_one_vs_all(X, Y, C=1e6)
+    result = solve_large(X, Y, C=1e6)
+    plain = solve_newton(X, Y, C=1e6)
     assert result.status is plain.status is Status.CONVERGED
     np.testing.assert_allclose(result.primal_by_label, plain.primal_by_label, rtol=2e-3)
 
@@ -227,7 +227,7 @@ def test_hard_margins_are_finished_by_the_newton_solver():
 def test_values_that_float32_cannot_hold_are_left_to_the_newton_solver(data):
     X, Y = data[0] * 1e25, data[1][:, ::4]
     with np.errstate(all="ignore"):
-        result = solve_dense_one_vs_all(X, Y, max_iter=20)
+        result = solve_large(X, Y, max_iter=20)
     assert np.isfinite(result.coef).all()
     assert (result.dual_by_label <= result.primal_by_label).all()
 
@@ -235,18 +235,18 @@ def test_values_that_float32_cannot_hold_are_left_to_the_newton_solver(data):
 def test_the_callback_stops_between_rounds_with_honest_bounds(data):
     X, Y = data
     seen = []
-    result = solve_dense_one_vs_all(X, Y, labels_per_block=4, callback=lambda p: seen.append(p) or p.done >= 8)
+    result = solve_large(X, Y, width=4, callback=lambda p: seen.append(p) or p.done >= 8)
     assert [p.done for p in seen] == [4, 8]
     assert result.status is Status.STOPPED
     assert not result.coef[8:].any()
     np.testing.assert_allclose(result.primal_by_label[8:], len(X))
     assert (result.dual_by_label[8:] == 0).all()
-    assert solve_dense_one_vs_all(X, Y, time_limit_s=0.0).status is Status.TIME_LIMIT
+    assert solve_large(X, Y, time_limit_s=0.0).status is Status.TIME_LIMIT
 
 
 def test_the_history_has_a_row_for_each_step_and_frequency(data):
     X, Y = data
-    result = solve_dense_one_vs_all(X, Y)
+    result = solve_large(X, Y)
     history = result.history
     first = history["iteration"] == 1
     assert history["n_labels"][first].sum() == Y.shape[1]
@@ -254,24 +254,9 @@ def test_the_history_has_a_row_for_each_step_and_frequency(data):
     assert history["n_labels"].sum() == result.n_iter.sum()
 
 
-def test_other_problems_go_to_the_newton_solver(data):
-    X, Y = data[0], data[1][:, ::4]
-    expected = solve_one_vs_all(X, Y, tol=1e-8)
-    np.testing.assert_array_equal(solve_dense_one_vs_all(X, Y, tol=1e-8).coef, expected.coef)
-    sparse = solve_one_vs_all(sp.csr_array(X), Y)
-    np.testing.assert_array_equal(solve_dense_one_vs_all(sp.csr_array(X), Y).coef, sparse.coef)
-    assert not is_dense_problem(X, 0.01, 1e-3, memory_limit_mb=1e-3)
-    with pytest.raises(ValueError, match="C must be positive"):
-        solve_dense_one_vs_all(X, Y, C=-1.0)
-    with pytest.raises(ValueError, match="labels_per_block must be at least 1"):
-        solve_dense_one_vs_all(X, Y, labels_per_block=0)
-    with pytest.raises(ValueError, match="unknown loss"):
-        solve_dense_one_vs_all(X, Y, loss="hinge")
-
-
 def test_blocks_shrink_with_the_memory_limit():
-    assert block_width(1000, 10**6, 100, 1024.0) < block_width(1000, 10**4, 100, 1024.0) == 32
-    assert block_width(1000, 10**9, 100, 1.0) == 1
+    assert block_width(1000, 60 * 10**6, 1024.0) < block_width(1000, 60 * 10**4, 1024.0) == 32
+    assert block_width(1000, 60 * 10**9, 1.0) == 1
 
 
 @pytest.mark.parametrize("bias", ["none", "free", "penalised"])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from one_vs_all_solvers import solve_large, solve_newton
 from widemargin import OneVsAllClassifier, _core
-from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 
@@ -53,7 +52,7 @@ def rule_ratios(X, Y, coef, intercept, tol, C=1.0, penalty_b=0.0, bias=1.0):
 @pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4])
 def test_the_rule_holds_in_float64_over_all_rows_for_every_label(data, tol):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, tol=tol)
+    result = solve_large(X, Y, tol=tol)
     assert result.status is Status.CONVERGED
     ratios, objectives = rule_ratios(X, Y, result.coef, result.intercept, tol)
     assert ratios.max() <= 1.0
@@ -62,8 +61,8 @@ def test_the_rule_holds_in_float64_over_all_rows_for_every_label(data, tol):
 
 def test_bounds_bracket_the_optimum_and_gaps_are_within_gap_tol(data):
     X, Y = data
-    best = solve_one_vs_all(X.astype(np.float64), Y, tol=1e-7, gap_tol=1e-9)
-    result = solve_fast_one_vs_all(X, Y)
+    best = solve_newton(X.astype(np.float64), Y, tol=1e-7, gap_tol=1e-9)
+    result = solve_large(X, Y)
     assert (result.dual_by_label <= best.primal_by_label * (1 + 1e-9)).all()
     assert (result.primal_by_label >= best.dual_by_label * (1 - 1e-9)).all()
     assert ((result.primal_by_label - result.dual_by_label) / result.primal_by_label <= 1e-3).all()
@@ -75,8 +74,8 @@ def test_both_solvers_reach_the_same_optimum(data, dtype, index):
     X, Y = data
     X = X.astype(dtype)
     X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
-    fast = solve_fast_one_vs_all(X, Y[:, ::4], tol=1e-4, gap_tol=1e-6)
-    plain = solve_one_vs_all(X, Y[:, ::4], tol=1e-6, gap_tol=1e-8)
+    fast = solve_large(X, Y[:, ::4], tol=1e-4, gap_tol=1e-6)
+    plain = solve_newton(X, Y[:, ::4], tol=1e-6, gap_tol=1e-8)
     assert fast.coef.dtype == dtype
     np.testing.assert_allclose(fast.primal_by_label, plain.primal_by_label, rtol=2e-6)
     # f is 1-strongly convex in w: two points within a gap of the optimum are at most √(2 gap) each away from it.
@@ -88,7 +87,7 @@ def test_both_solvers_reach_the_same_optimum(data, dtype, index):
 def test_data_that_float32_cannot_hold_are_certified_as_they_are(data):
     X, Y = data
     X = X.astype(np.float64) * 1.1
-    result = solve_fast_one_vs_all(X, Y[:, ::5])
+    result = solve_large(X, Y[:, ::5])
     ratios, objectives = rule_ratios(X, Y[:, ::5], result.coef, result.intercept, 0.01)
     assert ratios.max() <= 1.0
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-12)
@@ -97,8 +96,8 @@ def test_data_that_float32_cannot_hold_are_certified_as_they_are(data):
 @pytest.mark.parametrize("prune", [0.01, 0.3])
 def test_the_primal_bound_is_the_objective_of_the_pruned_weights(data, prune):
     X, Y = data
-    full = solve_fast_one_vs_all(X, Y)
-    result = solve_fast_one_vs_all(X, Y, prune=prune)
+    full = solve_large(X, Y)
+    result = solve_large(X, Y, prune=prune)
     assert sp.issparse(result.coef)
     assert np.abs(result.coef.data).min() >= prune
     _, objectives = rule_ratios(X, Y, result.coef, result.intercept, 0.01)
@@ -109,11 +108,10 @@ def test_the_primal_bound_is_the_objective_of_the_pruned_weights(data, prune):
 
 
 @pytest.mark.parametrize("n_threads", [2, 5])
-@pytest.mark.parametrize("labels_per_block", [None, 7])
-def test_models_do_not_depend_on_threads_or_blocks(data, n_threads, labels_per_block):
+def test_models_do_not_depend_on_threads(data, n_threads):
     X, Y = data
-    one = solve_fast_one_vs_all(X, Y, prune=0.01)
-    many = solve_fast_one_vs_all(X, Y, prune=0.01, n_threads=n_threads, labels_per_block=labels_per_block)
+    one = solve_large(X, Y, prune=0.01)
+    many = solve_large(X, Y, prune=0.01, n_threads=n_threads)
     for name in ("data", "indices", "indptr"):
         assert getattr(one.coef, name).tobytes() == getattr(many.coef, name).tobytes()
     assert one.intercept.tobytes() == many.intercept.tobytes()
@@ -128,7 +126,7 @@ def test_an_unsupported_instruction_set_is_refused_by_name(data, name, monkeypat
     monkeypatch.setenv("WIDEMARGIN_ISA", name)
     sets = ", ".join(_core.available_instruction_sets())
     with pytest.raises(ValueError, match=f"WIDEMARGIN_ISA is '{name}', which .* it has {sets}"):
-        solve_fast_one_vs_all(*data)
+        solve_large(*data)
     with pytest.raises(ValueError, match="WIDEMARGIN_ISA"):
         OneVsAllClassifier().fit(data[0], data[1])
 
@@ -137,7 +135,7 @@ def test_an_unsupported_instruction_set_is_refused_by_name(data, name, monkeypat
 def test_every_instruction_set_gives_a_certified_model(data, isa, monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_ISA", isa)
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y[:, ::3])
+    result = solve_large(X, Y[:, ::3])
     assert rule_ratios(X, Y[:, ::3], result.coef, result.intercept, 0.01)[0].max() <= 1.0
 
 
@@ -153,7 +151,7 @@ def test_every_instruction_set_gives_a_certified_model(data, isa, monkeypatch):
 )
 def test_intercepts_and_costs_of_all_kinds_meet_the_rule(data, settings, penalty_b, bias):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y[:, ::3], **settings)
+    result = solve_large(X, Y[:, ::3], **settings)
     assert result.status is Status.CONVERGED
     C = settings.get("C", 1.0)
     ratios, objectives = rule_ratios(X, Y[:, ::3], result.coef, result.intercept, 0.01, C, penalty_b, bias)
@@ -167,8 +165,8 @@ def test_problems_too_hard_for_float32_are_finished_by_the_newton_solver(data, d
     X, Y = data
     X, Y = X.astype(dtype), Y[:, ::6]
     X.data *= np.exp(2 * np.random.default_rng(8).normal(size=X.nnz)).astype(dtype)
-    fast = solve_fast_one_vs_all(X, Y, C=C)
-    plain = solve_one_vs_all(X, Y, C=C)
+    fast = solve_large(X, Y, C=C)
+    plain = solve_newton(X, Y, C=C)
     assert fast.status is Status.CONVERGED
     _, objectives = rule_ratios(X, Y, fast.coef, fast.intercept, 0.01, C)
     np.testing.assert_allclose(fast.primal_by_label, objectives, rtol=1e-9)
@@ -179,8 +177,8 @@ def test_a_weight_of_two_equals_a_repeated_row(data):
     X, Y = data
     rng = np.random.default_rng(1)
     twice = rng.random(X.shape[0]) < 0.3
-    weighted = solve_fast_one_vs_all(X, Y[:, ::6], sample_weight=1.0 + twice, tol=1e-4, gap_tol=1e-6)
-    repeated = solve_fast_one_vs_all(sp.vstack([X, X[twice]]), sp.vstack([Y, Y[twice]])[:, ::6], tol=1e-4, gap_tol=1e-6)
+    weighted = solve_large(X, Y[:, ::6], sample_weight=1.0 + twice, tol=1e-4, gap_tol=1e-6)
+    repeated = solve_large(sp.vstack([X, X[twice]]), sp.vstack([Y, Y[twice]])[:, ::6], tol=1e-4, gap_tol=1e-6)
     np.testing.assert_allclose(weighted.primal_by_label, repeated.primal_by_label, rtol=3e-6)
     np.testing.assert_allclose(weighted.coef, repeated.coef, atol=0.02)
 
@@ -188,8 +186,8 @@ def test_a_weight_of_two_equals_a_repeated_row(data):
 def test_class_factors_agree_with_the_newton_solver(data):
     X, Y = data
     factors = {"positive_weight": np.linspace(1, 8, 10), "negative_weight": np.linspace(0.5, 1, 10)}
-    fast = solve_fast_one_vs_all(X, Y[:, ::4], **factors, gap_tol=1e-5)
-    plain = solve_one_vs_all(X, Y[:, ::4], **factors, gap_tol=1e-8, tol=1e-5)
+    fast = solve_large(X, Y[:, ::4], **factors, gap_tol=1e-5)
+    plain = solve_newton(X, Y[:, ::4], **factors, gap_tol=1e-8, tol=1e-5)
     np.testing.assert_allclose(fast.primal_by_label, plain.primal_by_label, rtol=2e-5)
 
 
@@ -214,7 +212,7 @@ def edge_cases():
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_edge_cases_meet_the_rule_or_are_solved_in_closed_form(tol):
     X, Y = edge_cases()
-    result = solve_fast_one_vs_all(X, Y, tol=tol)
+    result = solve_large(X, Y, tol=tol)
     assert result.status is Status.CONVERGED
     assert result.intercept[0] == -1.0
     assert result.intercept[1] == 1.0
@@ -228,8 +226,8 @@ def test_edge_cases_meet_the_rule_or_are_solved_in_closed_form(tol):
 def test_turning_a_label_round_turns_the_weights_round(data):
     X, Y = data
     labels = Y[:, ::5].toarray()
-    there = solve_fast_one_vs_all(X, labels, tol=1e-4, gap_tol=1e-6)
-    back = solve_fast_one_vs_all(X, ~labels, tol=1e-4, gap_tol=1e-6)
+    there = solve_large(X, labels, tol=1e-4, gap_tol=1e-6)
+    back = solve_large(X, ~labels, tol=1e-4, gap_tol=1e-6)
     np.testing.assert_allclose(there.primal_by_label, back.primal_by_label, rtol=2e-6)
     np.testing.assert_allclose(there.coef, -back.coef, atol=0.02)
 
@@ -240,43 +238,21 @@ def test_duplicate_and_unsorted_entries_mean_their_sum():
     )
     summed = sp.csr_array(np.array([[1.0, 1.0], [0.0, 2.0]], dtype=np.float32))
     Y = np.array([[1], [0]])
-    one, other = (solve_fast_one_vs_all(matrix, Y, tol=1e-4, gap_tol=1e-6) for matrix in (X, summed))
+    one, other = (solve_large(matrix, Y, tol=1e-4, gap_tol=1e-6) for matrix in (X, summed))
     np.testing.assert_allclose(one.coef, other.coef, atol=1e-4)
     np.testing.assert_allclose(one.primal_by_label, other.primal_by_label, rtol=1e-5)
 
 
-def test_the_callback_stops_between_blocks_with_honest_bounds(data):
-    X, Y = data
-    seen = []
-    result = solve_fast_one_vs_all(X, Y, labels_per_block=10, callback=lambda p: seen.append(p) or p.done >= 20)
-    assert [p.done for p in seen] == [10, 20]
-    assert result.status is Status.STOPPED
-    assert not result.coef[20:].any()
-    np.testing.assert_allclose(result.primal_by_label[20:], X.shape[0])
-    assert (result.dual_by_label[20:] == 0).all()
-
-
 def test_no_time_means_no_label(data):
     X, Y = data
-    result = solve_fast_one_vs_all(X, Y, time_limit_s=0.0)
+    result = solve_large(X, Y, time_limit_s=0.0)
     assert result.status is Status.TIME_LIMIT
     assert not result.coef.any()
 
 
 def test_history_counts_labels_by_frequency(data):
     X, Y = data
-    history = solve_fast_one_vs_all(X, Y).history
+    history = solve_large(X, Y).history
     counts = np.asarray(Y.sum(axis=0)).ravel()
     assert history["n_labels"].sum() == Y.shape[1]
     assert history["frequency_bin"].tolist() == sorted({int(np.log2(c)) for c in counts})
-
-
-def test_other_problems_go_to_the_newton_solver(data):
-    X, Y = data
-    dense = X[:200].toarray()
-    expected = solve_one_vs_all(dense, Y[:200, -3:])
-    np.testing.assert_array_equal(solve_fast_one_vs_all(dense, Y[:200, -3:]).coef, expected.coef)
-    limited = solve_fast_one_vs_all(X[:200], Y[:200, -3:], max_iter=1, tol=1e-6)
-    assert limited.status is Status.MAX_ITER
-    with pytest.raises(ValueError, match="C must be positive"):
-        solve_fast_one_vs_all(X, Y, C=-1.0)

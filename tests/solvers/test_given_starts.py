@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.reference.one_vs_all import BOUND_COLUMNS
-from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import planned, solve_large, solve_newton
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.result import Status
 
@@ -61,9 +60,9 @@ def rule_ratios(X, Y, coef, intercept, C, tol):
 @pytest.mark.parametrize("C", [0.1, 2.0, 30.0])
 def test_another_c_is_reached_from_a_solution_with_rule_and_certificate(data, C):
     X, Y = data
-    before = solve_fast_one_vs_all(X, Y, prune=0.01)
-    cold = solve_fast_one_vs_all(X, Y, C=C)
-    warm = solve_fast_one_vs_all(X, Y, C=C, initial=(before.coef, before.intercept))
+    before = solve_large(X, Y, prune=0.01)
+    cold = solve_large(X, Y, C=C)
+    warm = solve_large(X, Y, C=C, start=(before.coef, before.intercept))
     assert warm.status is Status.CONVERGED
     assert rule_ratios(X, Y, warm.coef, warm.intercept, C, 0.01).max() <= 1.0
     np.testing.assert_allclose(warm.primal_by_label, objectives(X, Y, warm.coef, warm.intercept, C), rtol=1e-9)
@@ -75,10 +74,10 @@ def test_another_c_is_reached_from_a_solution_with_rule_and_certificate(data, C)
 
 def test_a_solution_needs_fewer_iterations_than_no_start(data):
     X, Y = data
-    cold = solve_fast_one_vs_all(X, Y, C=2.0)
-    near = solve_fast_one_vs_all(X, Y, C=1.0)
-    warm = solve_fast_one_vs_all(X, Y, C=2.0, initial=(near.coef, near.intercept))
-    again = solve_fast_one_vs_all(X, Y, C=2.0, initial=(cold.coef, cold.intercept))
+    cold = solve_large(X, Y, C=2.0)
+    near = solve_large(X, Y, C=1.0)
+    warm = solve_large(X, Y, C=2.0, start=(near.coef, near.intercept))
+    again = solve_large(X, Y, C=2.0, start=(cold.coef, cold.intercept))
     assert warm.n_iter.sum() < 0.8 * cold.n_iter.sum()
     assert again.n_iter.sum() < 0.5 * cold.n_iter.sum()
 
@@ -88,8 +87,8 @@ def test_any_start_leads_to_the_optimum(data, scale):
     X, Y = data
     rng = np.random.default_rng(5)
     start = (scale * rng.normal(size=(Y.shape[1], X.shape[1])), scale * rng.normal(size=Y.shape[1]))
-    result = solve_fast_one_vs_all(X, Y, initial=start)
-    best = solve_one_vs_all(X.astype(np.float64), Y, tol=1e-7, gap_tol=1e-9)
+    result = solve_large(X, Y, start=start)
+    best = solve_newton(X.astype(np.float64), Y, tol=1e-7, gap_tol=1e-9)
     assert result.status is Status.CONVERGED
     assert rule_ratios(X, Y, result.coef, result.intercept, 1.0, 0.01).max() <= 1.0
     assert (result.primal_by_label >= best.dual_by_label * (1 - 1e-9)).all()
@@ -99,34 +98,31 @@ def test_any_start_leads_to_the_optimum(data, scale):
 @pytest.mark.parametrize("options", [{"fit_intercept": False}, {"regularize_intercept": True}])
 def test_starts_serve_other_intercepts(data, options):
     X, Y = data
-    near = solve_fast_one_vs_all(X, Y, C=0.5, **options)
-    warm = solve_fast_one_vs_all(X, Y, **options, initial=(near.coef, near.intercept))
-    best = solve_one_vs_all(X.astype(np.float64), Y, **options, tol=1e-7, gap_tol=1e-9)
+    near = solve_large(X, Y, C=0.5, **options)
+    warm = solve_large(X, Y, **options, start=(near.coef, near.intercept))
+    best = solve_newton(X.astype(np.float64), Y, **options, tol=1e-7, gap_tol=1e-9)
     assert warm.status is Status.CONVERGED
     np.testing.assert_allclose(warm.primal_by_label, best.primal_by_label, rtol=1.1e-3)
 
 
 def test_starts_of_any_form_and_any_threads_give_the_same_bytes(data):
     X, Y = data
-    near = solve_fast_one_vs_all(X, Y, C=0.5, prune=0.01)
+    near = solve_large(X, Y, C=0.5, prune=0.01)
     start = (near.coef, near.intercept)
-    first = solve_fast_one_vs_all(X, Y, initial=start)
+    first = solve_large(X, Y, start=start)
     for other in (
-        solve_fast_one_vs_all(X, Y, initial=start, n_threads=3),
-        solve_fast_one_vs_all(X, Y, initial=start, labels_per_block=5),
-        solve_fast_one_vs_all(X, Y, initial=(near.coef.toarray(), near.intercept.astype(np.float64))),
+        solve_large(X, Y, start=start, n_threads=3),
+        solve_large(X, Y, start=(near.coef.toarray(), near.intercept.astype(np.float64))),
     ):
         assert other.coef.tobytes() == first.coef.tobytes()
         assert other.intercept.tobytes() == first.intercept.tobytes()
 
 
-def test_starts_of_the_wrong_shape_are_refused(data):
+def test_starts_that_are_not_finite_are_refused(data):
     X, Y = data
-    with pytest.raises(ValueError, match="initial must have shapes"):
-        solve_fast_one_vs_all(X, Y, initial=(np.zeros((3, X.shape[1])), np.zeros(3)))
     bad = np.full((Y.shape[1], X.shape[1]), np.nan)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        solve_fast_one_vs_all(X, Y, initial=(bad, np.zeros(Y.shape[1])))
+        solve_large(X, Y, start=(bad, np.zeros(Y.shape[1])))
 
 
 THRESHOLDS = [0.0, 0.003, 0.1, 5.0]
@@ -136,10 +132,10 @@ THRESHOLDS = [0.0, 0.003, 0.1, 5.0]
 @pytest.mark.parametrize("C", [0.2, 10.0])
 def test_a_sweep_equals_fits_at_each_threshold(data, C, n_threads):
     X, Y = data
-    base = solve_fast_one_vs_all(X, Y, C=C)
-    sweep = list(prune_sweep(X, Y, base, THRESHOLDS, C=C, n_threads=n_threads))
+    base = solve_large(X, Y, C=C)
+    sweep = list(prune_sweep(planned(X, Y, C=C, n_threads=n_threads), base, THRESHOLDS))
     for threshold, pruned in zip(THRESHOLDS, sweep, strict=True):
-        alone = solve_fast_one_vs_all(X, Y, C=C, prune=threshold)
+        alone = solve_large(X, Y, C=C, prune=threshold)
         assert sp.issparse(pruned.coef) == sp.issparse(alone.coef)
         coefs = [sp.csr_array(result.coef) for result in (pruned, alone)]
         for part in ("data", "indices", "indptr"):
@@ -168,9 +164,9 @@ def test_a_sweep_serves_dense_rows_weights_and_the_logistic_loss(data, loss, den
         "positive_weight": rng.uniform(0.5, 2, 7),
         "regularize_intercept": True,
     }
-    base = solve_one_vs_all(X, Y, **problem)
-    for threshold, pruned in zip([0.02, 0.3], prune_sweep(X, Y, base, [0.02, 0.3], **problem), strict=True):
-        alone = solve_one_vs_all(X, Y, **problem, prune=threshold)
+    base = solve_newton(X, Y, **problem)
+    for threshold, pruned in zip([0.02, 0.3], prune_sweep(planned(X, Y, **problem), base, [0.02, 0.3]), strict=True):
+        alone = solve_newton(X, Y, **problem, prune=threshold)
         np.testing.assert_array_equal(pruned.coef.toarray(), alone.coef.toarray())
         np.testing.assert_allclose(pruned.primal_by_label, alone.primal_by_label, rtol=1e-12)
         np.testing.assert_allclose(pruned.pruned_share, alone.pruned_share, atol=1e-6)
@@ -179,10 +175,10 @@ def test_a_sweep_serves_dense_rows_weights_and_the_logistic_loss(data, loss, den
 def test_a_sweep_names_a_label_that_rounding_stopped_as_the_worst(data):
     X, Y = data
     X, Y = X[:200], Y[:200, 5:12]
-    base = solve_one_vs_all(X, Y, prune=0.3)
+    base = solve_newton(X, Y, prune=0.3)
     stopped = base.status_by_label.copy()
-    stopped[base.certificate.worst.index] = Status.NOT_ATTAINED.value  # with a gap that is not due to rounding
-    (pruned,) = prune_sweep(X, Y, replace(base, status_by_label=stopped), [0.3])
+    stopped[base.certificate.worst.index] = Status.NOT_ATTAINED.value  # with a gap that is no rounding
+    (pruned,) = prune_sweep(planned(X, Y), replace(base, status_by_label=stopped), [0.3])
     assert pruned.certificate.worst.index == base.certificate.worst.index
     assert pruned.status is Status.NOT_ATTAINED
     primal = pruned.bounds_by_label[:, BOUND_COLUMNS.index("primal")]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from one_vs_all_solvers import solve_large, solve_newton
 from widemargin.datasets import load_debian_tags
-from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 from widemargin.solvers.result import Status
 
 BACKENDS = ["core", "reference"]
@@ -31,9 +30,7 @@ def test_polishing_ends_at_the_rounding_floor(backend, C, regularize_intercept, 
     X = rng.normal(size=(20, 5))
     X = np.sign(X) if signs else X
     Y = (rng.random((20, 3)) < 0.3).astype(int)
-    result = solve_one_vs_all(
-        X, Y, C=C, regularize_intercept=regularize_intercept, tol=0.1, polish=True, backend=backend
-    )
+    result = solve_newton(X, Y, C=C, regularize_intercept=regularize_intercept, tol=0.1, polish=True, backend=backend)
     assert result.status is Status.CONVERGED
     assert result.certificate.relative_gap < 1e-9
     for j, y in enumerate(np.where(Y.T, 1.0, -1.0)):
@@ -46,7 +43,7 @@ def test_polishing_ends_at_the_rounding_floor(backend, C, regularize_intercept, 
 def test_nearly_separable_text_converges_to_its_gap(scale, C, polish):
     data = load_debian_tags()
     X, Y = scale * data.X_train[:3000], data.y_train[:3000][:, :3]
-    result = solve_one_vs_all(X, Y, C=C, polish=polish)
+    result = solve_newton(X, Y, C=C, polish=polish)
     assert result.status is Status.CONVERGED
     relative_gaps = (result.primal_by_label - result.dual_by_label) / result.primal_by_label
     assert relative_gaps.max() <= (1e-8 if polish else 1e-3)
@@ -54,8 +51,8 @@ def test_nearly_separable_text_converges_to_its_gap(scale, C, polish):
 
 def test_refused_steps_tighten_the_directions_and_not_more_than_that():
     data = load_debian_tags()
-    result = solve_one_vs_all(data.X_train[:3000], data.y_train[:3000][:, :6], C=1000.0)
-    # 222 iterations per label on average with loose directions throughout.
+    result = solve_newton(data.X_train[:3000], data.y_train[:3000][:, :6], C=1000.0)
+    # 222 steps a label on average with directions that stay loose.
     assert result.n_iter.mean() < 60
 
 
@@ -112,7 +109,7 @@ def test_without_tightening_the_steps_are_those_of_the_published_method(backend,
     options = {"C": C, "tol": 1e-6, "gap_tol": None, "max_iter": 7, "init": "bias", "init_params": {"lam": 1.0}}
 
     def steps(**more):
-        history = solve_one_vs_all(X, Y, backend=backend, **options, **more).history
+        history = solve_newton(X, Y, backend=backend, **options, **more).history
         return list(zip(history["cg_steps"][1:], history["step_size"][1:], strict=True))
 
     assert steps(tighten_cg=False) == expected
@@ -122,7 +119,7 @@ def test_without_tightening_the_steps_are_those_of_the_published_method(backend,
 def test_directions_that_stay_loose_take_many_more_steps():
     data = load_debian_tags()
     X, Y = data.X_train[:3000], data.y_train[:3000][:, :2]
-    tight, published = (solve_one_vs_all(X, Y, C=1000.0, tighten_cg=on) for on in (True, False))
+    tight, published = (solve_newton(X, Y, C=1000.0, tighten_cg=on) for on in (True, False))
     assert published.status is tight.status is Status.CONVERGED
     assert published.n_iter.sum() > 2 * tight.n_iter.sum()
     # Both are within their certified gap of the optimum.
@@ -133,8 +130,8 @@ def test_directions_that_stay_loose_take_many_more_steps():
 def test_weights_that_float32_spoils_are_not_called_converged():
     rng = np.random.default_rng(0)
     X, Y = 1e4 * rng.normal(size=(30, 40)), (rng.random((30, 1)) < 0.5).astype(int)
-    exact = solve_one_vs_all(X, Y, C=1e4)
-    stored = solve_one_vs_all(X.astype(np.float32), Y, C=1e4)
+    exact = solve_newton(X, Y, C=1e4)
+    stored = solve_newton(X.astype(np.float32), Y, C=1e4)
     assert exact.status is Status.CONVERGED
     # Separable rows: the margins are 1 up to 1e-12, which 24-bit weights cannot represent.
     assert stored.certificate.relative_gap > 1e-3
@@ -146,7 +143,7 @@ def test_weights_that_float32_spoils_are_not_called_converged():
 def test_start_that_is_not_finite_is_refused():
     X, Y = np.eye(3), np.eye(3, dtype=int)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        solve_one_vs_all(X, Y, initial=(np.full((3, 3), np.nan), np.zeros(3)))
+        solve_newton(X, Y, start=(np.full((3, 3), np.nan), np.zeros(3)))
 
 
 # Where rounding ends the progress
@@ -181,7 +178,7 @@ def objective(X, y, w, b, C, loss, regularize_intercept):
 def test_a_label_that_rounding_stops_says_so_and_is_no_worse_than_zero(seed, loss, backend):
     X, Y, options = hostile_problem(seed)
     for j in range(Y.shape[1] if backend == "core" else 1):
-        result = solve_one_vs_all(X, Y[:, [j]], loss=loss, backend=backend, **options)
+        result = solve_newton(X, Y[:, [j]], loss=loss, backend=backend, **options)
         trace = result.history["primal"]
         assert result.status is not Status.MAX_ITER or result.n_iter[0] == 1000 or X.dtype == np.float32
         if result.status is Status.MAX_ITER and result.n_iter[0] == 1000:
@@ -196,10 +193,10 @@ def test_a_label_that_rounding_stops_says_so_and_is_no_worse_than_zero(seed, los
 @pytest.mark.parametrize(
     ("solve", "dtype", "tolerances"),
     [
-        (solve_one_vs_all, np.float32, {"tol": 1e-12, "gap_tol": None}),
-        (solve_one_vs_all, np.float32, {"tol": 1e-4}),
-        (solve_fast_one_vs_all, np.float32, {"tol": 1e-4}),
-        (solve_fast_one_vs_all, np.float64, {"tol": 1e-4}),  # also keeps weights in float32
+        (solve_newton, np.float32, {"tol": 1e-12, "gap_tol": None}),
+        (solve_newton, np.float32, {"tol": 1e-4}),
+        (solve_large, np.float32, {"tol": 1e-4}),
+        (solve_large, np.float64, {"tol": 1e-4}),  # also keeps weights in float32
     ],
 )
 def test_weights_that_float32_makes_worse_than_zero_are_not_stored(solve, dtype, tolerances):
@@ -221,11 +218,11 @@ def test_a_start_that_is_better_than_the_rounded_end_is_kept(backend):
     rng = np.random.default_rng(82)
     X = (1e20 * rng.normal(size=(43, 2)) @ rng.normal(size=(2, 59))).astype(np.float32)
     Y, options = rng.random((43, 1)) < 0.3, {"C": 1e7, "fit_intercept": False, "backend": backend}
-    start = solve_one_vs_all(X, Y, tol=1e-4, gap_tol=None, **options)
+    start = solve_newton(X, Y, tol=1e-4, gap_tol=None, **options)
     y = np.where(Y[:, 0], 1.0, -1.0)
     at_start = objective(X, y, start.coef[0], 0.0, 1e7, "squared_hinge", False)
     assert at_start < 43e7
-    result = solve_one_vs_all(X, Y, tol=1e-12, initial=(start.coef, start.intercept), **options)
+    result = solve_newton(X, Y, tol=1e-12, start=(start.coef, start.intercept), **options)
     assert result.status is not Status.CONVERGED
     assert result.n_iter[0] > 0
     assert objective(X, y, result.coef[0], 0.0, 1e7, "squared_hinge", False) <= at_start * (1 + 1e-9)

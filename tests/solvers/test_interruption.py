@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from one_vs_all_solvers import solve_large
 from widemargin import OneVsAllClassifier
-from widemargin.solvers.one_vs_all.fast import solve_fast_one_vs_all
 from widemargin.solvers.result import Status
 
 # One label of this problem takes milliseconds, all of them more than a minute.
@@ -42,30 +43,31 @@ def problem():
 # A thread of the process presses Ctrl-C at the right moment; another process might be too late.
 CHILD = """
 import os, signal, sys, threading
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_interruption import long_problem
 from widemargin import OneVsAllClassifier
-from widemargin.solvers.one_vs_all.fast import FastRun
+from widemargin.solvers.one_vs_all import fast
 
 moments = dict(beginning=threading.Event(), midst=threading.Event())
-watch, seen, seen_then = FastRun._watch, [], []
+watch, seen, seen_then = fast._Run.watch, [], []
 
 def press():
     moments[{moment!r}].wait()
     os.kill(os.getpid(), signal.SIGINT)
     seen_then.append(len(seen))
 
-def first_watch(self, last, callback):
+def first_watch(self, last):
     moments["beginning"].set()
-    return watch(self, last, callback)
+    return watch(self, last)
 
 def callback(progress):
     seen.append(progress)
-    moments["midst"].set()
+    if progress.done > 0:
+        moments["midst"].set()
     return False
 
 X, Y = long_problem()
-FastRun._watch = first_watch
+fast._Run.watch = first_watch
 thread = threading.Thread(target=press)
 thread.start()
 model = OneVsAllClassifier(n_jobs={n_jobs}, prune=0.01, callback=callback)
@@ -82,7 +84,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("moment", ["beginning", "midst"])
 def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, moment):
-    code = CHILD.format(folder=str(__file__).rsplit("/", 1)[0], n_jobs=n_jobs, moment=moment)
+    code = CHILD.format(folders=[str(folder) for folder in Path(__file__).parents[:2]], n_jobs=n_jobs, moment=moment)
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert child.stdout == "interrupted 1 False True\nfitted (5, 50)\n", child.stderr
     assert child.returncode == 0
@@ -112,7 +114,7 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
             asked.append(progress)
         return bool(asked)
 
-    result = solve_fast_one_vs_all(X, Y, prune=0.01, callback=stop_once_labels_are_there)
+    result = solve_large(X, Y, prune=0.01, callback=stop_once_labels_are_there)
     assert result.status is Status.STOPPED
     assert len(asked) == 1
     finished = result.status_by_label == "converged"
@@ -120,12 +122,12 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     assert result.coef[finished].nnz == result.coef.nnz > 0
     np.testing.assert_allclose(result.primal_by_label[~finished], N_ROWS)
     assert (result.dual_by_label[~finished] == 0).all()
-    full = solve_fast_one_vs_all(X, Y[:, np.flatnonzero(finished)[:3]])
+    full = solve_large(X, Y[:, np.flatnonzero(finished)[:3]])
     assert (full.dual_by_label <= result.primal_by_label[finished][:3] * (1 + 1e-9)).all()
 
 
 def test_the_time_limit_leaves_labels_out(problem):
     X, Y = problem
-    result = solve_fast_one_vs_all(X, Y, prune=0.01, time_limit_s=0.5)
+    result = solve_large(X, Y, prune=0.01, time_limit_s=0.5)
     assert result.status is Status.TIME_LIMIT
     assert set(result.status_by_label) <= {"converged", "time_limit"}

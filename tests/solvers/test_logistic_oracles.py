@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import solve_newton
 from widemargin.solvers.result import Status
 
 INTERCEPTS = {
@@ -66,7 +66,7 @@ def optimum_by_scikit_learn(X, y, weight, factors, intercept, C):
 def solve(problem, **options):
     X, y, weight, factors, intercept, C = problem
     weights = {"sample_weight": weight, "positive_weight": [factors[0]], "negative_weight": [factors[1]]}
-    return solve_one_vs_all(X, y[:, None], C=C, loss="logistic", **weights, **INTERCEPTS[intercept], **options)
+    return solve_newton(X, y[:, None], C=C, loss="logistic", **weights, **INTERCEPTS[intercept], **options)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -104,7 +104,7 @@ def test_labels_of_one_side_are_not_attained(rows, backend):
     Y = np.zeros((50, 3), dtype=int)
     Y[:, 1] = 1
     Y[:20, 2] = 1
-    result = solve_one_vs_all(rows, Y, loss="logistic", init="subspace", backend=backend)
+    result = solve_newton(rows, Y, loss="logistic", init="subspace", backend=backend)
     assert result.status is Status.NOT_ATTAINED
     assert result.status_by_label.tolist() == ["not_attained", "not_attained", "converged"]
     assert not result.coef[:2].any()
@@ -116,7 +116,7 @@ def test_labels_of_one_side_are_not_attained(rows, backend):
 
 
 def test_only_labels_that_are_not_attained_still_have_a_certificate(rows):
-    result = solve_one_vs_all(rows, np.zeros((50, 2)), loss="logistic")
+    result = solve_newton(rows, np.zeros((50, 2)), loss="logistic")
     assert result.status is Status.NOT_ATTAINED
     assert result.certificate.worst.dual == 0.0
 
@@ -124,7 +124,7 @@ def test_only_labels_that_are_not_attained_still_have_a_certificate(rows):
 def test_max_iter_is_worse_than_not_attained(rows):
     Y = np.zeros((50, 2), dtype=int)
     Y[:20, 1] = 1
-    result = solve_one_vs_all(rows, Y, loss="logistic", tol=1e-9, max_iter=1)
+    result = solve_newton(rows, Y, loss="logistic", tol=1e-9, max_iter=1)
     assert result.status is Status.MAX_ITER
 
 
@@ -132,7 +132,7 @@ def test_max_iter_is_worse_than_not_attained(rows):
 @pytest.mark.parametrize("init", ["zero", "subspace"])
 def test_one_sided_label_with_a_regularised_intercept_is_an_ordinary_problem(backend, init):
     # Rows are zero: ½b² + 5 log(1 + e^b) is least where b = −5 / (1 + e^−b).
-    result = solve_one_vs_all(
+    result = solve_newton(
         np.zeros((5, 2)),
         np.zeros((5, 1)),
         loss="logistic",
@@ -152,7 +152,7 @@ def test_core_follows_the_specification_step_by_step(dtype):
     rng = np.random.default_rng(0)
     X = sp.csr_array(sp.random_array((120, 40), density=0.15, rng=rng, format="csr").astype(dtype))
     Y = sp.csr_array(rng.random((120, 8)) < np.geomspace(0.03, 0.6, 8))
-    core, reference = (solve_one_vs_all(X, Y, loss="logistic", tol=1e-5, backend=backend) for backend in BACKENDS)
+    core, reference = (solve_newton(X, Y, loss="logistic", tol=1e-5, backend=backend) for backend in BACKENDS)
     np.testing.assert_array_equal(core.n_iter, reference.n_iter)
     np.testing.assert_allclose(core.coef, reference.coef, atol=1e-6)
     np.testing.assert_allclose(core.dual_by_label, reference.dual_by_label, rtol=1e-6)
@@ -165,10 +165,10 @@ def test_core_follows_the_specification_step_by_step(dtype):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_huge_scores_are_harmless(rows, backend, size):
     Y = rows[:, [0]] > 0
-    result = solve_one_vs_all(1e4 * rows, Y, loss="logistic", C=100.0, backend=backend)
+    result = solve_newton(1e4 * rows, Y, loss="logistic", C=100.0, backend=backend)
     assert result.status is Status.CONVERGED
     start = (np.full((1, 6), -size), np.array([size]))  # scores with hardly any curvature in double precision, or none
-    bad = solve_one_vs_all(rows, Y, loss="logistic", tol=1e-8, initial=start, backend=backend)
-    good = solve_one_vs_all(rows, Y, loss="logistic", tol=1e-8)
+    bad = solve_newton(rows, Y, loss="logistic", tol=1e-8, start=start, backend=backend)
+    good = solve_newton(rows, Y, loss="logistic", tol=1e-8)
     assert bad.status is Status.CONVERGED
     np.testing.assert_allclose(bad.coef, good.coef, atol=1e-5)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import solve_newton
 from widemargin.solvers.result import Status
 
 BACKENDS = ["core", "reference"]
@@ -19,7 +19,7 @@ BACKENDS = ["core", "reference"]
 
 def test_converged_means_the_gradient_rule_and_the_gap_hold_for_every_label(labelled_rows):
     X, Y = labelled_rows
-    result = solve_one_vs_all(X, Y)
+    result = solve_newton(X, Y)
     assert result.status is Status.CONVERGED
     assert (result.status_by_label == "converged").all()
     assert ((result.primal_by_label - result.dual_by_label) / result.primal_by_label <= 1e-3).all()
@@ -39,8 +39,8 @@ def test_converged_means_the_gradient_rule_and_the_gap_hold_for_every_label(labe
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_max_iter_is_reported_with_honest_bounds(labelled_rows, backend):
     X, Y = labelled_rows
-    best = solve_one_vs_all(X, Y, tol=1e-10, backend=backend)
-    result = solve_one_vs_all(X, Y, max_iter=1, tol=1e-6, backend=backend)
+    best = solve_newton(X, Y, tol=1e-10, backend=backend)
+    result = solve_newton(X, Y, max_iter=1, tol=1e-6, backend=backend)
     assert result.status is Status.MAX_ITER
     assert (result.n_iter == 1).all()
     assert result.n_iter.dtype == np.int64
@@ -53,7 +53,7 @@ def test_time_limit_leaves_unsolved_labels_at_zero_with_their_objective_there(la
     X, Y = labelled_rows
     weight = np.linspace(0.0, 2.0, 120)
     factors = np.linspace(1.0, 3.0, 12)
-    result = solve_one_vs_all(X, Y, C=2.0, sample_weight=weight, positive_weight=factors, time_limit_s=0.0)
+    result = solve_newton(X, Y, C=2.0, sample_weight=weight, positive_weight=factors, time_limit_s=0.0)
     assert result.status is Status.TIME_LIMIT
     assert (result.status_by_label == "time_limit").all()
     assert not result.coef.any()
@@ -73,8 +73,8 @@ def test_callback_stops_between_blocks_and_sees_progress(labelled_rows, prune):
         seen.append((progress.done, progress.total))
         return progress.done >= 6
 
-    result = solve_one_vs_all(X, Y, callback=stop_at_six, labels_per_block=3, prune=prune)
-    full = solve_one_vs_all(X, Y, prune=prune)
+    result = solve_newton(X, Y, callback=stop_at_six, labels_per_block=3, prune=prune)
+    full = solve_newton(X, Y, prune=prune)
     assert seen == [(3, 12), (6, 12)]
     assert result.status is Status.STOPPED
     assert result.status_by_label.tolist() == ["converged"] * 6 + ["stopped"] * 6
@@ -87,13 +87,13 @@ def test_callback_stops_between_blocks_and_sees_progress(labelled_rows, prune):
 
 def test_a_callback_that_stops_after_the_last_block_changes_nothing(labelled_rows):
     X, Y = labelled_rows
-    assert solve_one_vs_all(X, Y, callback=lambda progress: progress.fraction == 1.0).status is Status.CONVERGED
+    assert solve_newton(X, Y, callback=lambda progress: progress.fraction == 1.0).status is Status.CONVERGED
 
 
 def test_rounding_floor_counts_as_converged(labelled_rows):
     X, Y = labelled_rows
     for backend in BACKENDS:
-        result = solve_one_vs_all(X, Y, tol=0.0, backend=backend)
+        result = solve_newton(X, Y, tol=0.0, backend=backend)
         assert result.status is Status.CONVERGED
         assert result.certificate.worst.relative_gap <= 1e-12
 
@@ -104,15 +104,15 @@ def test_nearly_hard_margins_converge(seed):
     rng = np.random.default_rng(seed)
     X, Y = 50.0 * rng.normal(size=(100, 50)), rng.random((100, 3)) < [0.03, 0.2, 0.9]
     for intercept in ({}, {"regularize_intercept": True}):
-        result = solve_one_vs_all(X, Y, C=100.0, tol=1e-8, gap_tol=1e-6, **intercept)
+        result = solve_newton(X, Y, C=100.0, tol=1e-8, gap_tol=1e-6, **intercept)
         assert result.status is Status.CONVERGED
         assert result.certificate.worst.relative_gap <= 1e-6
 
 
 def test_gap_tol_continues_where_the_gradient_rule_already_holds(labelled_rows):
     X, Y = labelled_rows
-    loose = solve_one_vs_all(X, Y, tol=1.0, gap_tol=None)
-    certified = solve_one_vs_all(X, Y, tol=1.0, gap_tol=1e-6)
+    loose = solve_newton(X, Y, tol=1.0, gap_tol=None)
+    certified = solve_newton(X, Y, tol=1.0, gap_tol=1e-6)
     assert loose.certificate.worst.relative_gap > 1e-6
     assert certified.certificate.worst.relative_gap <= 1e-6
     assert certified.status is Status.CONVERGED
@@ -125,7 +125,7 @@ def test_gap_tol_continues_where_the_gradient_rule_already_holds(labelled_rows):
 def test_objective_trace_never_rises(labelled_rows, backend):
     X, Y = labelled_rows
     for j in range(Y.shape[1]):
-        history = solve_one_vs_all(X, Y[:, [j]], tol=1e-8, backend=backend).history
+        history = solve_newton(X, Y[:, [j]], tol=1e-8, backend=backend).history
         assert history["iteration"].tolist() == list(range(history.n_rows))
         primal = history["primal"]
         assert (np.diff(primal) <= 1e-14 * primal[0]).all()
@@ -134,7 +134,7 @@ def test_objective_trace_never_rises(labelled_rows, backend):
 
 def test_history_has_a_row_for_each_iteration_and_frequency_bin(labelled_rows):
     X, Y = labelled_rows
-    result = solve_one_vs_all(X, Y)
+    result = solve_newton(X, Y)
     history = result.history
     bins = np.floor(np.log2(Y.sum(axis=0))).astype(int)
     for iteration, bin_, n_labels in zip(
@@ -147,7 +147,7 @@ def test_history_has_a_row_for_each_iteration_and_frequency_bin(labelled_rows):
 
 def test_core_follows_the_specification_step_by_step(labelled_rows):
     X, Y = labelled_rows
-    core, reference = (solve_one_vs_all(X, Y, tol=1e-6, prune=0.05, backend=backend) for backend in BACKENDS)
+    core, reference = (solve_newton(X, Y, tol=1e-6, prune=0.05, backend=backend) for backend in BACKENDS)
     np.testing.assert_array_equal(core.n_iter, reference.n_iter)
     np.testing.assert_allclose(core.coef.toarray(), reference.coef.toarray(), atol=1e-10)
     np.testing.assert_allclose(core.intercept, reference.intercept, atol=1e-10)
@@ -171,8 +171,8 @@ def test_core_and_specification_find_the_same_optimum(seed, shape, intercept, dt
     X = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(dtype)
     options = {"sample_weight": rng.choice([0.5, 1.0, 2.0], size=shape[0]), "positive_weight": [0.5, 1.0, 3.0]}
     Y = rng.random((shape[0], 3)) < 0.4
-    core = solve_one_vs_all(sp.csr_array(X), Y, tol=1e-9, prune=prune, **intercept, **options)
-    reference = solve_one_vs_all(X, Y, tol=1e-9, prune=prune, backend="reference", **intercept, **options)
+    core = solve_newton(sp.csr_array(X), Y, tol=1e-9, prune=prune, **intercept, **options)
+    reference = solve_newton(X, Y, tol=1e-9, prune=prune, backend="reference", **intercept, **options)
     scale = 1e-9 if dtype is np.float64 else 1e-6
     assert core.status is reference.status is Status.CONVERGED
     np.testing.assert_allclose(core.dual_by_label, reference.dual_by_label, rtol=scale, atol=scale)
@@ -192,8 +192,8 @@ def test_core_and_specification_find_the_same_optimum(seed, shape, intercept, dt
 @pytest.mark.parametrize("threads", [2, 5])
 def test_result_does_not_depend_on_threads_or_blocks(labelled_rows, threads):
     X, Y = labelled_rows
-    one = solve_one_vs_all(X, Y, prune=0.01)
-    many = solve_one_vs_all(X, Y, prune=0.01, n_threads=threads, labels_per_block=5)
+    one = solve_newton(X, Y, prune=0.01)
+    many = solve_newton(X, Y, prune=0.01, n_threads=threads, labels_per_block=5)
     for name in ("data", "indices", "indptr"):
         assert getattr(one.coef, name).tobytes() == getattr(many.coef, name).tobytes()
     assert one.intercept.tobytes() == many.intercept.tobytes()
@@ -207,38 +207,38 @@ def test_weight_equals_repetition_and_zero_weight_equals_absence(labelled_rows, 
     X, Y = labelled_rows
     weight = rng.integers(0, 4, size=120)
     rows = np.repeat(np.arange(120), weight)
-    weighted = solve_one_vs_all(X, Y, sample_weight=weight, tol=1e-10, **intercept)
-    repeated = solve_one_vs_all(X[rows], Y[rows], tol=1e-10, **intercept)
+    weighted = solve_newton(X, Y, sample_weight=weight, tol=1e-10, **intercept)
+    repeated = solve_newton(X[rows], Y[rows], tol=1e-10, **intercept)
     np.testing.assert_allclose(
         X @ weighted.coef.T + weighted.intercept, X @ repeated.coef.T + repeated.intercept, rtol=1e-7, atol=1e-9
     )
-    kept = solve_one_vs_all(X[weight > 0], Y[weight > 0], sample_weight=weight[weight > 0], tol=1e-10, **intercept)
+    kept = solve_newton(X[weight > 0], Y[weight > 0], sample_weight=weight[weight > 0], tol=1e-10, **intercept)
     assert kept.coef.tobytes() == weighted.coef.tobytes()
 
 
 def test_negated_labels_give_negated_weights(labelled_rows):
     X, Y = labelled_rows
     flipped = sp.csr_array(~Y.toarray())
-    one, other = (solve_one_vs_all(X, labels, tol=1e-10) for labels in (Y, flipped))
+    one, other = (solve_newton(X, labels, tol=1e-10) for labels in (Y, flipped))
     np.testing.assert_allclose(one.coef, -other.coef, atol=1e-8)
     np.testing.assert_allclose(one.intercept, -other.intercept, atol=1e-8)
 
 
 def test_scaling_weights_against_C_changes_nothing(labelled_rows):
     X, Y = labelled_rows
-    one = solve_one_vs_all(X, Y, C=4.0, tol=1e-10)
-    other = solve_one_vs_all(X, Y, C=1.0, sample_weight=np.full(120, 4.0), tol=1e-10)
+    one = solve_newton(X, Y, C=4.0, tol=1e-10)
+    other = solve_newton(X, Y, C=1.0, sample_weight=np.full(120, 4.0), tol=1e-10)
     np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
 
 
 def test_warm_start_from_the_solution_takes_no_step(labelled_rows):
     X, Y = labelled_rows
-    cold = solve_one_vs_all(X, Y, tol=1e-6)
+    cold = solve_newton(X, Y, tol=1e-6)
     for coef in (cold.coef, sp.csr_matrix(cold.coef)):
-        warm = solve_one_vs_all(X, Y, tol=1e-6, initial=(coef, cold.intercept), labels_per_block=5)
+        warm = solve_newton(X, Y, tol=1e-6, start=(coef, cold.intercept), labels_per_block=5)
         assert not warm.n_iter.any()
         np.testing.assert_array_equal(warm.coef, cold.coef)
-    near = solve_one_vs_all(X, Y, tol=1e-6, initial=(1.01 * cold.coef, cold.intercept))
+    near = solve_newton(X, Y, tol=1e-6, start=(1.01 * cold.coef, cold.intercept))
     assert near.n_iter.sum() < cold.n_iter.sum()
 
 
@@ -250,7 +250,7 @@ def test_labels_without_positives_or_negatives_are_exact(labelled_rows, backend)
     X, _ = labelled_rows
     Y = np.zeros((120, 2))
     Y[:, 1] = 1.0
-    result = solve_one_vs_all(X, Y, backend=backend)
+    result = solve_newton(X, Y, backend=backend)
     assert not result.coef.any()
     assert result.intercept.tolist() == [-1.0, 1.0]
     assert result.certificate.primal == result.certificate.dual == result.certificate.relative_gap == 0.0
@@ -262,7 +262,7 @@ def test_labels_without_positives_or_negatives_are_exact(labelled_rows, backend)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_side_without_weight_is_a_side_without_rows(labelled_rows, backend):
     X, Y = labelled_rows
-    result = solve_one_vs_all(X, Y[:, [6]], positive_weight=[0.0], backend=backend)
+    result = solve_newton(X, Y[:, [6]], positive_weight=[0.0], backend=backend)
     assert result.intercept.tolist() == [-1.0]
     assert result.certificate.primal == result.certificate.dual == 0.0
 
@@ -272,7 +272,7 @@ def test_one_sided_label_with_a_regularised_intercept_is_an_ordinary_problem(bac
     # Rows are zero, so only b counts: ½b² + n(1 + b)² is least at b = −2n/(1 + 2n).
     n = 5
     X, Y = np.zeros((n, 2)), np.zeros((n, 1))
-    result = solve_one_vs_all(X, Y, regularize_intercept=True, tol=1e-12, backend=backend)
+    result = solve_newton(X, Y, regularize_intercept=True, tol=1e-12, backend=backend)
     b = -2 * n / (1 + 2 * n)
     assert result.intercept[0] == pytest.approx(b, rel=1e-9)
     assert result.certificate.primal == pytest.approx(0.5 * b**2 + n * (1 + b) ** 2, rel=1e-12)

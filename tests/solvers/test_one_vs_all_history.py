@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.solvers.one_vs_all.newton import HistoryTable, solve_one_vs_all
+from one_vs_all_solvers import solve_newton
+from widemargin.solvers.one_vs_all.newton import HistoryTable
 
 BACKENDS = ["core", "reference"]
 BY_LABEL = ("primal", "active_rows", "step_size", "cg_steps")
@@ -21,8 +22,8 @@ def data():
 
 
 def traces_of_single_labels(X, Y, **options):
-    """A list with the history of each label when it is solved alone."""
-    return [solve_one_vs_all(X, Y[:, [j]], **options).history for j in range(Y.shape[1])]
+    """What happens to each label when it is solved alone: a list of histories of one label."""
+    return [solve_newton(X, Y[:, [j]], **options).history for j in range(Y.shape[1])]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -30,7 +31,7 @@ def traces_of_single_labels(X, Y, **options):
 def test_sums_and_deviations_are_those_of_the_labels_solved_alone(data, backend, loss):
     X, Y = data
     options = {"loss": loss, "backend": backend, "tol": 1e-3, "init": "bias"}
-    history = solve_one_vs_all(X, Y, **options).history
+    history = solve_newton(X, Y, **options).history
     alone = traces_of_single_labels(X, Y, **options)
     bins = np.floor(np.log2(Y.sum(axis=0)))
     for row in range(history.n_rows):
@@ -48,7 +49,7 @@ def test_sums_and_deviations_are_those_of_the_labels_solved_alone(data, backend,
 
 def test_objective_with_ended_labels_kept_never_rises(data):
     X, Y = data
-    history = solve_one_vs_all(X, Y, tol=1e-3).history
+    history = solve_newton(X, Y, tol=1e-3).history
     total = history["primal"] + history["primal_finished"]
     running = []
     for bin_ in np.unique(history["frequency_bin"]):
@@ -62,7 +63,7 @@ def test_objective_with_ended_labels_kept_never_rises(data):
 
 def test_equal_objectives_have_no_deviation(data):
     X, Y = data
-    history = solve_one_vs_all(X, Y, C=1e9).history
+    history = solve_newton(X, Y, C=1e9).history
     first = history["iteration"] == 0
     np.testing.assert_allclose(history["primal"][first], 150e9 * history["n_labels"][first])
     np.testing.assert_array_equal(history["primal_std"][first], 0.0)
@@ -85,7 +86,7 @@ def test_records_may_come_step_by_step_instead_of_label_by_label():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_seconds_by_label_hold_the_iterations_and_the_start(data, init, backend):
     X, Y = data
-    result = solve_one_vs_all(X, Y, init=init, backend=backend)
+    result = solve_newton(X, Y, init=init, backend=backend)
     assert result.seconds_by_label.shape == (12,)
     assert (result.seconds_by_label > 0.0).all()
     assert result.seconds_by_label.sum() >= 0.999 * result.history["seconds"].sum()

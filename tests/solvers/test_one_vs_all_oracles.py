@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from liblinear import liblinear, liblinearutil
 
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
+from one_vs_all_solvers import solve_newton
 from widemargin.solvers.result import Status
 
 INTERCEPTS = {
@@ -71,7 +71,7 @@ def optimum_by_liblinear(X, y, weight, factors, intercept, C):
 @pytest.mark.parametrize("seed", range(20))
 def test_optimum_agrees_with_independent_solvers_and_lies_between_the_bounds(seed, backend):
     X, y, weight, factors, intercept, C = small_problem(seed)
-    result = solve_one_vs_all(
+    result = solve_newton(
         sp.csr_matrix(X) if seed % 2 else X,
         y[:, None],
         C=C,
@@ -98,7 +98,7 @@ def test_optimum_agrees_with_independent_solvers_and_lies_between_the_bounds(see
 def test_loose_solutions_are_bracketed_as_well(seed, tol):
     X, y, weight, factors, intercept, C = small_problem(seed)
     options = {"C": C, "sample_weight": weight, "positive_weight": [factors[0]], "negative_weight": [factors[1]]}
-    result = solve_one_vs_all(X, y[:, None], tol=tol, gap_tol=None, **options, **INTERCEPTS[intercept])
+    result = solve_newton(X, y[:, None], tol=tol, gap_tol=None, **options, **INTERCEPTS[intercept])
     optimum = optimum_by_interior_point(X, y, weight, factors, intercept, C)
     assert result.certificate.dual <= optimum * (1 + 1e-8)
     assert result.certificate.primal >= optimum * (1 - 1e-8)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from one_vs_all_solvers import solve_newton
 from widemargin.problems.losses import get_loss
 from widemargin.reference.binary_certificate import dual_bound
 from widemargin.reference.binary_objective import BinaryProblem
-from widemargin.solvers.one_vs_all.newton import solve_one_vs_all
 
 
 def objective(X, y, w, b):
@@ -29,7 +29,7 @@ def objectives(X, Y, coef, intercept):
 def test_bounds_are_those_of_the_stored_weights(labelled_rows, dtype):
     X, Y = labelled_rows
     X = X.astype(dtype)
-    full, pruned = (solve_one_vs_all(X, Y, prune=prune) for prune in (0.0, 0.1))
+    full, pruned = (solve_newton(X, Y, prune=prune) for prune in (0.0, 0.1))
     assert full.coef.dtype == pruned.coef.dtype == full.intercept.dtype == dtype
     assert isinstance(full.coef, np.ndarray)
     assert sp.issparse(pruned.coef)
@@ -48,7 +48,7 @@ def test_bounds_are_those_of_the_stored_weights(labelled_rows, dtype):
 
 def test_dual_bound_is_that_of_the_weights_by_numpy(labelled_rows):
     X, Y = labelled_rows
-    result = solve_one_vs_all(X, Y)
+    result = solve_newton(X, Y)
     for j, y in enumerate(Y.toarray().T):
         sign = np.where(y, 1.0, -1.0)
         problem = BinaryProblem(X, sign, np.ones(120), get_loss("squared_hinge"), 1.0, 0.0)
@@ -58,7 +58,7 @@ def test_dual_bound_is_that_of_the_weights_by_numpy(labelled_rows):
 
 def test_sparse_and_dense_rows_agree(labelled_rows):
     X, Y = labelled_rows
-    sparse, dense, fortran = (solve_one_vs_all(rows, Y, tol=1e-8) for rows in (X, X.toarray(), X.toarray(order="F")))
+    sparse, dense, fortran = (solve_newton(rows, Y, tol=1e-8) for rows in (X, X.toarray(), X.toarray(order="F")))
     np.testing.assert_allclose(sparse.coef, dense.coef, atol=1e-9)
     np.testing.assert_array_equal(dense.coef, fortran.coef)
 
@@ -71,17 +71,17 @@ def test_read_only_memory_maps_with_64_bit_indices_are_taken_as_they_are(labelle
         parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
     mapped = sp.csr_matrix(X.shape, dtype=np.float32)
     mapped.data, mapped.indices, mapped.indptr = parts
-    result = solve_one_vs_all(mapped, Y)
-    assert result.coef.tobytes() == solve_one_vs_all(X.astype(np.float32), Y).coef.tobytes()
+    result = solve_newton(mapped, Y)
+    assert result.coef.tobytes() == solve_newton(X.astype(np.float32), Y).coef.tobytes()
 
 
 def test_small_memory_limits_change_nothing_but_the_blocks(labelled_rows):
     X, Y = labelled_rows
     calls = []
     options = {"prune": 0.01, "n_threads": 3}
-    small = solve_one_vs_all(X, Y, memory_limit_mb=1e-3, callback=lambda p: calls.append(p.done) or False, **options)
+    small = solve_newton(X, Y, memory_limit_mb=1e-3, callback=lambda p: calls.append(p.done) or False, **options)
     assert calls == list(range(1, 13))
-    assert small.coef.data.tobytes() == solve_one_vs_all(X, Y, **options).coef.data.tobytes()
+    assert small.coef.data.tobytes() == solve_newton(X, Y, **options).coef.data.tobytes()
 
 
 def test_explicit_zeros_and_repeated_entries_of_Y_are_fixed(labelled_rows):
@@ -89,45 +89,4 @@ def test_explicit_zeros_and_repeated_entries_of_Y_are_fixed(labelled_rows):
     messy = sp.coo_array((np.array([1, 1, 0, 1]), (np.array([3, 3, 5, 8]), np.zeros(4, int))), shape=(120, 1))
     clean = np.zeros((120, 1))
     clean[[3, 8]] = 1
-    assert solve_one_vs_all(X, messy).coef.tobytes() == solve_one_vs_all(X, clean).coef.tobytes()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"C": 0.0}, "C must be positive"),
-        ({"C": np.nan}, "C must be positive"),
-        ({"tol": -1.0}, "tol must not be negative"),
-        ({"gap_tol": -1.0}, "gap_tol must not be negative"),
-        ({"prune": np.nan}, "prune must not be negative"),
-        ({"max_iter": -1}, "max_iter must be at least 0"),
-        ({"n_threads": 0}, "n_threads must be at least 1"),
-        ({"backend": "gpu"}, "backend must be"),
-        ({"loss": "hinge"}, "unknown loss 'hinge'"),
-        ({"sample_weight": np.ones(3)}, r"sample_weight must have shape \(120,\)"),
-        ({"sample_weight": np.zeros(120)}, "no row of positive sample_weight"),
-        ({"sample_weight": np.full(120, np.inf)}, "sample_weight must be finite"),
-        ({"positive_weight": -np.ones(12)}, "positive_weight must be finite and not negative"),
-        ({"initial": (np.zeros((2, 2)), np.zeros(2))}, r"initial must have shapes \(12, 40\)"),
-        ({"labels_per_block": 0}, "labels_per_block must be at least 1"),
-    ],
-)
-def test_options_without_meaning_are_refused(labelled_rows, options, message):
-    X, Y = labelled_rows
-    with pytest.raises(ValueError, match=message):
-        solve_one_vs_all(X, Y, **options)
-
-
-def test_matrices_that_do_not_fit_are_refused(labelled_rows):
-    X, Y = labelled_rows
-    with pytest.raises(ValueError, match="float32 or float64 matrix, got int64"):
-        solve_one_vs_all(np.ones((2, 2), dtype=np.int64), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="one row for each of the 120 rows"):
-        solve_one_vs_all(X, Y[:5])
-    with pytest.raises(ValueError, match="no label"):
-        solve_one_vs_all(X, Y[:, :0])
-    with pytest.raises(ValueError, match="encode −1 as 0"):
-        solve_one_vs_all(X, np.where(Y.toarray(), 1, -1))
+    assert solve_newton(X, messy).coef.tobytes() == solve_newton(X, clean).coef.tobytes()

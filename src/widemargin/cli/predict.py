@@ -32,7 +32,7 @@ from widemargin.cli.console import short_warnings, stdout_is_utf8
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.tables import TextRows, is_table
-from widemargin.estimators.scoring import LinearLabelModel, TopK
+from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
 from widemargin.files import atomic_file, check_file_target
 
@@ -264,7 +264,7 @@ def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | Non
     if memory_limit_mb is None or model.kind_ == "binary":
         return None
     # Labels must be ranked by rows of sparse weights; on a tree, the rows belong to nodes.
-    by_score = isinstance(model, LinearLabelModel) and type(model).predict_topk is LinearLabelModel.predict_topk
+    by_score = isinstance(model, LabelModel) and type(model).predict_topk is LabelModel.predict_topk
     if not by_score or not sp.issparse(getattr(model, "coef_", None)):
         return None
     from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
@@ -308,7 +308,7 @@ def predict_part(
     """
     from widemargin.data.store import open_store
     from widemargin.estimators.persistence import load_classifier
-    from widemargin.parallel.cluster import find_folder
+    from widemargin.parallel.folders import find_folder
     from widemargin.problems.scores import LinearScorer
 
     X = open_store(find_folder(rows)).X[row_range[0] : row_range[1]]
@@ -370,7 +370,7 @@ def predict_in_parts(
         return
     from widemargin.data.stream import rows_of_array, store_of_rows
     from widemargin.parallel import as_executor, run_tasks
-    from widemargin.parallel.cluster import shared_folders
+    from widemargin.parallel.folders import shared_folders
 
     rows, engine = rows if hasattr(rows, "blocks") else rows_of_array("-", rows), as_executor(executor)
     with tempfile.TemporaryDirectory(prefix="widemargin-predict-") as work:

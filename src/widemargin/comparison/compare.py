@@ -58,7 +58,7 @@ from widemargin.estimators.path import path
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.parallel import Executor, as_executor, run_tasks, use_executor
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.solvers.result import Status
 
 __all__ = [

@@ -46,7 +46,7 @@ from widemargin.estimators.top_k.classifier import TopKClassifier
 from widemargin.estimators.training import check_pruned_kernel
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
-from widemargin.parallel.cluster import SharedRows
+from widemargin.parallel.folders import SharedRows
 from widemargin.problems.tree_factor import TreeWeights
 from widemargin.solvers.result import History
 from widemargin.solvers.top_k.start import DualPoint

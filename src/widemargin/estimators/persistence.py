@@ -1,33 +1,66 @@
 """Saving and loading fitted models: `save(model, folder)` and `load(folder)`.
 
-A model folder holds JSON and plain arrays only; loading runs no code and maps the weights instead of reading them.
-The classes that can be stored are listed in `REGISTRY`; each says by `to_state` and `from_state` what it keeps.
+A model folder holds JSON and plain arrays only; loading runs no code and maps the weights instead of reading them. A
+`Codec` turns a fitted model into a `ModelState` and back; each family has one. `read_model` has checked that the files
+are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks what these mean:
+counts that are counts, vectors where vectors are due, labels that are all different, arrays that fit each other.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
-from widemargin.estimators.codes.classifier import OutputCodeClassifier
-from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.text import parts_of, pipeline_state, restored_pipeline
-from widemargin.estimators.top_k.classifier import TopKClassifier
-from widemargin.estimators.tree.classifier import HierarchicalClassifier
-from widemargin.exceptions import NotSavableError
-from widemargin.model_io import read_model, write_model
+from widemargin.estimators.training import check_parameters, kernel_description
+from widemargin.exceptions import ModelFormatError, NotSavableError
+from widemargin.model_io import ModelState, read_model, write_model
+from widemargin.model_io.write import encode_value
+from widemargin.problems.certificate import Certificate, WorstProblem
+from widemargin.problems.kernels import make_kernel
+from widemargin.problems.probabilities import Calibration
+from widemargin.solvers.result import History, Status
 
-__all__ = ["REGISTRY", "check_savable", "load", "load_classifier", "save"]
+__all__ = [
+    "HOMES",
+    "Codec",
+    "check_savable",
+    "checked_matrix",
+    "checked_vector",
+    "load",
+    "load_classifier",
+    "save",
+    "stored_parameters",
+]
 
-REGISTRY: dict[str, Any] = {
-    "HierarchicalClassifier": HierarchicalClassifier,
-    "OneVsAllClassifier": OneVsAllClassifier,
-    "OutputCodeClassifier": OutputCodeClassifier,
-    "TopKClassifier": TopKClassifier,
+HOMES = {
+    "HierarchicalClassifier": "widemargin.estimators.tree.classifier",
+    "OneVsAllClassifier": "widemargin.estimators.one_vs_all.classifier",
+    "OutputCodeClassifier": "widemargin.estimators.codes.classifier",
+    "TopKClassifier": "widemargin.estimators.top_k.classifier",
 }
-"""Class by the name under which it is stored."""
+"""The classes that can be stored, and their modules: only the one that is loaded is imported."""
+KINDS = ("binary", "multiclass", "multilabel")
+LARGEST_COUNT = 2**62
+TUNING_KEYS = {"params", "tried", "metric", "folds", "rows", "best", "notes"}
+# What `classes_` of a fitted model can be; any other name could make NumPy allocate or interpret at will.
+CLASS_TYPES = {
+    "str", "object", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "float32", "float64",
+}  # fmt: skip
+# How a model was trained, not what it is: equal models are equal bytes whatever the number of threads.
+PARAMETERS_NOT_STORED = {"callback", "n_jobs", "verbose"}
+HISTORY_NOT_STORED = {"seconds", "seconds_std"}
+# What a meaningless description can raise on the way to a model, besides the checks that name it.
+MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> None:
@@ -53,16 +86,21 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     ['yes']
     """
     check_savable(model)
-    write_model(folder, pipeline_state(model) if isinstance(model, Pipeline) else model.to_state())
+    if isinstance(model, Pipeline):
+        from widemargin.estimators.text import pipeline_state
+
+        write_model(folder, pipeline_state(model))
+    else:
+        write_model(folder, model.to_state())
 
 
 def check_savable(model: Any) -> None:
-    """A NotSavableError unless the model, fitted or not, can be stored with its parameters.
+    """Raise a NotSavableError unless the model, fitted or not, can be stored with its parameters.
 
     Parameters
     ----------
     model : object
-        Any model; say before training whether its result can be kept.
+        Any model; call this before training to know whether its result can be kept.
 
     Examples
     --------
@@ -71,12 +109,13 @@ def check_savable(model: Any) -> None:
     >>> check_savable(TopKClassifier(kernel="rbf"))
     """
     if isinstance(model, Pipeline):
+        from widemargin.estimators.text import parts_of
+
         model = parts_of(model)[1]
-    if type(model).__name__ not in REGISTRY or not isinstance(model, REGISTRY[type(model).__name__]):
-        raise NotSavableError(
-            f"{type(model).__name__} cannot be saved as a model folder; these can: {', '.join(sorted(REGISTRY))}"
-        )
-    model._check_savable()
+    name = type(model).__name__
+    if name not in HOMES or not isinstance(model, _class_of(name)):
+        raise NotSavableError(f"{name} cannot be saved as a model folder; these can: {', '.join(sorted(HOMES))}")
+    model.codec.check_savable(model)
 
 
 def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
@@ -87,8 +126,8 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     folder : path
         The model folder.
     verify : bool, default=True
-        Whether to read every array once and check it against its hash; without it a large model opens at once and
-        is checked in form only.
+        Whether to read every array once and check it against its hash; without it a large model opens at once, and
+        only its form is checked.
 
     Returns
     -------
@@ -99,12 +138,287 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     --------
     See `save`.
     """
-    state = read_model(folder, kinds=REGISTRY, verify=verify)
-    model = REGISTRY[state.kind].from_state(state)
-    return restored_pipeline(model, state) if "text" in state.attributes else model
+    state = read_model(folder, kinds=HOMES, verify=verify)
+    kind = _class_of(state.kind)
+    model = kind.codec.decode(kind, state)
+    if "text" not in state.attributes:
+        return model
+    from widemargin.estimators.text import restored_pipeline
+
+    return restored_pipeline(model, state)
 
 
 def load_classifier(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
-    """The classifier of a model folder, without a vectoriser that may be there; for rows of numbers."""
+    """The classifier of a model folder, without its vectoriser if there is one; for rows of numbers."""
     model = load(folder, verify=verify)
     return model[-1] if isinstance(model, Pipeline) else model
+
+
+def _class_of(name: str) -> Any:
+    return getattr(importlib.import_module(HOMES[name]), name)
+
+
+class Codec:
+    """How fitted models of a family become a `ModelState` and back.
+
+    This one stores weights, or a named kernel with its support rows. A family that keeps more overrides `arrays`,
+    `attributes` and `restore`.
+
+    Parameters
+    ----------
+    joint : bool
+        Whether all labels are one problem: rows have one label, and `n_iter_` is a number.
+    certified : bool
+        Whether every model of the family has a certificate.
+    """
+
+    def __init__(self, *, joint: bool = False, certified: bool = True) -> None:
+        self.joint, self.certified = joint, certified
+
+    def check_savable(self, model: Any) -> None:
+        """Raise a NotSavableError that names the first parameter that a model folder cannot hold."""
+        kernel = getattr(model, "kernel", None)
+        if callable(kernel):
+            name = getattr(kernel, "__name__", type(kernel).__name__)
+            raise NotSavableError(
+                f"kernel is the function {name!r}, and a model folder holds no code; use 'rbf', 'poly', 'sigmoid', "
+                "'linear' or 'precomputed', or pickle the model yourself"
+            )
+        for name, value in self.parameters(model).items():
+            encode_value(value, f"parameter {name!r}")
+
+    def parameters(self, model: Any) -> dict[str, Any]:
+        """The constructor parameters as JSON values."""
+        return stored_parameters(model)
+
+    def arrays(self, model: Any) -> dict[str, Any]:
+        """The arrays that the model predicts from."""
+        if not hasattr(model, "dual_coef_"):
+            return {"coef": model.coef_, "intercept": model.intercept_}
+        rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
+        return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
+
+    def attributes(self, model: Any) -> dict[str, Any]:
+        """Small fitted attributes, as JSON values."""
+        return {"gamma": float(model.gamma_)} if hasattr(model, "dual_coef_") else {}
+
+    def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Inverse of `parameters`."""
+        if not isinstance(stored, Mapping):
+            raise ValueError(f"parameters are {stored!r:.50}, not values by name")
+        found = dict(stored)
+        for name, value in found.items():
+            found[name] = dict(value["pairs"]) if isinstance(value, dict) else value
+        return found
+
+    def check_parameters(self, model: Any) -> None:
+        """Refuse parameters that training would refuse: predictions use some of them."""
+        check_parameters(model)
+
+    def restore(self, model: Any, state: ModelState) -> None:
+        """Set the attributes that `arrays` and `attributes` gave; a ValueError where they do not fit the rest."""
+        n_outputs = 1 if model.kind_ == "binary" else len(model.classes_)
+        model.intercept_ = checked_vector(state.arrays["intercept"], "intercept", length=n_outputs)
+        if getattr(model, "kernel", "linear") == "linear":
+            model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
+        else:
+            self.restore_support(model, state, n_outputs)
+
+    def restore_support(self, model: Any, state: ModelState, n_outputs: int) -> None:
+        """Set the arrays of a kernel model and `gamma_`; a ValueError unless they fit each other."""
+        arrays, n_rows = state.arrays, model.n_samples_fit_
+        model.support_ = checked_vector(arrays["support"], "support", "iu")
+        n_support = len(model.support_)
+        model.dual_coef_ = checked_matrix(arrays["dual_coef"], "dual_coef", (n_outputs, n_support))
+        model.gamma_ = float(state.attributes["gamma"])
+        if n_support and not (model.support_.min() >= 0 and model.support_.max() < n_rows):
+            raise ValueError(f"a support row is not among the {n_rows} training rows")
+        if model.kernel == "precomputed":
+            model.support_vectors_ = np.empty((0, 0))
+            if model.n_features_in_ != n_rows:
+                raise ValueError(f"{model.n_features_in_} kernel values per row for {n_rows} training rows")
+            return
+        shape = (n_support, model.n_features_in_)
+        model.support_vectors_ = checked_matrix(arrays["support_vectors"], "support_vectors", shape)
+        make_kernel(*kernel_description(model, model.gamma_))
+
+    def encode(self, model: Any) -> ModelState:
+        """The fitted model as arrays and JSON values."""
+        check_is_fitted(model)
+        self.check_savable(model)
+        names = getattr(model, "feature_names_in_", getattr(model, "feature_names_", None))
+        classes = model.classes_
+        attributes = {
+            "kind": model.kind_,
+            "classes_dtype": "str" if classes.dtype.kind in "UT" else classes.dtype.name,
+            "sparse_output": bool(model.sparse_output_),
+            "n_features": int(model.n_features_in_),
+            "n_samples": int(model.n_samples_fit_),
+            "status": model.status_.value,
+            "checks_feature_names": hasattr(model, "feature_names_in_"),
+        }
+        for name in ("index_base", "tuning"):
+            if hasattr(model, f"{name}_"):
+                attributes[name] = dict(getattr(model, f"{name}_"))
+        attributes |= self.attributes(model)
+        arrays = self.arrays(model)
+        if hasattr(model, "calibration_"):
+            attributes["calibration"] = model.calibration_.method
+            arrays |= {CALIBRATION + name: part for name, part in model.calibration_.to_arrays().items()}
+        arrays |= {"n_iter": np.atleast_1d(model.n_iter_), "label_counts": model.label_counts_}
+        return ModelState(
+            kind=type(model).__name__,
+            params=self.parameters(model),
+            arrays=arrays,
+            labels=None if np.array_equal(classes, np.arange(len(classes))) else classes.tolist(),
+            feature_names=None if names is None else names.tolist(),
+            certificate=model.certificate_.to_dict() if hasattr(model, "certificate_") else None,
+            history={name: column for name, column in model.history_.items() if name not in HISTORY_NOT_STORED},
+            attributes=attributes,
+            instruction_set=model.instruction_set_,
+        )
+
+    def decode(self, kind: Any, state: ModelState) -> Any:
+        """The fitted model of this class that `encode` described."""
+        try:
+            model = kind(**self.constructor_parameters(state.params))
+            self.check_parameters(model)
+            self._restore_facts(model, state)
+            self.restore(model, state)
+            if "calibration" in state.attributes:
+                _restore_calibration(model, state)
+            worst = model.certificate_.worst if hasattr(model, "certificate_") else None
+            if worst is not None:
+                model._problem_name(worst.index)  # an IndexError for one that does not exist
+        except MEANINGLESS as error:
+            problem = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ModelFormatError(f"the model is damaged: {problem}; train it again") from error
+        return model
+
+    def _restore_facts(self, model: Any, state: ModelState) -> None:
+        """Set the attributes that all families have."""
+        attributes, arrays = state.attributes, state.arrays
+        n_iter = checked_vector(arrays["n_iter"], "n_iter", "iu")
+        model.n_iter_ = int(n_iter.sum()) if self.joint else n_iter
+        model.label_counts_ = checked_vector(arrays["label_counts"], "label_counts", "iuf")
+        model.classes_ = _checked_classes(state.labels, attributes, len(model.label_counts_))
+        model.kind_, model.sparse_output_ = attributes["kind"], bool(attributes["sparse_output"])
+        if self.joint and model.kind_ == "multilabel":
+            raise ValueError("a model of this kind has one label per row")
+        model.n_features_in_ = _checked_count(attributes["n_features"], "n_features", 1)
+        model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
+        model.status_, model.history_ = Status(attributes["status"]), History(state.history)
+        model.instruction_set_ = state.instruction_set
+        if state.certificate is not None:
+            model.certificate_ = _certificate(state.certificate)
+        elif self.certified:
+            raise ValueError("the certificate is missing")
+        if state.feature_names is not None:
+            if len(state.feature_names) != model.n_features_in_:
+                raise ValueError(f"{len(state.feature_names)} feature names for {model.n_features_in_} features")
+            name = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"
+            setattr(model, name, np.array(state.feature_names, dtype=object))
+        if "index_base" in attributes:
+            bases = attributes["index_base"]
+            if not isinstance(bases, dict) or not all(type(n) is int and n in (0, 1) for n in bases.values()):
+                raise ValueError(f"index_base is {bases!r}")
+            model.index_base_ = dict(bases)
+        if "tuning" in attributes:
+            model.tuning_ = _checked_tuning(attributes["tuning"])
+
+
+def stored_parameters(estimator: Any) -> dict[str, Any]:
+    """Constructor parameters for JSON: dictionaries become pairs, since their keys may be numbers."""
+    parameters = estimator.get_params(deep=False)
+    return {name: _plain(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"pairs": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def checked_vector(array: Any, name: str, kinds: str = "f", length: int | None = None) -> Any:
+    """A dense array of one dimension of these kinds of numbers; else a ValueError."""
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is not a vector of numbers of the right type")
+    if length is not None and len(array) != length:
+        raise ValueError(f"{name} has {len(array)} entries, not {length}")
+    return array
+
+
+def checked_matrix(matrix: Any, name: str, shape: tuple[int, int]) -> Any:
+    """A dense or CSR matrix of float32 or float64 of this shape; else a ValueError."""
+    if not isinstance(matrix, np.ndarray) and not sp.issparse(matrix):
+        raise ValueError(f"{name} is missing")
+    if matrix.shape != shape or matrix.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} is {matrix.dtype} of shape {matrix.shape}, which does not fit {shape}")
+    return matrix
+
+
+def _checked_count(value: Any, name: str, least: int = 0) -> int:
+    """A whole number, not a truth value."""
+    if type(value) is not int or not least <= value < LARGEST_COUNT:
+        raise ValueError(f"{name} is {value!r:.50}, not a whole number from {least}")
+    return value
+
+
+def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any], n_classes: int) -> npt.NDArray[Any]:
+    """Labels in the type they had, all different, column numbers when none were stored; they must fit the kind."""
+    kind, dtype = attributes["kind"], attributes["classes_dtype"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"the kind of targets is {kind!r:.50}, not one of {', '.join(KINDS)}")
+    if kind != "multilabel" and (n_classes < 2 or (kind == "binary") != (n_classes == 2)):
+        raise ValueError(f"{n_classes} classes are not {kind}")
+    if not isinstance(dtype, str) or dtype not in CLASS_TYPES:
+        raise ValueError(f"labels of the type {dtype!r:.50} are not known")
+    if labels is not None and len(labels) != n_classes:
+        raise ValueError(f"{len(labels)} label names for {n_classes} labels")
+    classes = np.arange(n_classes).astype(dtype) if labels is None else np.array(labels, dtype=dtype)
+    if len(set(classes.tolist())) != n_classes:
+        raise ValueError("two labels have the same name")
+    return classes
+
+
+def _certificate(stored: Mapping[str, Any]) -> Certificate:
+    """Inverse of `Certificate.to_dict`: bounds that are numbers, and a worst problem that is one of those counted."""
+    names = ("primal", "dual", "primal_at_zero", "primal_before_pruning")
+    bounds = {name: stored[name] for name in names}
+    n_problems, worst = _checked_count(stored["n_problems"], "the number of problems", 1), None
+    if stored["worst"] is not None:
+        worst = WorstProblem(**stored["worst"])
+        if _checked_count(worst.index, "the worst problem") >= n_problems:
+            raise ValueError(f"problem {worst.index} of {n_problems} does not exist")
+    for bound in [*bounds.values(), *([] if worst is None else [worst.primal, worst.dual, worst.relative_gap])]:
+        if isinstance(bound, bool) or not isinstance(bound, int | float):
+            raise ValueError("a bound of the certificate is not a number")
+    return Certificate(**bounds, n_problems=n_problems, worst=worst)
+
+
+def _checked_tuning(stored: Any) -> dict[str, Any]:
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen."""
+    params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
+    words = [*params, *notes, stored["metric"]]
+    if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
+        raise ValueError("the values tried in tuning are not in the form that is stored")
+    for row in tried:
+        numbers = [*row["values"].values(), *(row[name] for name in ("mean", "low", "high") if row[name] is not None)]
+        if set(row) != {"values", "mean", "low", "high"} or list(row["values"]) != params:
+            raise ValueError("values tried in tuning lack a name")
+        if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+            raise ValueError("a value tried in tuning is not a number")
+    if _checked_count(stored["best"], "the best of the values tried") >= len(tried):
+        raise ValueError(f"the best of {len(tried)} values tried is number {stored['best']}")
+    if tried[stored["best"]]["mean"] is None:
+        raise ValueError("the best of the values tried was not measured")
+    _checked_count(stored["folds"], "the number of folds", 1)
+    _checked_count(stored["rows"], "the number of held-out rows", 1)
+    return dict(stored)
+
+
+def _restore_calibration(model: Any, state: ModelState) -> None:
+    """Set `calibration_`."""
+    arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
+    n_maps, n_groups = 1 if model.kind_ == "binary" else len(model.classes_), model.calibrator.n_groups()
+    model.calibration_ = Calibration.from_arrays(state.attributes["calibration"], arrays, n_maps, n_groups)

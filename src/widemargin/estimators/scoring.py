@@ -1,13 +1,12 @@
-"""What every linear model of this package can do once it is fitted: scores, the top few labels, prediction.
+"""What every fitted model can do: scores, the top labels, prediction, probabilities, explanations.
 
     score of label j for row x  =  coef_[j] · x + intercept_[j]
 
-A model sets `coef_`, `intercept_`, `classes_` and `kind_` ("binary", "multiclass" or "multilabel"); the methods here
-need nothing else. Scores are float64 and the same to the last bit in every method, batch and number of threads. A model
-with a kernel has no `coef_` but a `_scorer` of its own, whose last bits may depend on the batch. Work is done in
-blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
-
-What estimators with a kernel share: the kernel in training, the support rows that are kept, and their scorer.
+A model has a `scorer` (all scores of some rows, their top k, or those of known labels), a `calibrator` (probabilities)
+and a `codec` (its model folder); the methods here put them together. A family sets `coef_` and `intercept_`, or the
+support rows of a kernel, and `classes_` and `kind_` ("binary", "multiclass" or "multilabel"). Scores of linear models
+are float64 and the same bit for bit in every method, batch and number of threads; the last bits of a kernel's may
+depend on the batch. Work is done in blocks: only `decision_function`, dense by contract, holds rows × labels numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import joblib
@@ -27,15 +26,18 @@ from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.data.normalize import l2_normalize_rows
-from widemargin.estimators.calibration import BYTES_PER_MB, CalibratedModel
+from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
-from widemargin.estimators.training import COUNT, check_parameters, kernel_description
+from widemargin.estimators.persistence import Codec
+from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, check_parameters, kernel_description
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
+from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
+from widemargin.problems.probabilities import Calibration, Method
 from widemargin.problems.scores import KernelScorer, LinearScorer
 
-__all__ = ["LinearLabelModel", "TopK", "keep_support_vectors", "kernel_scorer", "tag_kernel", "training_kernel"]
+__all__ = ["LabelModel", "TopK", "keep_support_vectors", "tag_kernel", "training_kernel"]
 
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
@@ -93,9 +95,12 @@ class TopK(_Lists):
         return self
 
 
-class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
-    """Scores and predictions of a fitted linear model; a mix-in for the estimators."""
+class LabelModel(ClassifierMixin, BaseEstimator):
+    """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
+    codec: ClassVar[Codec] = Codec()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
+    calibration_: Calibration
     classes_: npt.NDArray[Any]
     memory_limit_mb: float
     n_jobs: int | None
@@ -116,7 +121,7 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
-        scores: npt.NDArray[np.float64] = self._scorer().scores(X, n_threads=self._n_threads())
+        scores: npt.NDArray[np.float64] = self.scorer.scores(X, n_threads=self._n_threads())
         return scores[:, 0] if self.kind_ == "binary" else scores
 
     def predict(self, X: Any) -> Any:
@@ -130,13 +135,12 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
-            The best class; for multi-label problems the labels with a score above 0, or with a probability above ½
+            The top class; for multi-label problems the labels with a score above 0, or with a probability above ½
             if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
             is `classes_[l]`; `predict_sets` gives the labels themselves.
         """
-        single = self.kind_of_fitted() != "multilabel"
         X = self._check_rows(X)
-        if single:
+        if self.kind_ != "multilabel":
             return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
         blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
@@ -145,7 +149,7 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         return indicator if self.sparse_output_ else indicator.toarray()
 
     def predict_sets(self, X: Any) -> list[set[Any]]:
-        """Predict labels by name: what `predict` says, as a set of labels per row.
+        """Predict labels by name: the labels of `predict` as a set per row.
 
         Parameters
         ----------
@@ -166,7 +170,7 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         return [set(labels[start:end]) for start, end in pairwise(Y.indptr.tolist())]
 
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
-        """The k best labels of each row, exactly, in bounded memory.
+        """The top k labels of each row, exactly, in bounded memory.
 
         Parameters
         ----------
@@ -183,28 +187,33 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
         X = self._check_rows(X)
+        n_labels = len(self.classes_)
         # One place more shows which lists end within a tie.
-        indices, scores = self._ranked(X, k + 1 if k < len(self.classes_) else k)
-        tied = self._tied(X, indices, scores, k)
-        indices, scores = np.ascontiguousarray(indices[:, :k]), np.ascontiguousarray(scores[:, :k])
-        return TopK(self._encoding().decode(indices), scores, indices, self.classes_, tied)
-
-    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Indices and scores of the top k labels of checked rows."""
-        if self.kind_ != "binary":
-            return self._best_labels(X, k)
-        return _rank_two_classes(self._scorer().scores(X, n_threads=self._n_threads())[:, 0], k)
-
-    def _tied(self, X: Any, indices: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], k: int) -> Tied:
-        """What is tied with place k of checked rows, of which one place more is known."""
+        indices, scores = self._ranked(X, k + 1 if k < n_labels else k)
 
         def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-            found = self._scorer().scores(_safe_indexing(X, rows), n_threads=self._n_threads())
+            found = self.scorer.scores(_safe_indexing(X, rows), n_threads=self._n_threads())
             found = np.concatenate([-found, found], axis=1) if self.kind_ == "binary" else found
             # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
             return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
 
-        return find_tied(indices, scores, k, len(self.classes_), labels_tied)
+        tied = find_tied(indices, scores, k, n_labels, labels_tied)
+        listed = np.ascontiguousarray(indices[:, :k])
+        return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
+
+    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Indices and scores of the top k labels of checked rows."""
+        if self.kind_ != "binary":
+            ranked: tuple[Any, Any] = self.scorer.top_k(X, k, n_threads=self._n_threads())
+            return ranked
+        # Two classes have the scores −s and s.
+        score = self.scorer.scores(X, n_threads=self._n_threads())[:, 0]
+        indices, scores = np.full((len(score), k), -1, dtype=np.int64), np.full((len(score), k), -np.inf)
+        top = (score > 0).astype(np.int64)
+        for place, classes in enumerate((top, 1 - top)[:k]):
+            indices[:, place] = classes
+            scores[:, place] = np.where(classes == 1, score, -score)
+        return indices, scores
 
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, for metrics in which ties matter.
@@ -225,13 +234,13 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         if self.kind_ == "multilabel":
             truth = self._encoding().indicator(y)
             check_consistent_length(X, truth)
-            return self._scorer().label_scores(X, truth, n_threads=self._n_threads())
+            return self.scorer.label_scores(X, truth, n_threads=self._n_threads())
         classes = self._encoding().indices(y)
         check_consistent_length(X, classes)
         if self.kind_ == "binary":
-            scores = self._scorer().scores(X, n_threads=self._n_threads())[:, 0]
+            scores = self.scorer.scores(X, n_threads=self._n_threads())[:, 0]
             return np.where(classes == 1, scores, -scores)
-        return self._scorer().label_scores(X, classes, n_threads=self._n_threads())
+        return self.scorer.label_scores(X, classes, n_threads=self._n_threads())
 
     def explain(
         self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
@@ -243,9 +252,9 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
             The row.
         labels : label or list of labels, default=None
-            What to explain; the k best labels of the row by default.
+            What to explain; the top k labels of the row by default.
         k : int, default=1
-            How many of the best labels.
+            How many of the top labels.
         feature_names : sequence of str of length n_features, default=None
             Names of the features; by default those that the model has, else their column numbers.
 
@@ -256,6 +265,114 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
             with a kernel have no weights of features and are refused.
         """
         return explain_labels(self, X, labels, k, feature_names)
+
+    def calibrate(
+        self, X: Any, y: Any, *, method: Method = "sigmoid", cv: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn how scores become probabilities, from rows that the model has not seen.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows kept apart from training; with `cv`, the training rows.
+        y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
+            Their labels, in the form that `fit` takes. Labels that the model does not know are no error, as in `score`:
+            they are left out, with their rows where a row has one label.
+        method : {"sigmoid", "isotonic"}, default="sigmoid"
+            The shape of the map: Platt's sigmoid, or a curve that is learned and needs more rows, some thousands.
+        cv : None, int or splitter, default=None
+            None for rows that the model has not seen. Otherwise folds of the training rows, or a splitter of
+            scikit-learn or splits: copies of the model are trained without a fold and score it; the model stays as it
+            is. Folds are contiguous, so that neighbours, which are often alike, stay together.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+            The model, with `calibration_` and `predict_proba`; the next `fit` deletes them.
+        """
+        self.calibration_ = self.calibrator.fit(X, y, method, cv, sample_weight)
+        return self
+
+    @if_calibrated
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of all labels or classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+            With one label per row, the columns add up to 1; with several, each is the probability that the row has the
+            label. A row gets the same numbers in any batch. Dense, so it is refused above `memory_limit_mb`;
+            `label_proba` of the labels of `predict_topk` is not. Only calibrated models have this method.
+        """
+        return self.calibrator.all_probabilities(self._check_rows(X))
+
+    @if_calibrated
+    def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of some labels of each row, in bounded memory.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        indices : array-like of int of shape (n_samples, k)
+            Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, k)
+            As in `predict_proba`; 0 where there is no label. Only calibrated models have this method.
+        """
+        return self.calibrator.some_probabilities(self._check_rows(X), indices)
+
+    def to_state(self) -> ModelState:
+        """The fitted model as arrays and JSON values."""
+        return self.codec.encode(self)
+
+    @classmethod
+    def from_state(cls, state: ModelState) -> Self:
+        """The fitted model that `to_state` described."""
+        model: Self = cls.codec.decode(cls, state)
+        return model
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """The probabilities of this model."""
+        return Calibrator(self)
+
+    @property
+    def scorer(self) -> Any:
+        """The scores of this model: an index over its weights, made again when they have changed.
+
+        Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
+        """
+        if hasattr(self, "dual_coef_"):
+            precomputed = self.kernel == "precomputed"
+            return KernelScorer(
+                None if precomputed else make_kernel(*kernel_description(self, self.gamma_)),
+                self.support_ if precomputed else self.support_vectors_,
+                self.dual_coef_,
+                self.intercept_,
+                memory_limit_mb=self.memory_limit_mb,
+            )
+        for part in self._weight_arrays():
+            if part.flags.writeable:
+                return self._linear_scorer()
+        cached = _SCORERS.get(self)
+        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
+            cached = (self.coef_, self.intercept_, self._linear_scorer())
+            _SCORERS[self] = cached
+        cached[2].memory_limit_mb = self.memory_limit_mb
+        return cached[2]
+
+    def _linear_scorer(self) -> Any:
+        return LinearScorer(self.coef_, self.intercept_, memory_limit_mb=self.memory_limit_mb)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
@@ -274,12 +391,9 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         float
             Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
         """
-        if self.kind_of_fitted() == "multilabel":
-            return self._share_of_equal_sets(X, y, sample_weight)
-        return float(super().score(X, y, sample_weight))
-
-    def _share_of_equal_sets(self, X: Any, y: Any, sample_weight: Any) -> float:
-        """The score of a multi-label model; nothing is made dense."""
+        if self.kind_of_fitted() != "multilabel":
+            return float(super().score(X, y, sample_weight))
+        # Nothing is made dense.
         truth = self._encoding().indicator_with_unknown(y)
         predicted = sp.csr_array(self.predict(X))
         check_consistent_length(predicted, truth, sample_weight)
@@ -390,24 +504,6 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)
 
-    def _scorer(self) -> Any:
-        """The prediction index over the weights, made anew when they have changed.
-
-        Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
-        """
-        if any(part.flags.writeable for part in self._weight_arrays()):
-            return LinearScorer(self.coef_, self.intercept_)
-        cached = _SCORERS.get(self)
-        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
-            cached = (self.coef_, self.intercept_, LinearScorer(self.coef_, self.intercept_))
-            _SCORERS[self] = cached
-        return cached[2]
-
-    def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Indices and scores of the k best labels of checked rows."""
-        scorer: LinearScorer = self._scorer()
-        return scorer.top_k(X, k, n_threads=self._n_threads(), memory_limit_mb=self.memory_limit_mb)
-
     def _weight_arrays(self) -> list[npt.NDArray[Any]]:
         """The arrays that hold `coef_` and `intercept_`."""
         coef = self.coef_
@@ -427,22 +523,10 @@ class LinearLabelModel(CalibratedModel, ClassifierMixin, BaseEstimator):
         """Dense scores of successive row blocks, each within the memory limit."""
         rows = max(1, int(self.memory_limit_mb * BYTES_PER_MB / (16 * max(1, len(self.intercept_)))))
         for start in range(0, X.shape[0], rows):
-            yield self._scorer().scores(X[start : start + rows], n_threads=self._n_threads())
+            yield self.scorer.scores(X[start : start + rows], n_threads=self._n_threads())
 
     def _n_threads(self) -> int:
         return int(joblib.effective_n_jobs(self.n_jobs))
-
-
-def _rank_two_classes(scores: npt.NDArray[np.float64], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Top-k places of a binary problem, whose two classes have the scores −s and s."""
-    n_samples = len(scores)
-    indices = np.full((n_samples, k), -1, dtype=np.int64)
-    ranked = np.full((n_samples, k), -np.inf)
-    best = (scores > 0).astype(np.int64)
-    for place, classes in enumerate((best, 1 - best)[:k]):
-        indices[:, place] = classes
-        ranked[:, place] = np.where(classes == 1, scores, -scores)
-    return indices, ranked
 
 
 def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) -> npt.NDArray[Any]:
@@ -471,18 +555,6 @@ def keep_support_vectors(model: Any, X: Any, kernel: TrainingKernel | Precompute
         model.support_vectors_, model.gamma_ = np.empty((0, 0)), 1.0
     else:
         model.support_vectors_, model.gamma_ = X[model.support_], kernel.kernel.gamma
-
-
-def kernel_scorer(model: Any) -> KernelScorer:
-    """The scorer of a fitted model with a kernel."""
-    precomputed = model.kernel == "precomputed"
-    return KernelScorer(
-        None if precomputed else make_kernel(*kernel_description(model, model.gamma_)),
-        model.support_ if precomputed else model.support_vectors_,
-        model.dual_coef_,
-        model.intercept_,
-        memory_limit_mb=model.memory_limit_mb,
-    )
 
 
 def tag_kernel(tags: Tags, kernel: Any) -> Tags:

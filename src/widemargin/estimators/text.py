@@ -31,7 +31,7 @@ from widemargin.estimators.explanation import Explanation
 from widemargin.estimators.scoring import TopK
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState
-from widemargin.model_io.state import encode_value
+from widemargin.model_io.write import encode_value
 from widemargin.problems.probabilities import Calibration, Method
 
 __all__ = [

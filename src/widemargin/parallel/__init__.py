@@ -1,12 +1,9 @@
-"""The task list of work that is split up, and the engines that run it.
+"""Runs a list of tasks on threads, processes or a dask cluster, and survives kills; knows nothing of what they compute.
 
-    run_tasks(function, arguments, executor)        any list of tasks, on any engine
-    solve_shard(store, label_range, params, out)    the task of a training: a range of labels
-    use_executor(executor)                          fits inside it give their independent problems to these workers
-    WorkFolder                                      what of a training is done, for its continuation after a kill
-
-The tasks are ours, the engines are not: threads of the core in this process, processes through joblib, a cluster
-through a `dask.distributed` client. Tasks are pure and idempotent, their arguments paths and JSON values.
+run_tasks(function, arguments, executor)        any list of tasks, on any executor
+use_executor(executor)                          fits inside it hand their independent problems to these workers
+SharedRows, shared_folders                      data that tasks find by a path wherever they run
+WorkFolder                                      what of a training is done, for its continuation after a kill
 """
 
 from __future__ import annotations
@@ -20,18 +17,19 @@ from widemargin.parallel.executors import (
     run_tasks,
     use_executor,
 )
-from widemargin.parallel.shards import solve_shard
+from widemargin.parallel.folders import SharedRows, shared_folders
 from widemargin.parallel.work_folder import WorkFolder, plan_shards
 
 __all__ = [
     "Executor",
     "InProcess",
     "Processes",
+    "SharedRows",
     "WorkFolder",
     "as_executor",
     "current_executor",
     "plan_shards",
     "run_tasks",
-    "solve_shard",
+    "shared_folders",
     "use_executor",
 ]

@@ -1,52 +1,40 @@
-"""The engines that run a list of tasks: this process, processes through joblib, a cluster through dask.distributed.
+"""Executors that run a list of tasks: this process, processes through joblib, a cluster through dask.distributed.
 
-A task is a function of a module and JSON values; it is pure and idempotent, so that an engine may run it twice, on any
-worker, after any failure. Results come back in the order in which they are finished. Memory: at most
-`TASKS_PER_SLOT` tasks for each place of a worker are handed out at a time (back-pressure).
+A task is a function of a module with small arguments; it is pure and idempotent, so an executor may run it twice, on
+any worker, after any failure. Results come back in the order in which tasks finish. Memory: at most `TASKS_PER_SLOT`
+tasks for each place of a worker are handed out at a time.
 
-The engine that fits use for their independent problems: `with use_executor(client): model.fit(X, y)`.
-
-What a training will need, before it starts: memory of a worker, disk, and time.
-
-    memory     the process itself, the solver's copy of the rows, the work areas of its threads, the weights of a shard
-    disk       the shards and, before they are removed, the model: the weights twice; and the rows, where copied
-    time       that of a sample of labels, evenly spaced, times the number of labels
-
-The sizes of the work areas are those that the solvers state.
-
-The largest resident memory of this process, by Linux's count or, elsewhere, by what `getrusage` says.
+    run_tasks(function, arguments, executor)                       any list of tasks, on any executor
+    with use_executor(client): model.fit(X, y)                     fits hand their independent problems to it
+    peak_bytes(), check_memory(limit_mb)                           what a worker needed so far
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import resource
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import joblib
-import scipy.sparse as sp
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from widemargin.exceptions import WidemarginError
 
 __all__ = [
-    "Estimate",
+    "CURRENT_EXECUTOR",
+    "MEGABYTE",
+    "PROCESS_MB",
     "Executor",
     "InProcess",
     "Processes",
     "as_executor",
+    "check_memory",
     "current_executor",
-    "estimate_memory_mb",
     "forget_peak",
-    "largest_shard",
     "peak_bytes",
     "run_tasks",
     "use_executor",
@@ -54,13 +42,17 @@ __all__ = [
 
 TASKS_PER_SLOT = 2  # one runs while the next waits
 RETRIES = 5  # of a task whose worker died
+MEGABYTE = 2**20
+PROCESS_MB = 170.0  # Python, NumPy, SciPy and scikit-learn
+STATUS, CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"  # see proc(5)
 
 Function = Callable[..., Any]
 Arguments = Sequence[tuple[Any, ...]]
 
 
 class Executor(Protocol):
-    """What an engine offers."""
+    """What an executor offers."""
 
     @property
     def n_workers(self) -> int:
@@ -72,6 +64,10 @@ class Executor(Protocol):
 
     def run(self, function: Function, arguments: Arguments) -> Generator[tuple[int, Any], None, None]:
         """Yield (number of the task, result) as tasks end; closing the iterator drops the others."""
+
+
+CURRENT_EXECUTOR: ContextVar[Executor | None] = ContextVar("widemargin_executor", default=None)
+"""The executor of the innermost `use_executor`; None where the work stays in this process."""
 
 
 class InProcess:
@@ -99,9 +95,9 @@ class Processes:
     Parameters
     ----------
     n_workers : int
-        How many; -1 for one on every core.
+        How many; -1 for one per core.
     retries : int, default=5
-        How often tasks are begun again after the death of a worker.
+        How often tasks are started again after the death of a worker.
 
     Examples
     --------
@@ -114,12 +110,14 @@ class Processes:
 
     def __init__(self, n_workers: int, retries: int = RETRIES) -> None:
         if n_workers == 0:
-            raise ValueError("a number of processes must not be 0; give 1 or more, or -1 for one on every core")
+            raise ValueError("the number of processes must not be 0; use 1 or more, or -1 for one per core")
         self.n_workers: int = joblib.effective_n_jobs(n_workers)
         self.retries = retries
 
     def run(self, function: Function, arguments: Arguments) -> Generator[tuple[int, Any], None, None]:
-        """Yield results as they come; after the death of a worker the tasks that are left are begun again."""
+        """Yield results as tasks end; after the death of a worker the remaining tasks are started again."""
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
         left, deaths = dict(enumerate(arguments)), 0
         while left:
             pool = joblib.Parallel(
@@ -134,8 +132,8 @@ class Processes:
                 deaths += 1
                 if deaths > self.retries:
                     raise WidemarginError(
-                        f"worker processes died {deaths} times; they may need more memory than there is: use fewer of "
-                        "them or a smaller memory limit"
+                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer of them or a "
+                        "smaller memory limit"
                     ) from error
 
 
@@ -144,7 +142,7 @@ def _numbered(number: int, function: Function, given: tuple[Any, ...]) -> tuple[
 
 
 def as_executor(executor: Any) -> Executor:
-    """An engine from what a caller may give.
+    """An executor from what a caller may give.
 
     Parameters
     ----------
@@ -166,8 +164,10 @@ def as_executor(executor: Any) -> Executor:
     if isinstance(executor, int) and not isinstance(executor, bool):
         return Processes(executor)
     if isinstance(executor, str) or hasattr(executor, "scheduler_info"):
-        from widemargin.parallel.cluster import Cluster
-
+        try:
+            from widemargin.parallel.cluster import Cluster
+        except ModuleNotFoundError:
+            raise WidemarginError("a cluster needs dask.distributed: pip install 'widemargin[dask]'") from None
         return Cluster(executor)
     if all(hasattr(executor, name) for name in ("run", "n_workers", "in_process")):
         given: Executor = executor
@@ -204,17 +204,9 @@ def run_tasks(function: Function, arguments: Arguments, executor: Any = None) ->
     return as_executor(executor).run(function, list(arguments))
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_CURRENT: ContextVar[Executor | None] = ContextVar("widemargin_executor", default=None)
-
-
 @contextlib.contextmanager
 def use_executor(executor: Any) -> Iterator[None]:
-    """Let fits in this block, and in this thread, give independent problems to an engine; results stay the same.
+    """Let fits in this block, and in this thread, hand independent problems to an executor; results stay the same.
 
     Parameters
     ----------
@@ -230,140 +222,28 @@ def use_executor(executor: Any) -> Iterator[None]:
     >>> current_executor() is None
     True
     """
-    engine = as_executor(executor)
-    token = _CURRENT.set(None if engine.in_process else engine)
+    chosen = as_executor(executor)
+    token = CURRENT_EXECUTOR.set(None if chosen.in_process else chosen)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        CURRENT_EXECUTOR.reset(token)
 
 
 def current_executor() -> Executor | None:
-    """The engine of the innermost `use_executor`; None where the work stays in this process.
+    """The executor of the innermost `use_executor`; None where the work stays in this process.
 
     Examples
     --------
     See `use_executor`.
     """
-    return _CURRENT.get()
-
-
-MEGABYTE = 2**20
-PROCESS_MB = 170.0  # Python, NumPy, SciPy and scikit-learn
-# Bytes beside X: of the copy for each non-zero and each row, and of a thread's work area for each feature and row.
-COPY = {"fast": (13.0, 60.0), "logistic": (9.0, 60.0), "dense": (0.0, 8.0), "newton": (0.0, 8.0)}
-THREAD = {"fast": (410.0, 460.0), "logistic": (300.0, 220.0), "dense": (32 * 56.0, 32 * 60.0), "newton": (64.0, 33.0)}
-SHARD_SHARE = 0.25  # of the memory limit, at most, for the weights of a shard
-COPIES_OF_SHARD = 3  # while it is written: as solved, as arrays of the file, and what is being written
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a training will need.
-
-    Parameters
-    ----------
-    memory_mb : float
-        Resident memory of a worker.
-    disk_bytes : float
-        Space in the model folder, at the end of the training.
-    seconds : float or None
-        Wall-clock time; None where no sample was solved.
-    n_workers, n_threads : int
-        What the time is for.
-
-    Examples
-    --------
-    >>> from widemargin.parallel.executors import Estimate
-    >>> print(Estimate(memory_mb=800.0, disk_bytes=3e9, seconds=5400.0, n_workers=2, n_threads=4).text())
-    about 800 MB of memory a worker, 3.0 GB of disk, 1.5 hours on 2 workers with 4 threads each
-    """
-
-    memory_mb: float
-    disk_bytes: float
-    seconds: float | None
-    n_workers: int = 1
-    n_threads: int = 1
-
-    def text(self) -> str:
-        """A sentence for people."""
-        where = f"{self.n_workers} workers with {_counted(self.n_threads, 'thread')} each"
-        if self.n_workers == 1:
-            where = _counted(self.n_threads, "thread")
-        time = "" if self.seconds is None else f", {_duration(self.seconds)} on {where}"
-        return f"about {self.memory_mb:,.0f} MB of memory a worker, {_size(self.disk_bytes)} of disk{time}"
-
-
-def estimate_memory_mb(X: Any, solver: str, n_threads: int, shard_bytes: float) -> float:
-    """Resident memory of a worker in MB, the mapped pages of X included.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n_samples, n_features)
-        The rows.
-    solver : str
-        Name of a `PartSolver`.
-    n_threads : int
-        Its threads.
-    shard_bytes : float
-        Weights of a shard.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.parallel.executors import estimate_memory_mb
-    >>> estimate_memory_mb(np.eye(3), "newton", 1, 0.0) < 200
-    True
-    """
-    n_rows, n_features = X.shape
-    n_values = X.nnz if sp.issparse(X) else X.size
-    mapped = n_values * X.dtype.itemsize + (n_values * X.indices.dtype.itemsize if sp.issparse(X) else 0)
-    copy = n_values * COPY[solver][0] + n_rows * COPY[solver][1]
-    if solver == "fast" and X.dtype.itemsize == 8:
-        copy += 8.0 * n_values
-    thread = n_features * THREAD[solver][0] + n_rows * THREAD[solver][1]
-    total = mapped + copy + n_threads * thread + COPIES_OF_SHARD * shard_bytes
-    return float(PROCESS_MB + total / MEGABYTE)
-
-
-def largest_shard(bytes_per_label: float, memory_limit_mb: float) -> int:
-    """Labels of a shard whose weights take no more than their share of the memory.
-
-    Examples
-    --------
-    >>> from widemargin.parallel.executors import largest_shard
-    >>> largest_shard(1024.0, 16.0)
-    1365
-    """
-    return max(1, int(SHARD_SHARE * memory_limit_mb * MEGABYTE / (COPIES_OF_SHARD * max(1.0, bytes_per_label))))
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _size(n_bytes: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{max(1.0, n_bytes / 1e3):.0f} kB"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-STATUS, CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
-"""What proc(5) wants to be written for it."""
+    return CURRENT_EXECUTOR.get()
 
 
 def peak_bytes() -> int:
     """The largest resident memory of this process so far, or since the last `forget_peak`, in bytes."""
     # What `getrusage` says may be the memory of the parent before this program took its place.
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
@@ -372,13 +252,22 @@ def peak_bytes() -> int:
 
 
 def forget_peak() -> bool:
-    """Start the peak again at what is in use now; false where the system cannot, as off Linux.
+    """Reset the peak to what is in use now; false where the system cannot, as off Linux.
 
-    What was freed goes back to the system first: otherwise new work would reuse it, and seem to need no memory.
+    Freed memory goes back to the system first: otherwise new work would reuse it, and seem to need no memory.
     """
-    with suppress(AttributeError):  # glibc has it, other libraries do not
+    with contextlib.suppress(AttributeError):  # glibc has it, other libraries do not
         ctypes.CDLL(None).malloc_trim(0)
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         CLEAR_REFERENCES.write_text(RESET_PEAK)
         return True
     return False
+
+
+def check_memory(limit_mb: float | None) -> None:
+    """Raise a MemoryError once this process needed more than `limit_mb`; None: no limit."""
+    if limit_mb is not None and peak_bytes() > limit_mb * MEGABYTE:
+        raise MemoryError(
+            f"a worker needed {peak_bytes() / MEGABYTE:,.0f} MB, above the memory limit of {limit_mb:,.0f} MB; raise "
+            "the limit, or use fewer threads per worker; labels in finished shards are kept"
+        )

@@ -1,4 +1,4 @@
-"""The folder of an unfinished training: a manifest, the data as workers map them, and the shards that are done.
+"""The folder of an unfinished training: a manifest, the data as workers map them, and the finished shards.
 
     MODEL/.widemargin-training/
         manifest.json                what is trained: data, parameters, version, instruction set
@@ -6,8 +6,9 @@
         choices.json                 what is decided on all labels together
         shards-<hash>/<first>-<last>.npz     finished labels; the hash is that of the manifest
 
-Every file takes its name when it is complete, so a kill at any moment costs at most the shard in hand. A training with
-another manifest is refused. One training at a time holds the lock. When the model is complete, the folder is removed.
+Every file gets its name when it is complete, so a kill at any moment costs at most the shards in flight. A training
+with a different manifest is refused. One training at a time holds the lock. When the model is complete, the folder is
+removed.
 """
 
 from __future__ import annotations
@@ -35,12 +36,7 @@ MAX_MANIFEST_BYTES = 2**24
 SHARD_NAME = re.compile(r"(\d{10})-(\d{10})\.npz")
 DOOMED = re.compile(re.escape(WORK_FOLDER) + r"-[0-9a-f]{12}")
 Range = tuple[int, int]
-# What a part of the manifest is called, and what to do when it is another one than before.
-_WORDS = {
-    "data": "the data",
-    "package_version": "the version of widemargin",
-    "instruction_set": "the instruction set",
-}
+_WORDS = {"package_version": "the version of widemargin", "instruction_set": "the instruction set"}
 
 
 class WorkFolder:
@@ -58,7 +54,7 @@ class WorkFolder:
     """
 
     WHOLE: ClassVar[dict[str, Any]] = {"kind": "a training in one piece"}
-    """Identity of a training of which nothing can be kept; it only takes the lock."""
+    """Identity of a training in one piece, which keeps nothing and only takes the lock."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path, self.identity = path, dict(identity)
@@ -70,22 +66,22 @@ class WorkFolder:
     def open(
         cls, model_folder: PathLike, identity: Mapping[str, Any], *, restart: bool = False
     ) -> Iterator[WorkFolder]:
-        """The work folder of a model folder, locked and made if need be; what is there must have the same identity.
+        """The work folder of a model folder, locked, and made if it is missing.
 
         Parameters
         ----------
         model_folder : path
             Where the model will be.
         identity : mapping of str to JSON values
-            All that the bytes of the model depend on.
+            Everything that the bytes of the model depend on; an unfinished training must have the same.
         restart : bool, default=False
-            Whether to drop an unfinished training of another identity instead of refusing.
+            Whether to drop an unfinished training instead.
         """
         path, is_new = Path(model_folder) / WORK_FOLDER, not os.path.exists(model_folder)
         work = cls(path, identity)
-        busy = "another training writes to this folder; wait for it, or choose another one"
+        busy = "another training writes to this folder; wait for it, or choose another folder"
         with locked_folder(path, busy, named=path.parent):
-            for name in os.listdir(model_folder):  # of a kill while a work folder was being removed
+            for name in os.listdir(model_folder):  # left by a kill while a work folder was being removed
                 if DOOMED.fullmatch(name):
                     shutil.rmtree(Path(model_folder) / name, ignore_errors=True)
             if restart or work.before() == cls.WHOLE:
@@ -98,13 +94,13 @@ class WorkFolder:
             try:
                 yield work
             except (UnfinishedTrainingError, TrainingInterrupted):
-                raise  # what was decided on all labels together is worth keeping, too
+                raise  # what is decided before the first shard is worth keeping, too
             except BaseException:
                 work._remove_if_useless(is_new)
                 raise
 
     def before(self) -> dict[str, Any] | None:
-        """The identity of what is there already; None when nothing is, or nothing that can be read."""
+        """The identity of an unfinished training; None when there is none, or none that can be read."""
         try:
             with open(self.path / MANIFEST, "rb") as file:
                 manifest = json.loads(file.read(MAX_MANIFEST_BYTES))
@@ -116,25 +112,25 @@ class WorkFolder:
         return identity if isinstance(identity, dict) else None
 
     def read_json(self, name: str) -> Any:
-        """The content of a file that `write_json` wrote; None when there is none."""
+        """The content of a file of `write_json`; None when there is none."""
         try:
             return json.loads((self.path / name).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write a file that appears whole or not at all."""
+        """Write a file in one step."""
         with atomic_file(self.path / name) as file:
             file.write(json.dumps(content, allow_nan=False).encode())
 
     def shard(self, first: int, last: int) -> Path:
-        """Name of the file of labels first … last − 1."""
+        """The file of labels first … last − 1."""
         return self.shards / f"{first:010d}-{last:010d}.npz"
 
     def finished(self, n_labels: int) -> list[Range]:
-        """Ranges of the labels that are done, ascending and apart from each other.
+        """Ranges of finished labels, ascending and disjoint.
 
-        Shards of a training with shards of another size may lie over each other; the first of them counts.
+        Shards of different sizes may overlap; then the first of them counts.
         """
         found = sorted(
             (int(match[1]), int(match[2])) for name in os.listdir(self.shards) if (match := SHARD_NAME.fullmatch(name))
@@ -146,11 +142,11 @@ class WorkFolder:
         return ranges
 
     def remove(self) -> None:
-        """Remove everything; under another name first, so that a worker that comes late finds no folder to write to."""
+        """Remove everything; under another name first, so that a late worker finds no folder to write to."""
         self._remove_path(self.path)
 
     def _remove_if_useless(self, with_model_folder: bool) -> None:
-        """After a failure before the first shard was done there is nothing to keep."""
+        """Remove everything after a failure before the first shard was finished."""
         if self.path.exists() and not any(SHARD_NAME.fullmatch(name) for name in os.listdir(self.shards)):
             self.remove()
             if with_model_folder:
@@ -170,16 +166,18 @@ class WorkFolder:
         if not differing:
             return
         parts = [_difference(name, before.get(name), self.identity.get(name)) for name in differing]
-        remedy = "start the command as before to go on with it, or with --restart (restart=True) to begin anew"
+        remedy = "run the command as before to continue it, or add --restart (restart=True) to start again"
         if differing == ["instruction_set"]:
-            remedy = f"set WIDEMARGIN_ISA={before.get('instruction_set')} to go on with it, or --restart to begin anew"
+            remedy = (
+                f"set WIDEMARGIN_ISA={before.get('instruction_set')} to continue it, or add --restart to start again"
+            )
         raise WidemarginError(
-            f"{self.path.parent} has an unfinished training with other settings: {'; '.join(parts)}; {remedy}"
+            f"{self.path.parent} has an unfinished training with different settings: {'; '.join(parts)}; {remedy}"
         )
 
 
 def plan_shards(n_labels: int, shard_size: int, finished: list[Range]) -> list[Range]:
-    """The ranges of labels that are still to be solved, each of at most `shard_size` labels.
+    """The ranges of labels that are left, each of at most `shard_size` labels.
 
     Examples
     --------
@@ -197,7 +195,7 @@ def plan_shards(n_labels: int, shard_size: int, finished: list[Range]) -> list[R
 
 def _difference(name: str, before: Any, now: Any) -> str:
     if name == "data":
-        return "the data are others"
+        return "the data differ"
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{key} was {before.get(key)!r:.60} and is {now.get(key)!r:.60}" for key in keys)

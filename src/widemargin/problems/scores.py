@@ -1,40 +1,21 @@
-"""Scores of linear models, all of them or the k best, exact and in bounded memory.
+"""Scores of linear and kernel models, all of them or the top k, exact and in bounded memory; and how weights are kept.
 
-    score[i, l] = intercept[l] + Σ_f X[i, f] · coef[l, f]
+    linear    score[i, l] = intercept[l] + Σ_f X[i, f] · coef[l, f]
+    kernel    score[i, l] = intercept[l] + Σ_j K(x_i, x_j) · dual_coef[l, j]        over the support rows j
 
-The products are rounded to float64 and added in increasing order of f, starting from the intercept, zeros left out.
-This fixes the number bit for bit: it is the same for sparse and dense storage, any batch of rows, any number of
-threads, and for `scores`, `top_k` and `label_scores`.
+Linear: the products are rounded to float64 and added in increasing order of f, starting from the intercept, zeros left
+out. This fixes the number bit for bit: it is the same for sparse and dense storage, any batch of rows, any number of
+threads, and for `scores`, `top_k` and `label_scores`. Sparse weights are held by feature (one more copy of the
+non-zeros, built once), so that a row costs as much as the weights it meets: labels that share no feature with it score
+their intercept, and the best of those are known beforehand. Dense weights go through a blocked product; for the top k
+of dense rows a BLAS product first leaves a few candidates (`CandidateFilter`). Nothing of size rows × labels is ever
+made but by `scores`; work arrays are bounded by `memory_limit_mb`, plus at most 1 MB per thread.
 
-Sparse weights are held by feature (one more copy of the non-zeros, built once), so that a row costs as much as the
-weights it meets: labels that share no feature with it score their intercept, and the best of those are known
-beforehand. Dense weights go through a blocked product; for the k best of dense rows a BLAS product first leaves a few
-candidates, by a proven bound on its rounding, and these are scored in the order above. Nothing of size rows × labels is
-ever made but by `scores`; the work arrays are bounded by `memory_limit_mb`, beside at most 1 MB a thread.
+Kernel: work is done in blocks of rows whose kernel values and scores stay within `memory_limit_mb`. The blocks depend
+on nothing but that limit, so that all methods give the same numbers.
 
-Few labels among which the k best of a dense row must be, by a matrix product and a bound on its rounding.
-
-    |ŝ − s| ≤ γ (‖x‖ · max_l ‖w_l‖ + max_l |b_l|),   γ = (n_features + 4) u / (1 − (n_features + 4) u)
-
-for a product in any order of summation and unit roundoff u (Higham, Accuracy and Stability, section 3.1). If t is the
-k-th largest ŝ of a row, the k best labels by exact score, ties included, have ŝ ≥ t − 2 · bound. Their scores are then
-computed anew in the order that defines them, so BLAS decides nothing: neither its threads nor its blocks show.
-Memory: three scores a row and label of a block of rows, within the limit that is given.
-
-Scores of kernel models, all of them or the k best, in bounded memory.
-
-    score[i, l] = intercept[l] + Σ_j K(x_i, x_j) · dual_coef[l, j]        over the support rows j
-
-Work is done in blocks of rows whose kernel values and scores stay within `memory_limit_mb`. The blocks depend on
-nothing but that limit, so that all methods give the same numbers. Rows for a precomputed kernel are kernel values
-already, one column for each training row.
-
-Weights that are mostly zero: when they are kept as CSR, and how small ones are dropped.
-
-    CSR if  2 · (bytes as CSR) ≤ bytes of the dense array,  and the dense array is above `PLAIN_BYTES`
-
-The factor 2 is for the index by feature that scoring sparse weights needs, another copy of the values. Small models
-stay plain arrays. Scores are the same bit for bit, see `linear_scores`. Memory: `BLOCK_BYTES` beside the result.
+Weights that are mostly zero are kept as CSR if that halves their bytes and the dense array is above `PLAIN_BYTES`; the
+factor 2 is for the index by feature, another copy of the values.
 """
 
 from __future__ import annotations
@@ -50,6 +31,7 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 
 __all__ = [
+    "BlockScorer",
     "CandidateFilter",
     "KernelScorer",
     "LinearScorer",
@@ -59,8 +41,225 @@ __all__ = [
     "drop_small",
     "saves_memory",
     "squared_norms",
-    "top_k",
 ]
+
+LABELS_PER_BLOCK = 32768  # sums (8 bytes) and stamps (4 bytes) of a block of labels stay in an L2 cache of 512 KB
+BYTES_PER_KERNEL_VALUE = 24  # the value itself, and the products and differences on the way to it
+BYTES_PER_SCORE = 24  # the score, its copy, and its place in the ranking
+MEGABYTE = 2**20
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+_INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class LinearScorer:
+    """A linear model made ready for prediction; build it once and keep it.
+
+    Parameters
+    ----------
+    coef : ndarray or sparse array of shape (n_labels, n_features)
+        Weights, float32 or float64, used without a copy when dense and C-contiguous. Finite.
+    intercept : array-like of shape (n_labels,), optional
+        Intercepts; zeros by default.
+    memory_limit_mb : float, default=256
+        Bound on the work arrays; the result does not depend on it.
+
+    Attributes
+    ----------
+    n_labels, n_features : int
+        The shape of `coef`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.scores import LinearScorer
+    >>> scorer = LinearScorer(np.array([[1.0, 0.0], [0.0, 2.0], [0.5, 0.5]]), intercept=[0.0, -1.0, 0.0])
+    >>> scorer.scores(np.array([[2.0, 1.0]]))
+    array([[2. , 1. , 1.5]])
+    >>> scorer.top_k(np.array([[2.0, 1.0]]), k=2)
+    (array([[0, 2]]), array([[2. , 1.5]]))
+    """
+
+    def __init__(self, coef: Any, intercept: npt.ArrayLike | None = None, *, memory_limit_mb: float = 256.0) -> None:
+        coef = coef if sp.issparse(coef) else np.asarray(coef)
+        if coef.ndim != 2:
+            raise ValueError(f"coef must have shape (n_labels, n_features), got {coef.shape}")
+        self.n_labels, self.n_features = int(coef.shape[0]), int(coef.shape[1])
+        self.memory_limit_mb = memory_limit_mb
+        # Adding 0.0 turns −0.0 into 0.0, so that sums are equal bit for bit.
+        offsets = np.zeros(self.n_labels) if intercept is None else np.asarray(intercept, dtype=np.float64) + 0.0
+        if offsets.shape != (self.n_labels,):
+            raise ValueError(f"intercept must have shape ({self.n_labels},), one per row of coef, got {offsets.shape}")
+        if not np.isfinite(offsets).all():
+            raise ValueError("intercept has a value that is not finite")
+        offsets = np.ascontiguousarray(offsets)
+        if coef.dtype not in _FLOATS:
+            coef = coef.astype(np.float64)
+        self._filter: CandidateFilter | None = None
+        if not sp.issparse(coef):
+            coef = np.ascontiguousarray(coef)
+            self._weights = _core.Weights(coef, offsets)
+            self._filter = CandidateFilter(coef, offsets)
+            return
+        if coef.format == "csr":
+            _check_csr("coef", coef)
+        # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
+        columns = coef.tocsr().tocsc()
+        indices, indptr = columns.indices, columns.indptr
+        if indices.dtype not in _INTEGERS or indptr.dtype != indices.dtype:
+            indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+        order = np.lexsort((-offsets, np.arange(self.n_labels) // LABELS_PER_BLOCK)).astype(np.int32)
+        self._weights = _core.Weights(columns.data, indices, indptr, offsets, order, LABELS_PER_BLOCK)
+
+    def top_k(self, X: Any, k: int, *, n_threads: int = 1) -> tuple[IntArray, FloatArray]:
+        """The top k labels of every row, best first; of equal scores the lower label comes first.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (n_samples, n_features)
+            Rows; CSR and C-contiguous arrays of float32 or float64 are used without a copy.
+        k : int
+            How many labels, at least 1.
+        n_threads : int, default=1
+            Threads; the result does not depend on them.
+
+        Returns
+        -------
+        indices : ndarray of shape (n_samples, k), int64
+            Labels; −1 where there are fewer than k.
+        scores : ndarray of shape (n_samples, k), float64
+            Their scores; −inf where there are fewer than k.
+        """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        X, work_bytes = self._check(X, n_threads)
+        indices, scores = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k), dtype=np.float64)
+        if self._filter is not None and _is_native(X) and not sp.issparse(X) and self._filter.pays(X.shape[0], k):
+            with threadpool_limits(limits=n_threads, user_api="blas"):
+                self._filtered_top_k(self._filter, X, n_threads, work_bytes, indices, scores)
+            return indices, scores
+        for first, last, rows in _batches(X, work_bytes):
+            self._weights.top_k(rows, n_threads, work_bytes, indices[first:last], scores[first:last])
+        return indices, scores
+
+    def _filtered_top_k(
+        self, filter: CandidateFilter, X: Any, n_threads: int, work_bytes: int, indices: IntArray, scores: FloatArray
+    ) -> None:
+        """The top k of dense rows: exact scores of the candidates that a matrix product leaves."""
+        step, k = filter.rows_per_block(work_bytes), indices.shape[1]
+        for first in range(0, X.shape[0], step):
+            part, rows = slice(first, first + step), _core.Rows(X[first : first + step])
+            found = filter.find(X[part], k)
+            if found is None:
+                self._weights.top_k(rows, n_threads, work_bytes, indices[part], scores[part])
+                continue
+            labels, indptr = found
+            exact = np.empty(len(labels))
+            self._weights.label_scores(rows, labels, indptr, n_threads, work_bytes, exact)
+            row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            order = np.lexsort((labels, -exact, row))
+            best = order[(indptr[:-1, None] + np.arange(k)).ravel()]
+            indices[part], scores[part] = labels[best].reshape(-1, k), exact[best].reshape(-1, k)
+
+    def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
+        """All scores, a dense array of shape (n_samples, n_labels), which the memory limit does not count."""
+        X, work_bytes = self._check(X, n_threads)
+        out = np.empty((X.shape[0], self.n_labels), dtype=np.float64)
+        for first, last, rows in _batches(X, work_bytes):
+            self._weights.scores(rows, n_threads, work_bytes, out[first:last])
+        return out
+
+    def label_scores(self, X: Any, y: Any, *, n_threads: int = 1) -> Any:
+        """The scores of given labels only.
+
+        Parameters
+        ----------
+        X : ndarray or sparse array of shape (n_samples, n_features)
+            Rows.
+        y : array-like of int of shape (n_samples,), or sparse array of shape (n_samples, n_labels)
+            One label per row, or a label indicator.
+        n_threads : int, default=1
+            As in `top_k`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,), or csr_array of shape (n_samples, n_labels)
+            One score per row; for an indicator its structure with the scores as data, stored zeros included.
+        """
+        X, work_bytes = self._check(X, n_threads)
+        Y = self._label_structure(y, X.shape[0])
+        _check_csr("y", Y)
+        out = np.empty(len(Y.indices), dtype=np.float64)
+        for first, last, rows in _batches(X, work_bytes):
+            self._weights.label_scores(rows, Y.indices, Y.indptr[first : last + 1], n_threads, work_bytes, out)
+        return sp.csr_array((out, Y.indices, Y.indptr), shape=Y.shape) if sp.issparse(y) else out
+
+    def _label_structure(self, y: Any, n_samples: int) -> Any:
+        """A CSR array whose stored places are the labels asked for."""
+        shape = (n_samples, self.n_labels)
+        if sp.issparse(y):
+            if y.shape != shape:
+                raise ValueError(f"y must have shape {shape}, one column per label, got {y.shape}")
+            return y.tocsr()
+        labels = np.asarray(y)
+        if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
+            raise ValueError(f"y must be {n_samples} label indices or a sparse indicator of shape {shape}")
+        if n_samples and not (labels.min() >= 0 and labels.max() < self.n_labels):
+            raise ValueError(f"y has a label index outside 0 … {self.n_labels - 1}")
+        indptr = np.arange(n_samples + 1, dtype=np.int64)
+        return sp.csr_array((np.ones(n_samples, np.int8), labels.astype(np.int64), indptr), shape=shape)
+
+    def _check(self, X: Any, n_threads: int) -> tuple[Any, int]:
+        """X as CSR or as a dense array of two dimensions, and the memory limit in bytes."""
+        X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise ValueError(f"X must have shape (n_samples, {self.n_features}), got {X.shape}")
+        if n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+        if not self.memory_limit_mb > 0:
+            raise ValueError(f"memory_limit_mb must be positive, got {self.memory_limit_mb}")
+        return X, int(self.memory_limit_mb * MEGABYTE)
+
+
+def _check_csr(name: str, matrix: Any) -> None:
+    """Refuse a CSR triple that would make compiled code read outside its arrays."""
+    indptr, indices = matrix.indptr, matrix.indices
+    if len(indptr) != matrix.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{name}: indptr does not describe {matrix.shape[0]} rows")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < matrix.shape[1]):
+        raise ValueError(f"{name}: a column index is out of range")
+
+
+def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
+    """Row ranges of X as the kernels take them: all at once without a copy where possible, else converted in parts."""
+    sparse, n_rows = sp.issparse(X), X.shape[0]
+    if sparse and len(X.indptr) != n_rows + 1:
+        raise ValueError(f"X: indptr does not describe {n_rows} rows")
+    if _is_native(X):
+        yield 0, n_rows, _core.Rows(X.data, X.indices, X.indptr, X.shape[1]) if sparse else _core.Rows(X)
+        return
+    bytes_per_row = 16 * (1 + X.nnz // max(1, n_rows)) if sparse else 8 * X.shape[1]
+    step = max(1, work_bytes // max(1, bytes_per_row))
+    dtype = X.dtype if X.dtype in _FLOATS else np.float64
+    for first in range(0, n_rows, step):
+        last = min(first + step, n_rows)
+        if sparse:
+            part = X[first:last].astype(dtype)
+            yield first, last, _core.Rows(part.data, part.indices, part.indptr, X.shape[1])
+        else:
+            yield first, last, _core.Rows(np.ascontiguousarray(X[first:last], dtype=dtype))
+
+
+def _is_native(X: Any) -> bool:
+    """Whether the kernels can take X as it is."""
+    if not sp.issparse(X):
+        return X.dtype in _FLOATS and bool(X.flags.c_contiguous)
+    same = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
+    contiguous = X.data.flags.c_contiguous and X.indices.flags.c_contiguous and X.indptr.flags.c_contiguous
+    return X.dtype in _FLOATS and same and bool(contiguous)
+
 
 SAFETY = 2.0  # on the bound: covers the rounding of the norms, and of the exact scores in double precision
 LABELS_PER_PLACE = 32  # with fewer labels for each of the k places the plain kernel was faster (101 labels, k = 5)
@@ -70,7 +269,15 @@ MAX_CANDIDATES_PER_PLACE = 16  # mean of a block; with more (ties, weights of ze
 
 
 class CandidateFilter:
-    """Dense weights as a filter.
+    """Finds few labels among which the top k of a dense row must be, by a matrix product and a bound on its rounding.
+
+        |ŝ − s| ≤ γ (‖x‖ · max_l ‖w_l‖ + max_l |b_l|),   γ = (n_features + 4) u / (1 − (n_features + 4) u)
+
+    for a product in any order of summation and unit roundoff u (Higham, Accuracy and Stability, section 3.1). If t is
+    the k-th largest ŝ of a row, the top k labels by exact score, ties included, have ŝ ≥ t − 2 · bound. Their scores
+    are then recomputed in the order that defines them, so BLAS decides nothing: neither its threads nor its blocks
+    show.
+    Memory: three scores per row and label of a block of rows, within the limit that is given.
 
     Parameters
     ----------
@@ -108,7 +315,7 @@ class CandidateFilter:
         return max(1, min(ROWS_PER_BLOCK, work_bytes // bytes_per_row))
 
     def find(self, X: npt.NDArray[Any], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-        """Labels that may be among the k best of each row, as (labels, indptr); None where they are too many."""
+        """Labels that may be among the top k of each row, as (labels, indptr); None where they are too many."""
         with np.errstate(over="ignore", invalid="ignore"):
             scores = X.astype(self.coef.dtype, copy=False) @ self.coef.T + self.intercept
             length = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
@@ -126,280 +333,54 @@ class CandidateFilter:
         return np.nonzero(chosen)[1].astype(np.int64), np.append(0, np.cumsum(counts))
 
 
-LABELS_PER_BLOCK = 32768
-"""Sums (8 bytes) and stamps (4 bytes) of a block of labels stay in an L2 cache of 512 KB."""
-
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-_INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
-_MEGABYTE = 2**20
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-
-class LinearScorer:
-    """A linear model made ready for prediction; build it once and keep it.
-
-    Parameters
-    ----------
-    coef : ndarray or sparse array of shape (n_labels, n_features)
-        Weights, float32 or float64, used without a copy when dense and C-contiguous. Finite.
-    intercept : array-like of shape (n_labels,), optional
-        Intercepts; zeros by default.
-    labels_per_block : int, default=32768
-        How many labels sparse weights are summed for at a time.
+class BlockScorer:
+    """Scores that are made for blocks of rows, and what is picked from them; a subclass makes the blocks.
 
     Attributes
     ----------
-    n_labels, n_features : int
-        The shape of `coef`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.scores import LinearScorer
-    >>> scorer = LinearScorer(np.array([[1.0, 0.0], [0.0, 2.0], [0.5, 0.5]]), intercept=[0.0, -1.0, 0.0])
-    >>> scorer.scores(np.array([[2.0, 1.0]]))
-    array([[2. , 1. , 1.5]])
-    >>> scorer.top_k(np.array([[2.0, 1.0]]), k=2)
-    (array([[0, 2]]), array([[2. , 1.5]]))
+    n_labels : int
+        Columns of the scores.
+    rows_per_block : int
+        Rows that are scored at once; with 1 the last bits of a row's scores do not depend on the batch.
     """
 
-    def __init__(
-        self, coef: Any, intercept: npt.ArrayLike | None = None, *, labels_per_block: int = LABELS_PER_BLOCK
-    ) -> None:
-        coef = coef if sp.issparse(coef) else np.asarray(coef)
-        if coef.ndim != 2:
-            raise ValueError(f"coef must have shape (n_labels, n_features), got {coef.shape}")
-        self.n_labels, self.n_features = (int(n) for n in coef.shape)
-        self._intercept = _check_intercept(intercept, self.n_labels)
-        if coef.dtype not in _FLOATS:
-            coef = coef.astype(np.float64)
-        self._filter: CandidateFilter | None = None
-        if sp.issparse(coef):
-            by_feature = _by_feature(coef)
-            blocks = np.arange(self.n_labels) // labels_per_block
-            order = np.lexsort((-self._intercept, blocks)).astype(np.int32)
-            self._weights = _core.Weights(
-                by_feature.data, by_feature.indices, by_feature.indptr, self._intercept, order, labels_per_block
-            )
-        else:
-            coef = np.ascontiguousarray(coef)
-            self._weights = _core.Weights(coef, self._intercept)
-            self._filter = CandidateFilter(coef, self._intercept)
+    n_labels: int
+    rows_per_block: int
 
-    def top_k(
-        self, X: Any, k: int, *, n_threads: int = 1, memory_limit_mb: float = 256.0
-    ) -> tuple[IntArray, FloatArray]:
-        """The k best labels of every row, best first; of equal scores the lower label comes first.
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
+        """Ranges of rows and their scores, of shape (rows in the range, n_labels)."""
+        raise NotImplementedError
 
-        Parameters
-        ----------
-        X : ndarray or sparse array of shape (n_samples, n_features)
-            Rows; CSR and C-contiguous arrays of float32 or float64 are used without a copy.
-        k : int
-            How many labels, at least 1.
-        n_threads : int, default=1
-            Threads; the result does not depend on them.
-        memory_limit_mb : float, default=256
-            Bound on the work arrays; the result does not depend on it.
+    def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
+        """All scores, a dense array of shape (n_samples, n_labels)."""
+        found = [scores for _, scores in self.blocks(X, n_threads)]
+        return np.concatenate(found) if found else np.empty((0, self.n_labels))
 
-        Returns
-        -------
-        indices : ndarray of shape (n_samples, k), int64
-            Labels; −1 where there are fewer than k.
-        scores : ndarray of shape (n_samples, k), float64
-            Their scores; −inf where there are fewer than k.
-        """
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        X, work_bytes = self._check(X, n_threads, memory_limit_mb)
-        indices = np.empty((X.shape[0], k), dtype=np.int64)
-        scores = np.empty((X.shape[0], k), dtype=np.float64)
-        if self._filter is not None and _is_native(X) and not sp.issparse(X) and self._filter.pays(X.shape[0], k):
-            with threadpool_limits(limits=n_threads, user_api="blas"):
-                self._filtered_top_k(self._filter, X, n_threads, work_bytes, indices, scores)
-            return indices, scores
-        for first, last, rows in _batches(X, work_bytes):
-            self._weights.top_k(rows, n_threads, work_bytes, indices[first:last], scores[first:last])
-        return indices, scores
+    def top_k(self, X: Any, k: int, *, n_threads: int = 1) -> tuple[IntArray, FloatArray]:
+        """Indices and scores of the top k labels, best first, as `LinearScorer.top_k` has them."""
+        indices, ranked = [np.empty((0, k), dtype=np.int64)], [np.empty((0, k))]
+        for _, scores in self.blocks(X, n_threads):
+            top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            missing = ((0, 0), (0, k - top.shape[1]))
+            indices.append(np.pad(top, missing, constant_values=-1))
+            ranked.append(np.pad(np.take_along_axis(scores, top, axis=1), missing, constant_values=-np.inf))
+        return np.concatenate(indices), np.concatenate(ranked)
 
-    def _filtered_top_k(
-        self, filter: CandidateFilter, X: Any, n_threads: int, work_bytes: int, indices: IntArray, scores: FloatArray
-    ) -> None:
-        """The k best of dense rows: exact scores of the candidates that a matrix product leaves."""
-        step, k = filter.rows_per_block(work_bytes), indices.shape[1]
-        for first in range(0, X.shape[0], step):
-            part, rows = slice(first, first + step), _rows(X[first : first + step])
-            found = filter.find(X[part], k)
-            if found is None:
-                self._weights.top_k(rows, n_threads, work_bytes, indices[part], scores[part])
-                continue
-            labels, indptr = found
-            exact = np.empty(len(labels))
-            self._weights.label_scores(rows, labels, indptr, n_threads, work_bytes, exact)
-            row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-            order = np.lexsort((labels, -exact, row))
-            best = order[(indptr[:-1, None] + np.arange(k)).ravel()]
-            indices[part], scores[part] = labels[best].reshape(-1, k), exact[best].reshape(-1, k)
-
-    def scores(
-        self, X: Any, out: FloatArray | None = None, *, n_threads: int = 1, memory_limit_mb: float = 256.0
-    ) -> FloatArray:
-        """All scores, a dense array of shape (n_samples, n_labels); the limit does not count `out`."""
-        X, work_bytes = self._check(X, n_threads, memory_limit_mb)
-        shape = (X.shape[0], self.n_labels)
-        if out is None:
-            out = np.empty(shape, dtype=np.float64)
-        elif out.shape != shape or out.dtype != np.float64 or not out.flags.c_contiguous:
-            raise ValueError(f"out must be a C-contiguous float64 array of shape {shape}")
-        for first, last, rows in _batches(X, work_bytes):
-            self._weights.scores(rows, n_threads, work_bytes, out[first:last])
+    def label_scores(self, X: Any, y: npt.NDArray[Any], *, n_threads: int = 1) -> FloatArray:
+        """The score of one given label per row, shape (n_samples,)."""
+        out = np.empty(len(y))
+        for rows, scores in self.blocks(X, n_threads):
+            out[rows] = scores[np.arange(len(scores)), y[rows]]
         return out
 
-    def label_scores(self, X: Any, y: Any, *, n_threads: int = 1, memory_limit_mb: float = 256.0) -> Any:
-        """The scores of given labels only.
 
-        Parameters
-        ----------
-        X : ndarray or sparse array of shape (n_samples, n_features)
-            Rows.
-        y : array-like of int of shape (n_samples,), or sparse array of shape (n_samples, n_labels)
-            One label a row, or a label indicator.
-        n_threads, memory_limit_mb
-            As in `top_k`.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples,), or csr_array of shape (n_samples, n_labels)
-            One score a row; for an indicator its structure with the scores as data (entries stored as zero included).
-        """
-        X, work_bytes = self._check(X, n_threads, memory_limit_mb)
-        Y = self._label_structure(y, X.shape[0])
-        _check_csr("y", Y)
-        out = np.empty(len(Y.indices), dtype=np.float64)
-        for first, last, rows in _batches(X, work_bytes):
-            self._weights.label_scores(rows, Y.indices, Y.indptr[first : last + 1], n_threads, work_bytes, out)
-        return sp.csr_array((out, Y.indices, Y.indptr), shape=Y.shape) if sp.issparse(y) else out
-
-    def _label_structure(self, y: Any, n_samples: int) -> Any:
-        """A CSR array whose stored places are the labels asked for."""
-        shape = (n_samples, self.n_labels)
-        if sp.issparse(y):
-            if y.shape != shape:
-                raise ValueError(f"y must have shape {shape}, one column a label, got {y.shape}")
-            return y.tocsr()
-        labels = np.asarray(y)
-        if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
-            raise ValueError(f"y must be {n_samples} label indices or a sparse indicator of shape {shape}")
-        if n_samples and not (labels.min() >= 0 and labels.max() < self.n_labels):
-            raise ValueError(f"y has a label index outside 0 … {self.n_labels - 1}")
-        indptr = np.arange(n_samples + 1, dtype=np.int64)
-        return sp.csr_array((np.ones(n_samples, np.int8), labels.astype(np.int64), indptr), shape=shape)
-
-    def _check(self, X: Any, n_threads: int, memory_limit_mb: float) -> tuple[Any, int]:
-        """X as CSR or as a dense array of two dimensions, and the memory limit in bytes."""
-        X = X.tocsr() if sp.issparse(X) else np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features:
-            raise ValueError(f"X must have shape (n_samples, {self.n_features}), got {X.shape}")
-        if n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-        if not memory_limit_mb > 0:
-            raise ValueError(f"memory_limit_mb must be positive, got {memory_limit_mb}")
-        return X, int(memory_limit_mb * _MEGABYTE)
-
-
-def top_k(
-    X: Any,
-    coef: Any,
-    intercept: npt.ArrayLike | None,
-    k: int,
-    *,
-    n_threads: int = 1,
-    memory_limit_mb: float = 256.0,
-) -> tuple[IntArray, FloatArray]:
-    """The k best labels of every row for weights that are used once; see `LinearScorer.top_k`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.scores import top_k
-    >>> top_k(np.array([[1.0]]), np.array([[3.0], [3.0], [4.0]]), None, k=4)
-    (array([[ 2,  0,  1, -1]]), array([[  4.,   3.,   3., -inf]]))
-    """
-    return LinearScorer(coef, intercept).top_k(X, k, n_threads=n_threads, memory_limit_mb=memory_limit_mb)
-
-
-def _check_intercept(intercept: npt.ArrayLike | None, n_labels: int) -> FloatArray:
-    """The intercepts as float64; adding 0.0 turns −0.0 into 0.0, so that sums are equal bit for bit."""
-    values: FloatArray = np.zeros(n_labels) if intercept is None else np.asarray(intercept, dtype=np.float64) + 0.0
-    if values.shape != (n_labels,):
-        raise ValueError(f"intercept must have shape ({n_labels},), one a row of coef, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("intercept has a value that is not finite")
-    return np.ascontiguousarray(values)
-
-
-def _by_feature(coef: Any) -> Any:
-    """The CSC form with labels in increasing order: what the transposition of CSR gives, its rows sorted or not."""
-    if coef.format == "csr":
-        _check_csr("coef", coef)
-    by_feature = coef.tocsr().tocsc()
-    if by_feature.indices.dtype not in _INTEGERS or by_feature.indptr.dtype != by_feature.indices.dtype:
-        by_feature.indices = by_feature.indices.astype(np.int64)
-        by_feature.indptr = by_feature.indptr.astype(np.int64)
-    return by_feature
-
-
-def _check_csr(name: str, matrix: Any) -> None:
-    """Refuse a CSR triple that would make compiled code read outside its arrays."""
-    indptr, indices = matrix.indptr, matrix.indices
-    if len(indptr) != matrix.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{name}: indptr does not describe {matrix.shape[0]} rows")
-    if len(indices) and not (indices.min() >= 0 and indices.max() < matrix.shape[1]):
-        raise ValueError(f"{name}: a column index is out of range")
-
-
-def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
-    """Row ranges of X as the kernels take them: all at once without a copy where possible, else converted in parts."""
-    if sp.issparse(X) and len(X.indptr) != X.shape[0] + 1:
-        raise ValueError(f"X: indptr does not describe {X.shape[0]} rows")
-    if _is_native(X):
-        yield 0, X.shape[0], _rows(X)
-        return
-    bytes_per_row = 8 * X.shape[1] if not sp.issparse(X) else 16 * (1 + X.nnz // max(1, X.shape[0]))
-    step = max(1, work_bytes // max(1, bytes_per_row))
-    for first in range(0, X.shape[0], step):
-        last = min(first + step, X.shape[0])
-        part = X[first:last]
-        dtype = part.dtype if part.dtype in _FLOATS else np.float64
-        yield first, last, _rows(part.astype(dtype) if sp.issparse(part) else np.ascontiguousarray(part, dtype=dtype))
-
-
-def _is_native(X: Any) -> bool:
-    if not sp.issparse(X):
-        return X.dtype in _FLOATS and bool(X.flags.c_contiguous)
-    same = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
-    return X.dtype in _FLOATS and same and all(a.flags.c_contiguous for a in (X.data, X.indices, X.indptr))
-
-
-def _rows(X: Any) -> _core.Rows:
-    return _core.Rows(X.data, X.indices, X.indptr, X.shape[1]) if sp.issparse(X) else _core.Rows(X)
-
-
-BYTES_PER_KERNEL_VALUE = 24
-"""The value itself, and the products and differences on the way to it."""
-BYTES_PER_SCORE = 24
-"""The score, its copy, and its place in the ranking."""
-
-
-class KernelScorer:
+class KernelScorer(BlockScorer):
     """A kernel model made ready for prediction.
 
     Parameters
     ----------
     kernel : object with `block(A, B)`, or None
-        Kernel values of two sets of rows; None where rows are kernel values already.
+        Kernel values of two sets of rows; None where rows are kernel values already, one column per training row.
     support : ndarray or csr_array of shape (n_support, n_features), or ndarray of int of shape (n_support,)
         The support rows; for a precomputed kernel their numbers among the training rows.
     dual_coef : sparse array of shape (n_labels, n_support)
@@ -407,12 +388,7 @@ class KernelScorer:
     intercept : ndarray of shape (n_labels,)
         Intercepts.
     memory_limit_mb : float, default=256
-        Bound on the kernel values and scores of a block; at least one row is done at a time.
-
-    Attributes
-    ----------
-    rows_per_block : int
-        Rows that are done at once; with 1 the last bits of a row's scores do not depend on the batch.
+        Bound on the kernel values and scores of a block; at least one row is scored at a time.
 
     Examples
     --------
@@ -433,68 +409,27 @@ class KernelScorer:
         self.kernel, self.support = kernel, support
         self.n_labels, n_support = dual_coef.shape
         self._coef = sp.csr_array(dual_coef)
-        _check_columns("dual_coef", self._coef)
-        _check_columns("support", support)
+        for name, matrix in (("dual_coef", self._coef), ("support", support)):  # of a file that was not verified
+            columns = matrix.indices if sp.issparse(matrix) else np.empty(0)
+            if len(columns) and not (columns.min() >= 0 and columns.max() < matrix.shape[1]):
+                raise ValueError(f"{name}: a column index is out of range")
         self._intercept = np.asarray(intercept, dtype=np.float64)
         row_bytes = BYTES_PER_KERNEL_VALUE * n_support + BYTES_PER_SCORE * self.n_labels
-        self.rows_per_block = max(1, int(memory_limit_mb * _MEGABYTE / row_bytes))
+        self.rows_per_block = max(1, int(memory_limit_mb * MEGABYTE / row_bytes))
 
-    def scores(self, X: Any, *, n_threads: int = 1) -> FloatArray:
-        """All scores, a dense array of shape (n_samples, n_labels)."""
-        out = np.empty((X.shape[0], self.n_labels))
-        for rows, scores in self._blocks(X, n_threads):
-            out[rows] = scores
-        return out
-
-    def top_k(self, X: Any, k: int, *, n_threads: int = 1) -> tuple[IntArray, FloatArray]:
-        """Indices and scores of the k best labels, best first, as `LinearScorer.top_k` has them."""
-        indices = np.full((X.shape[0], k), -1, dtype=np.int64)
-        ranked = np.full((X.shape[0], k), -np.inf)
-        found = min(k, self.n_labels)
-        for rows, scores in self._blocks(X, n_threads):
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :found]
-            indices[rows, :found] = best
-            ranked[rows, :found] = np.take_along_axis(scores, best, axis=1)
-        return indices, ranked
-
-    def label_scores(self, X: Any, y: npt.NDArray[Any], *, n_threads: int = 1) -> FloatArray:
-        """The score of one given label a row, shape (n_samples,)."""
-        out = np.empty(X.shape[0])
-        for rows, scores in self._blocks(X, n_threads):
-            out[rows] = scores[np.arange(len(scores)), y[rows]]
-        return out
-
-    def _blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows and their scores."""
         with threadpool_limits(limits=n_threads, user_api="blas"):  # once: it looks through all loaded libraries
             for first in range(0, X.shape[0], self.rows_per_block):
                 rows = slice(first, first + self.rows_per_block)
-                values = self._kernel_values(X[rows])
+                values = X[rows][:, self.support] if self.kernel is None else self.kernel.block(X[rows], self.support)
+                values = np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
                 yield rows, np.ascontiguousarray((self._coef @ values.T).T) + self._intercept
 
-    def _kernel_values(self, rows: Any) -> FloatArray:
-        """Kernel values of some rows and all support rows."""
-        if self.kernel is None:
-            values = rows[:, self.support]
-            return np.asarray(values.toarray() if sp.issparse(values) else values, dtype=np.float64)
-        return np.asarray(self.kernel.block(rows, self.support), dtype=np.float64)
 
-
-def _check_columns(name: str, matrix: Any) -> None:
-    """Refuse a sparse matrix, of a file that was not verified, whose indices point outside of it."""
-    if not sp.issparse(matrix) or len(matrix.indices) == 0:
-        return
-    if not (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.shape[1]):
-        raise ValueError(f"{name}: a column index is out of range")
-
-
-PLAIN_BYTES = 2**24
-"""Dense weights up to this size are not worth another form."""
-BLOCK_BYTES = 2**26
-"""Work area where dense weights become sparse."""
+PLAIN_BYTES = 2**24  # dense weights up to this size are not worth another form
+BLOCK_BYTES = 2**26  # work area where dense weights become sparse
 INDEX_BYTES = 4
-
-Floats = npt.NDArray[np.float64]
 
 
 def csr_bytes(n_values: int, n_rows: int, itemsize: int) -> int:
@@ -534,7 +469,7 @@ def compact(coef: Any) -> Any:
     >>> compact(np.zeros((600, 4000))).nnz, type(compact(np.zeros((2, 3)))).__name__
     (0, 'ndarray')
     """
-    if not isinstance(coef, np.ndarray):
+    if not isinstance(coef, np.ndarray) or coef.nbytes <= PLAIN_BYTES:
         return coef
     n_values = int(np.count_nonzero(coef))
     if not saves_memory(csr_bytes(n_values, coef.shape[0], coef.itemsize), coef.nbytes):
@@ -580,12 +515,12 @@ def csr_of(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArra
     return sp.csr_array((data, indices.astype(index, copy=False), indptr.astype(index, copy=False)), shape=shape)
 
 
-def squared_norms(coef: Any) -> Floats:
+def squared_norms(coef: Any) -> FloatArray:
     """‖w_j‖² of every row of dense or CSR weights, shape (n_outputs,)."""
     if not sp.issparse(coef):
         return np.asarray(np.einsum("ij,ij->i", coef, coef, dtype=np.float64))
     running = np.append(0.0, np.cumsum(coef.data.astype(np.float64) ** 2))
-    squares: Floats = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
+    squares: FloatArray = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
     return squares
 
 

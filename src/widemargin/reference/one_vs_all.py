@@ -9,11 +9,9 @@ cpp/one_vs_all.hpp: same arguments, same results up to rounding. Memory: X, one 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from widemargin.problems.losses import Floats, Loss
 from widemargin.reference.binary_certificate import certified_gap, dual_bound, relative_gap
@@ -30,142 +28,31 @@ from widemargin.reference.newton import (
     newton_cg,
 )
 
-__all__ = ["BOUND_COLUMNS", "NOT_ATTAINED", "RECORD_COLUMNS", "BlockResult", "BlockTask", "solve_block"]
+__all__ = ["NOT_ATTAINED", "binary_problem", "solve_block"]
 
-BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
-RECORD_COLUMNS = (
-    "label",
-    "iteration",
-    "value",
-    "gradient_ratio",
-    "active_rows",
-    "step",
-    "cg_steps",
-    "seconds",
-)
+N_RECORD_COLUMNS = 8  # of `widemargin.solvers.one_vs_all.problem.RECORD_COLUMNS`
 
 
-@dataclass(frozen=True)
-class BlockTask:
-    """The labels of a block and how to solve them.
-
-    Parameters
-    ----------
-    positive_rows, positive_indptr : ndarray of int64
-        The positives of label j are positive_rows[positive_indptr[j]:positive_indptr[j + 1]].
-    row_weight : ndarray of shape (n_samples,)
-        Sample weights, without C.
-    positive_factor, negative_factor : ndarray of shape (n_labels,)
-        Class factors.
-    loss : str
-        Name of the loss.
-    C : float
-        Weight of the losses.
-    bias_value, bias_penalty : float
-        (1, 0) for a free intercept, (1, 1) for a regularised one, (0, 1) for none.
-    tol, gap_tol : float
-        The stopping rule; gap_tol is infinity when not asked for.
-    prune : float
-        Stored weights smaller than this become zero.
-    max_iter, n_threads : int
-        Newton steps a label; threads of the compiled core.
-    polish : bool
-        Whether to go on to rounding error once the rule holds.
-    solve_one_sided : bool
-        Whether labels of one side only, which have a known answer with a free intercept, are solved like others.
-    tighten_cg : bool
-        Whether CG's tolerance is tightened once a full step was refused, see `NewtonRule`.
-
-    Examples
-    --------
-    >>> from widemargin.reference.one_vs_all import BlockTask
-    >>> len(BlockTask.__dataclass_fields__)
-    17
-    """
-
-    positive_rows: npt.NDArray[np.int64]
-    positive_indptr: npt.NDArray[np.int64]
-    row_weight: Floats
-    positive_factor: Floats
-    negative_factor: Floats
-    loss: str
-    C: float
-    bias_value: float
-    bias_penalty: float
-    tol: float
-    gap_tol: float
-    prune: float
-    max_iter: int
-    n_threads: int
-    polish: bool = False
-    solve_one_sided: bool = False
-    tighten_cg: bool = True
-
-    def problem(self, X: Any, j: int, loss: Loss) -> BinaryProblem:
-        """The problem of label j."""
-        y = np.full(X.shape[0], -1.0)
-        y[self.positive_rows[self.positive_indptr[j] : self.positive_indptr[j + 1]]] = 1.0
-        factor = np.where(y > 0.0, self.positive_factor[j], self.negative_factor[j])
-        return BinaryProblem(X, y, self.C * self.row_weight * factor, loss, self.bias_value, self.bias_penalty)
+def binary_problem(task: Any, X: Any, j: int, loss: Loss) -> BinaryProblem:
+    """The problem of label j of a task."""
+    y = np.full(X.shape[0], -1.0)
+    y[task.positive_rows[task.positive_indptr[j] : task.positive_indptr[j + 1]]] = 1.0
+    factor = np.where(y > 0.0, task.positive_factor[j], task.negative_factor[j])
+    return BinaryProblem(X, y, task.C * task.row_weight * factor, loss, task.bias_value, task.bias_penalty)
 
 
-@dataclass(frozen=True)
-class BlockResult:
-    """Where the results of a block go; coef and intercept hold the start when the solver is called.
-
-    Parameters
-    ----------
-    coef : ndarray of shape (n_labels, n_features)
-        Weights in the type of X.
-    intercept : ndarray of shape (n_labels,)
-        Intercepts in the type of X.
-    bounds : ndarray of shape (n_labels, 5)
-        The columns of `BOUND_COLUMNS`.
-    n_iter : ndarray of int64 of shape (n_labels,)
-        Newton steps.
-    converged : ndarray of uint8 of shape (n_labels,)
-        1 where the stopping rule holds, 2 (`NOT_ATTAINED`) where there is no minimiser, or rounding came before it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.reference.one_vs_all import BlockResult
-    >>> BlockResult.zeros(2, 3, np.dtype("float32")).bounds.shape
-    (2, 5)
-    """
-
-    coef: npt.NDArray[Any]
-    intercept: npt.NDArray[Any]
-    bounds: Floats
-    n_iter: npt.NDArray[np.int64]
-    converged: npt.NDArray[np.uint8]
-
-    @classmethod
-    def zeros(
-        cls, n_labels: int, n_features: int, dtype: np.dtype[Any], coef: npt.NDArray[Any] | None = None
-    ) -> BlockResult:
-        """Outputs for a block, the start at zero; `coef` may be a given (n_labels, n_features) array to fill."""
-        return cls(
-            np.zeros((n_labels, n_features), dtype=dtype) if coef is None else coef,
-            np.zeros(n_labels, dtype=dtype),
-            np.zeros((n_labels, len(BOUND_COLUMNS))),
-            np.zeros(n_labels, dtype=np.int64),
-            np.zeros(n_labels, dtype=np.uint8),
-        )
-
-
-def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats:
+def solve_block(X: Any, task: Any, loss: Loss, out: Any) -> Floats:
     """Solve every label of a block into `out`; returns the records, one row of `RECORD_COLUMNS` an iteration.
 
     Parameters
     ----------
     X : ndarray or sparse array of shape (n_samples, n_features)
         The rows, float32 or float64.
-    task : BlockTask
+    task : Any
         The labels, and how to solve them.
     loss : Loss
         The loss that `task.loss` names.
-    out : BlockResult
+    out : Any
         The start, and then the results.
 
     Returns
@@ -177,7 +64,8 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
     --------
     >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from widemargin.reference.one_vs_all import BlockResult, BlockTask, solve_block
+    >>> from widemargin.reference.one_vs_all import solve_block
+    >>> from widemargin.solvers.one_vs_all.problem import BlockResult, BlockTask
     >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
     ...                  "squared_hinge", 1.0, 1.0, 0.0, 1e-9, np.inf, 0.0, 100, 1)
     >>> out = BlockResult.zeros(1, 2, np.dtype("float64"))
@@ -189,7 +77,7 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
     # The data are as stored; arithmetic is double throughout.
     X = X.astype(np.float64)
     for j in range(len(task.positive_factor)):
-        problem, first = task.problem(X, j, loss), len(records)
+        problem, first = binary_problem(task, X, j, loss), len(records)
         start = np.append(out.coef[j], out.intercept[j] if task.bias_value != 0.0 else 0.0).astype(np.float64)
         v = start.copy()
         positive, negative = problem.c[problem.y > 0].sum(), problem.c[problem.y < 0].sum()
@@ -202,11 +90,11 @@ def solve_block(X: Any, task: BlockTask, loss: Loss, out: BlockResult) -> Floats
             v, out.converged[j], out.n_iter[j] = _minimize(problem, task, j, v, records)
         known = [np.zeros(len(v)), start] if len(records) > first else [np.zeros(len(v))]
         _store(problem, task, j, v, one_sided, known if task.max_iter > 0 else [], out)
-    return np.array(records).reshape(-1, len(RECORD_COLUMNS))
+    return np.array(records).reshape(-1, N_RECORD_COLUMNS)
 
 
 def _minimize(
-    problem: BinaryProblem, task: BlockTask, j: int, v: Floats, records: list[tuple[float, ...]]
+    problem: BinaryProblem, task: Any, j: int, v: Floats, records: list[tuple[float, ...]]
 ) -> tuple[Floats, int, int]:
     """Newton from v with the rule (12)–(13); appends to `records`."""
     started = time.thread_time()
@@ -233,7 +121,7 @@ def _minimize(
 
 
 def _store(
-    problem: BinaryProblem, task: BlockTask, j: int, v: Floats, one_sided: bool, known: list[Floats], out: BlockResult
+    problem: BinaryProblem, task: Any, j: int, v: Floats, one_sided: bool, known: list[Floats], out: Any
 ) -> None:
     """Round to the stored type, drop small weights (never the intercept), and certify what is stored.
 

@@ -50,7 +50,7 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from threadpoolctl import threadpool_limits
 
-from widemargin.estimators.scoring import LinearLabelModel
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     TrainingData,
@@ -87,7 +87,7 @@ ADVICE = {
 }
 
 
-class RankingModel(LinearLabelModel):
+class RankingModel(LabelModel):
     """Training of a linear model by a ranking solver; a mix-in for the estimators."""
 
     C: float

@@ -38,7 +38,7 @@ import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
 from threadpoolctl import threadpool_limits
 
-from widemargin.estimators.scoring import LinearLabelModel
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     COUNT,
@@ -256,8 +256,7 @@ class EmbeddedScorer:
         self, features: npt.NDArray[np.float64], labels: npt.NDArray[np.float64], *, memory_limit_mb: float = 256.0
     ) -> None:
         self._features = np.ascontiguousarray(features.T)
-        self._labels = LinearScorer(labels)
-        self._memory_limit_mb = memory_limit_mb
+        self._labels = LinearScorer(labels, memory_limit_mb=memory_limit_mb)
         self._rows = max(1, int(memory_limit_mb * _MEGABYTE / (8 * max(1, features.shape[0]))))
 
     def scores(self, X: Any, *, n_threads: int = 1) -> npt.NDArray[np.float64]:
@@ -270,9 +269,7 @@ class EmbeddedScorer:
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         scores = np.empty((X.shape[0], k))
         for part, rows in self._embedded(X):
-            indices[part], scores[part] = self._labels.top_k(
-                rows, k, n_threads=n_threads, memory_limit_mb=self._memory_limit_mb
-            )
+            indices[part], scores[part] = self._labels.top_k(rows, k, n_threads=n_threads)
         return indices, scores
 
     def label_scores(self, X: Any, labels: npt.NDArray[np.int64], *, n_threads: int = 1) -> npt.NDArray[np.float64]:
@@ -293,7 +290,7 @@ class EmbeddedScorer:
 SEEDS = np.iinfo(np.int32).max
 
 
-class Wsabie(LinearLabelModel):
+class Wsabie(LabelModel):
     """Wsabie: features and labels in one space, trained by sampling classes that come too close.
 
     The problem is not convex, so there is no certificate: `certificate_` raises an AttributeError that says so. Rows
@@ -442,7 +439,9 @@ class Wsabie(LinearLabelModel):
     def _n_weights(self) -> int:
         return int(self.feature_embedding_.size + self.label_embedding_.size)
 
-    def _scorer(self) -> EmbeddedScorer:
+    @property
+    def scorer(self) -> EmbeddedScorer:
+        """The scores of this model."""
         return EmbeddedScorer(self.feature_embedding_, self._outputs(), memory_limit_mb=self.memory_limit_mb)
 
     def _outputs(self) -> npt.NDArray[Any]:
@@ -453,9 +452,6 @@ class Wsabie(LinearLabelModel):
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
         V, U = self._outputs()[outputs].astype(np.float64), self.feature_embedding_[:, features].astype(np.float64)
         return V @ U, np.zeros(len(outputs))
-
-    def _best_labels(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        return self._scorer().top_k(X, k, n_threads=self._n_threads())
 
 
 def _printing(verbose: int, callback: Callback | None) -> Callback | None:

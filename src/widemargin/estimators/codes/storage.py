@@ -16,24 +16,18 @@ from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from widemargin.estimators.codes.columns import SIGNS, ConstantColumn, FittedColumns, LinearColumns
-from widemargin.estimators.codes.fit import NORMS
+from widemargin.estimators.codes.columns import SIGNS, FittedColumns, LinearColumns, linear_part
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.storage import (
-    PARAMETERS_NOT_STORED,
-    StoredLinearModel,
-    checked_matrix,
-    checked_vector,
-    encode_parameter,
-)
+from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector, stored_parameters
 from widemargin.estimators.training import kernel_description
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
 from widemargin.problems.codes import CodeMargins
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.scores import compact, csr_of
+from widemargin.solvers.codes.continuous import NORMS
 
-__all__ = ["LINEAR_CLASSIFIERS", "StoredOutputCode"]
+__all__ = ["LINEAR_CLASSIFIERS", "CodeCodec"]
 
 KERNEL_ARRAYS = ("dual_coef", "support", "support_vectors")
 LINEAR_CLASSIFIERS: dict[str, Any] = {
@@ -43,145 +37,121 @@ LINEAR_CLASSIFIERS: dict[str, Any] = {
 """Classifiers inside an output code that can be stored, by name."""
 
 
-class StoredOutputCode(StoredLinearModel):
-    """Adds `to_state` and `from_state` to an output code; a mix-in for the estimator."""
+class CodeCodec(Codec):
+    """Stores codes and their linear columns."""
 
-    def _check_savable(self) -> None:
-        inner = self.estimator
+    def check_savable(self, model: Any) -> None:
+        inner = model.estimator
         if inner is not None and LINEAR_CLASSIFIERS.get(type(inner).__name__) is not type(inner):
             raise NotSavableError(
-                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; these it can: "
+                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; it can hold "
                 f"{', '.join(sorted(LINEAR_CLASSIFIERS))}; or pickle the model yourself"
             )
-        if callable(self.kernel):
-            name = getattr(self.kernel, "__name__", type(self.kernel).__name__)
-            raise NotSavableError(
-                f"kernel is the function {name!r}, and a model folder holds no code; use 'rbf', 'poly', 'sigmoid' or "
-                "'linear', or pickle the model yourself"
-            )
-        super()._check_savable()
+        super().check_savable(model)
 
-    def _stored_parameters(self) -> dict[str, Any]:
-        parameters = super()._stored_parameters()
-        if not isinstance(self.code, str):
-            parameters["code"] = np.asarray(self.code).tolist()
-        if self.estimator is not None:
-            parameters["estimator"] = _description(self.estimator)
+    def parameters(self, model: Any) -> dict[str, Any]:
+        parameters, inner = stored_parameters(model), model.estimator
+        if not isinstance(model.code, str):
+            parameters["code"] = np.asarray(model.code).tolist()
+        if inner is not None:
+            parameters["estimator"] = {"class": type(inner).__name__, "params": stored_parameters(inner)}
         return parameters
 
-    @classmethod
-    def _parameters_of(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+    def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         inner = stored["estimator"]
         others = {name: value for name, value in stored.items() if name != "estimator"}
-        parameters = super()._parameters_of(others)
+        parameters = super().constructor_parameters(others)
         if inner is None:
             return {"estimator": None, **parameters}
         kind = LINEAR_CLASSIFIERS[inner["class"]]
-        return {"estimator": kind(**super()._parameters_of(inner["params"])), **parameters}
+        return {"estimator": kind(**super().constructor_parameters(inner["params"])), **parameters}
 
-    def _stored_arrays(self) -> dict[str, Any]:
-        arrays: dict[str, Any] = {"code_book": self.code_book_}
-        if isinstance(self._columns, LinearColumns):
-            arrays |= {"coef": self._columns.coef, "intercept": self._columns.intercept}
+    def check_parameters(self, model: Any) -> None:
+        model._check_parameters()
+
+    def arrays(self, model: Any) -> dict[str, Any]:
+        arrays: dict[str, Any] = {"code_book": model.code_book_}
+        if isinstance(model._columns, LinearColumns):
+            arrays |= {"coef": model._columns.coef, "intercept": model._columns.intercept}
         else:
-            parts = [_weights_of(column, self.n_features_in_) for column in self._columns.estimators]
+            parts = [linear_part(column, model.n_features_in_) for column in model._columns.estimators]
             arrays |= {"coef": _joined([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
-        if "code_matrix_" in self.__dict__:
-            arrays["code_matrix"] = self.code_matrix_
+        if "code_matrix_" in model.__dict__:
+            arrays["code_matrix"] = model.code_matrix_
         else:
-            arrays |= {name: getattr(self, f"{name}_") for name in KERNEL_ARRAYS}
-        if self._margins is not None:
-            arrays["code_gram"] = self._margins.gram
+            arrays |= {name: getattr(model, f"{name}_") for name in KERNEL_ARRAYS}
+        if model._margins is not None:
+            arrays["code_gram"] = model._margins.gram
         return arrays
 
-    def _stored_attributes(self) -> dict[str, Any]:
-        if self._margins is None:
+    def attributes(self, model: Any) -> dict[str, Any]:
+        if model._margins is None:
             return {}
-        margins = self._margins
-        kernel = {"gamma": float(self.gamma_)} if "gamma_" in self.__dict__ else {}
+        margins = model._margins
+        kernel = {"gamma": float(model.gamma_)} if "gamma_" in model.__dict__ else {}
         return {"radius": margins.radius, "margin": margins.margin, "n_learned": margins.n_samples, **kernel}
 
-    def _restore_certificate(self, state: ModelState) -> None:
-        if state.certificate is not None:
-            super()._restore_certificate(state)
-
-    def _restore_arrays(self, state: ModelState) -> None:
+    def restore(self, model: Any, state: ModelState) -> None:
         arrays, attributes = state.arrays, state.attributes
-        if self.learn in NORMS:
-            self.n_iter_ = int(np.sum(self.n_iter_))
-        self.code_book_ = np.asarray(arrays["code_book"])
-        self._check_shapes(arrays)
-        if self.kernel == "linear":
-            self.code_matrix_ = arrays["code_matrix"]
+        if model.learn in NORMS:
+            model.n_iter_ = int(np.sum(model.n_iter_))
+        model.code_book_ = np.asarray(arrays["code_book"])
+        self._check_shapes(model, arrays)
+        if model.kernel == "linear":
+            model.code_matrix_ = arrays["code_matrix"]
         else:
             for name in KERNEL_ARRAYS:
-                setattr(self, f"{name}_", arrays[name])
-            self.gamma_ = float(attributes["gamma"])
-            make_kernel(*kernel_description(self, self.gamma_))
-        self._margins, self._first_fit = None, None
+                setattr(model, f"{name}_", arrays[name])
+            model.gamma_ = float(attributes["gamma"])
+            make_kernel(*kernel_description(model, model.gamma_))
+        model._margins, model._first_fit = None, None
         if "code_gram" in arrays:
             known = (float(attributes["radius"]), float(attributes["margin"]), int(attributes["n_learned"]))
-            self._margins = CodeMargins(arrays["code_gram"], *known)
-        self._columns = self._restored_columns(arrays["coef"], arrays["intercept"])
-        self.estimators_ = self._columns.as_estimators()
+            model._margins = CodeMargins(arrays["code_gram"], *known)
+        model._columns = self._restored_columns(model, arrays["coef"], arrays["intercept"])
 
-    def _restored_columns(self, coef: Any, intercept: Any) -> LinearColumns | FittedColumns:
-        if self.estimator is None or isinstance(self.estimator, OneVsAllClassifier):
-            template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
-            template.prune = self.prune if self.prune > 0 else template.prune
+    def _restored_columns(self, model: Any, coef: Any, intercept: Any) -> LinearColumns | FittedColumns:
+        if model.estimator is None or isinstance(model.estimator, OneVsAllClassifier):
+            template = OneVsAllClassifier() if model.estimator is None else clone(model.estimator)
+            template.prune = model.prune if model.prune > 0 else template.prune
             unknown = np.zeros(len(intercept), dtype=np.int64)
-            return LinearColumns(template, coef, intercept, None, unknown, self.status_)
-        names = getattr(self, "feature_names_in_", None)
+            return LinearColumns(template, coef, intercept, None, unknown, model.status_)
+        names = getattr(model, "feature_names_in_", None)
         rows = (coef[[j]] for j in range(len(intercept)))
         columns = zip(rows, np.asarray(intercept), strict=True)
-        sparse = self.prune > 0 and hasattr(self.estimator, "sparsify")
-        return FittedColumns(tuple(_linear_classifier(self.estimator, w, b, names, sparse) for w, b in columns))
+        sparse = model.prune > 0 and hasattr(model.estimator, "sparsify")
+        return FittedColumns(tuple(_linear_classifier(model.estimator, w, b, names, sparse) for w, b in columns))
 
-    def _check_shapes(self, arrays: Mapping[str, Any]) -> None:
+    def _check_shapes(self, model: Any, arrays: Mapping[str, Any]) -> None:
         """A ValueError unless the arrays fit each other."""
-        n_classes = len(self.classes_)
-        if self.kind_ == "multilabel":
-            raise ValueError("an output code has one label a row")
+        n_classes = len(model.classes_)
+        if model.kind_ == "multilabel":
+            raise ValueError("an output code has one label per row")
         n_columns = len(checked_vector(arrays["intercept"], "intercept"))
-        checked_matrix(arrays["coef"], "coef", (n_columns, self.n_features_in_))
+        checked_matrix(arrays["coef"], "coef", (n_columns, model.n_features_in_))
         if n_columns == 0:
             raise ValueError("the code has no columns")
-        if self.code_book_.shape != (n_classes, n_columns) or not np.isin(self.code_book_, (-1, 0, 1)).all():
-            raise ValueError(f"the code book of shape {self.code_book_.shape} does not fit {n_classes} classes")
-        if self.kernel == "linear":
+        if model.code_book_.shape != (n_classes, n_columns) or not np.isin(model.code_book_, (-1, 0, 1)).all():
+            raise ValueError(f"the code book of shape {model.code_book_.shape} does not fit {n_classes} classes")
+        if model.kernel == "linear":
             _check_code_shape(arrays["code_matrix"], (n_classes, n_columns))
         else:
-            self._check_kernel_shapes(arrays, n_columns)
+            self._check_kernel_shapes(model, arrays, n_columns)
         if "code_gram" in arrays:
             _check_code_shape(arrays["code_gram"], (n_classes, n_classes))
 
-    def _check_kernel_shapes(self, arrays: Mapping[str, Any], n_columns: int) -> None:
+    def _check_kernel_shapes(self, model: Any, arrays: Mapping[str, Any], n_columns: int) -> None:
         support = checked_vector(arrays["support"], "support", "iu")
-        checked_matrix(arrays["dual_coef"], "dual_coef", (len(self.classes_), len(support)))
+        checked_matrix(arrays["dual_coef"], "dual_coef", (len(model.classes_), len(support)))
         checked_matrix(arrays["support_vectors"], "support_vectors", (len(support), n_columns))
-        if len(support) and not (support.min() >= 0 and support.max() < self.n_samples_fit_):
-            raise ValueError(f"a support row is not among the {self.n_samples_fit_} training rows")
+        if len(support) and not (support.min() >= 0 and support.max() < model.n_samples_fit_):
+            raise ValueError(f"a support row is not among the {model.n_samples_fit_} training rows")
 
 
 def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
     """A dense matrix of numbers: codes are whole numbers when drawn, others when learned."""
     if not isinstance(code, np.ndarray) or code.shape != shape or code.dtype.kind not in "if":
         raise ValueError(f"a code is not a dense matrix of shape {shape}")
-
-
-def _description(estimator: Any) -> dict[str, Any]:
-    """The class and the parameters of a classifier."""
-    parameters = estimator.get_params(deep=False)
-    kept = {name: encode_parameter(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED}
-    return {"class": type(estimator).__name__, "params": kept}
-
-
-def _weights_of(column: Any, n_features: int) -> tuple[Any, float]:
-    """Weights, of shape (1, n_features), and intercept of a fitted linear classifier of two classes."""
-    if isinstance(column, ConstantColumn):
-        return sp.csr_array((1, n_features)), column.value
-    coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.asarray(column.coef_).reshape(1, -1)
-    return coef, float(np.ravel(column.intercept_)[0])
 
 
 def _joined(rows: list[Any]) -> Any:
@@ -199,7 +169,7 @@ def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any, s
     model.intercept_, model.n_features_in_ = np.array([intercept]), coef.shape[1]
     if isinstance(model, RidgeClassifier):
         model._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(SIGNS)
-    if not hasattr(type(model), "classes_"):  # of RidgeClassifier before scikit-learn 1.9: those of the binarizer
+    if not hasattr(type(model), "classes_"):  # RidgeClassifier before scikit-learn 1.9 has those of the binarizer
         model.classes_ = SIGNS.copy()
     if names is not None:
         model.feature_names_in_ = names

@@ -2,44 +2,28 @@
 
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
-The same problems, the same stopping rule and the same result as `solve_one_vs_all`, for dense X and both losses. The
-labels of a block take gradient or Newton steps together, see `widemargin.solvers.one_vs_all.dense`, in float32. A label
-counts as solved only when rule and certified gap hold over all rows in float64; what float32 steps do not reach is
-finished by the truncated Newton solver. Sparse X, a given start and tolerances near rounding go there altogether.
+The labels of a block take their steps together, in float32:
 
-BLAS runs on one thread; threads work on different blocks, whose bounds are fixed, so that results do not depend on
-their number. Memory: X once more where it is float64; for each thread and label of its block 60 bytes a row and 56 a
-feature, and at most 128 MB for a Newton direction. Blocks have at most 32 labels, fewer where `memory_limit_mb` asks.
-
-Newton directions for dense rows with the Hessian written out, and when they pay.
-
-    H = I + Σ_i h_i x_i x_iᵀ   over the rows with curvature h_i = c_i φ''(m_i) > 0,   H d = −∇L
-
-With fewer such rows than features the system has one unknown a row: with R = √h · X, d = r − Rᵀ(I + R Rᵀ)⁻¹ R r for the
-right-hand side r; else one a feature. A free intercept is eliminated, which centres the rows by their weighted mean; a
-penalised one is a further column of ones. Everything in float32: a direction need not be exact, and gradients decide.
-Memory: the active rows once more, and min(active, features)² entries, one label at a time.
-
-Rule and certificate of finished labels over all rows, in float64, from their weights as stored.
-
-    g = v + Σ_i y_i c_i φ'(m_i) (x_i, 1),   u = Σ_i y_i α_i (x_i, 1),   D = Σ_i ψ_i(α_i) − ½‖u‖²
-
-with a free intercept first moved to its optimum, where α is feasible after shrinking its heavier side, see
-`widemargin.reference.binary_certificate`. Products are float64 over blocks of labels; rows of float32 are converted a
-piece at a time. Memory: three float64 values a row and label of the block, and the piece.
-
-A block of labels over dense rows: all of them take their steps together, so that X is read by matrix products.
-
-    SZ = D Xᵀ                     scores of the directions of all labels, (labels, rows)
-    a step of each label           along its direction: see `widemargin.reference.dense_one_vs_all`
+    SZ = D Xᵀ                      scores of the directions of all labels, (labels, rows)
+    a step of each label along its direction
     G = W + A X                    gradients from the slopes A = y c φ'(m)
 
 A direction is the negative gradient, followed by an exact search over (direction, last step, weights, intercept), or a
 Newton direction with the Hessian written out, followed by backtracking; the latter where three of them cost less than
-the gradient steps that seem to be left. Labels begin in the span of the mean positive row, the mean row and the
-intercept. Finished ones leave the block and are verified together in float64; what fails goes on from there.
+the gradient steps that seem to be left. Labels start in the span of the mean positive row, the mean row and the
+intercept. Finished labels leave the block and are verified together over all rows in float64, from their weights as
+stored:
 
-Products and steps are float32. Memory: 24 bytes a row and a feature for each label; while verifying, 32 more of each.
+    g = v + Σ_i y_i c_i φ'(m_i) (x_i, 1),   u = Σ_i y_i α_i (x_i, 1),   D = Σ_i ψ_i(α_i) − ½‖u‖²
+
+where a free intercept is first moved to its optimum, and α is feasible after shrinking its heavier side. A label counts
+as solved only when rule and certified gap hold there; others continue, and what float32 steps do not reach is finished
+by truncated Newton.
+
+BLAS runs on one thread; threads work on different blocks, whose bounds are fixed, so results do not depend on their
+number. Memory: X once more where it is float64; for each thread and label of its block 60 bytes per row and 56 per
+feature, and at most 128 MB for a Newton direction. Blocks have at most 32 labels, fewer where `memory_limit_mb` asks
+for it.
 """
 
 from __future__ import annotations
@@ -48,226 +32,100 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from scipy.linalg.lapack import spotrf, spotrs
 from threadpoolctl import threadpool_limits
 
 from widemargin import _core
 from widemargin.problems.certificate import relative_gap
 from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import RECORD_COLUMNS, BlockResult, BlockTask
-from widemargin.solvers.one_vs_all.newton import OneVsAllResult, Run, solve_one_vs_all
-from widemargin.solvers.one_vs_all.problem import OneVsAllInputs, prepare_inputs, select_labels, solve_labels
+from widemargin.solvers.limits import Limits
+from widemargin.solvers.one_vs_all.newton import BlockRun
+from widemargin.solvers.one_vs_all.problem import RECORD_COLUMNS, BlockResult, BlockTask, OneVsAllResult
 from widemargin.solvers.one_vs_all.starts import Start
-from widemargin.solvers.result import Callback
 
-__all__ = [
-    "DenseRows",
-    "DenseRun",
-    "Verified",
-    "block_width",
-    "direct_flops",
-    "is_dense_problem",
-    "label_cost",
-    "newton_direction",
-    "scores_of",
-    "solve_dense_block",
-    "solve_dense_one_vs_all",
-    "sums_of",
-    "verify",
-]
+if TYPE_CHECKING:
+    from widemargin.solvers.one_vs_all.plan import Plan
+
+__all__ = ["block_width", "direct_flops", "newton_direction", "solve_dense"]
 
 Single = npt.NDArray[np.float32]
-
-
-def direct_flops(n_active: npt.NDArray[np.float64], n_features: int) -> npt.NDArray[np.float64]:
-    """Multiplications and additions of one direction: a symmetric product and a Cholesky factor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.dense import direct_flops
-    >>> direct_flops(np.array([3.0, 30.0]), 6).tolist()
-    [63.0, 1152.0]
-    """
-    small, large = np.minimum(n_active, n_features), np.maximum(n_active, n_features)
-    flops: npt.NDArray[np.float64] = small**2 * large + small**3 / 3.0
-    return flops
-
-
-def newton_direction(
-    rows: Single, curvature: Single, gradient: Single, bias_gradient: float, bias: str
-) -> tuple[Single, float] | None:
-    """Solve H (d, e) = −(gradient, bias_gradient); None where float32 has no answer.
-
-    Parameters
-    ----------
-    rows : ndarray of float32 of shape (n_active, n_features)
-        The rows with curvature; overwritten.
-    curvature : ndarray of float32 of shape (n_active,)
-        c_i φ''(m_i) > 0.
-    gradient : ndarray of float32 of shape (n_features,)
-        ∇L for the weights.
-    bias_gradient : float
-        ∂L/∂b.
-    bias : {"none", "free", "penalised"}
-        What kind of intercept there is.
-
-    Returns
-    -------
-    tuple of (ndarray of shape (n_features,), float) or None
-        The direction of the weights and of the intercept.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.dense import newton_direction
-    >>> one = np.ones(1, dtype=np.float32)
-    >>> d, e = newton_direction(np.array([[2.0]], dtype=np.float32), one, one, 0.0, "none")
-    >>> d.tolist(), e  # (1 + 2²) d = −1
-    ([-0.19999998807907104], 0.0)
-    """
-    total = float(curvature.sum(dtype=np.float64))
-    root = np.sqrt(curvature)[:, None]
-    right = -gradient
-    mean = right
-    if bias == "free":
-        mean = (curvature @ rows) / np.float32(total)
-        right = np.float32(bias_gradient) * mean - gradient
-        rows -= mean
-    elif bias == "penalised":
-        rows = np.column_stack([rows, np.ones(len(rows), dtype=np.float32)])
-        right = np.append(right, np.float32(-bias_gradient))
-    rows *= root
-    direction = _solve_shifted(rows, right)
-    if direction is None:
-        return None
-    if bias == "penalised":
-        return direction[:-1], float(direction[-1])
-    # The intercept's own equation: Σh (mean·d) + Σh e = −bias_gradient.
-    return direction, -bias_gradient / total - float(mean @ direction) if bias == "free" else 0.0
-
-
-def _solve_shifted(rows: Single, right: Single) -> Single | None:
-    """(I + RᵀR)⁻¹ right, by the smaller of the two systems; None where the factor does not exist in float32."""
-    by_row = len(rows) < rows.shape[1]
-    matrix = rows @ rows.T if by_row else rows.T @ rows
-    matrix[np.diag_indices(len(matrix))] += np.float32(1.0)
-    # The transpose of a symmetric matrix in C order is itself in Fortran order: nothing is copied. NumPy's Cholesky
-    # took two to three times as long.
-    factor, info = spotrf(matrix.T, overwrite_a=True, clean=False)
-    if info != 0:
-        return None
-    inner, info = spotrs(factor, rows @ right if by_row else right)
-    solution: Single = right - rows.T @ inner if by_row else inner
-    return solution if info == 0 and bool(np.isfinite(solution).all()) else None
-
-
 Double = npt.NDArray[np.float64]
-
-PIECE_BYTES = 4 * 2**20  # of rows converted to float64 at a time; fits a level-3 cache
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What holds for the weights of some labels over all rows."""
-
-    intercept: Double
-    gradient: Double  # (n_labels, n_features)
-    bias_gradient: Double
-    scores: Double  # (n_labels, n_samples)
-    slopes: Double  # (n_labels, n_samples)
-    primal: Double
-    dual: Double
-
-    @property
-    def gradient_norm(self) -> Double:
-        """‖∇L‖, the intercept included."""
-        norm: Double = np.sqrt(np.square(self.gradient).sum(axis=1) + np.square(self.bias_gradient))
-        return norm
-
-    @property
-    def relative_gap(self) -> Double:
-        """(primal − dual) / max(|primal|, |dual|)."""
-        return relative_gap(self.primal, self.dual)
-
-
-def label_cost(task: BlockTask, j: int) -> Double:
-    """y_i c_i of label j, shape (n_samples,): −0.0 for negative rows of no weight."""
-    cost: Double = -(task.C * task.negative_factor[j]) * task.row_weight
-    rows = task.positive_rows[task.positive_indptr[j] : task.positive_indptr[j + 1]]
-    cost[rows] = task.C * task.positive_factor[j] * task.row_weight[rows]
-    return cost
-
-
-def _pieces(X: npt.NDArray[Any]) -> Iterator[tuple[slice, Double]]:
-    """Ranges of rows, and these rows as float64."""
-    step = max(1, PIECE_BYTES // (8 * max(1, X.shape[1])))
-    for first in range(0, len(X), step):
-        part = slice(first, first + step)
-        yield part, X[part].astype(np.float64, copy=False)
-
-
-def scores_of(X: npt.NDArray[Any], weights: Double) -> Double:
-    """W Xᵀ in float64, shape (n_labels, n_samples)."""
-    scores = np.empty((len(weights), len(X)))
-    for part, rows in _pieces(X):
-        scores[:, part] = weights @ rows.T
-    return scores
-
-
-def sums_of(X: npt.NDArray[Any], *factors: Double) -> list[Double]:
-    """A X in float64 for each A of shape (n_labels, n_samples); one pass over the rows."""
-    sums = [np.zeros((len(A), X.shape[1])) for A in factors]
-    for part, rows in _pieces(X):
-        for total, A in zip(sums, factors, strict=True):
-            total += A[:, part] @ rows
-    return sums
-
-
-def verify(
-    X: npt.NDArray[Any], task: BlockTask, labels: npt.NDArray[np.int64], weights: Double, bias: Double
-) -> Verified:
-    """Certify the weights of `labels` of a task; `bias` is moved if it is free."""
-    cost = np.array([label_cost(task, j) for j in labels.tolist()])
-    scores = scores_of(X, weights) + task.bias_value * bias[:, None]
-    slopes, dual_slopes, rows = np.empty_like(scores), np.empty_like(scores), np.empty((len(labels), 5))
-    single = X.dtype == np.float32
-    _core.certify_dense(
-        task.loss, task.bias_value, task.bias_penalty, single, scores, cost, bias, slopes, dual_slopes, rows
-    )
-    intercept, loss, conjugates, slope_sum, dual_sum = rows.T
-    gradient, u = sums_of(X, slopes, dual_slopes)
-    gradient += weights
-    bias_gradient = task.bias_value * slope_sum + task.bias_penalty * task.bias_value * intercept
-    u_bias = task.bias_penalty * task.bias_value * dual_sum
-    primal = 0.5 * np.square(weights).sum(axis=1) + 0.5 * task.bias_penalty * np.square(intercept) + loss
-    dual = np.maximum(0.0, conjugates - 0.5 * (np.square(u).sum(axis=1) + np.square(u_bias)))
-    return Verified(intercept, gradient, bias_gradient, scores, slopes, primal, np.minimum(primal, dual))
-
-
 Ints = npt.NDArray[np.int64]
 
+MAX_BLOCK = 32  # labels; 64 were 15 % faster in the products alone, but keep fewer threads busy
 SHARE = 0.9  # of the rule and of gap_tol: float32 gradients must promise a little more than float64 will check
 MORE_DEMANDING = 0.3  # of the targets of a label that failed its verification
-MAX_VERIFICATIONS = 4  # then float32 does not get there
+MAX_VERIFICATIONS = 4  # after that, float32 does not get there
 MAX_STEPS = 300  # float32 steps; what needs more is hard enough for a float64 solver
 STEPS_BEFORE_W = 2  # of the start, in which direction w is collinear with the last step
 WINDOW = 3  # steps from which the rate of gradient steps is estimated
-PRIOR_STEPS_LEFT = 12.0  # gradient steps that are left, before a rate is known; well-conditioned data need about 12
-SLOWEST_RATE = 0.98  # of the gradient's norm a step: rates beyond are noise
+PRIOR_STEPS_LEFT = 12.0  # gradient steps that are left before a rate is known; well-conditioned data need about 12
+SLOWEST_RATE = 0.98  # of the gradient's norm per step: rates beyond are noise
 NEWTON_STEPS_LEFT = 3.0  # directions that a change to Newton is charged with
 ROW_FLOPS = {"squared_hinge": 400.0, "logistic": 1500.0}  # what a step does to a row, in flops of a matrix product
 MAX_DIRECT_BYTES = 64 * 2**20  # of the copied rows, and of the system, of a Newton direction
 SLOPE_AT_ZERO = {"squared_hinge": -2.0, "logistic": -0.5}  # φ'(0)
+PIECE_BYTES = 4 * 2**20  # of rows converted to float64 at a time; fits a level-3 cache
+
+
+def solve_dense(plan: Plan, task: BlockTask, limits: Limits, keep_records: bool) -> OneVsAllResult:
+    """Solve the labels of a task, rounds of one block of `plan.width` labels for each thread."""
+    assert plan.width is not None
+    width, X, n_labels = plan.width, plan.problem.X, len(task.positive_factor)
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(task.n_threads) as executor:
+        rows = _Rows.of(X, task.row_weight)
+
+        def solve_part(part: BlockTask, out: BlockResult, first: int) -> Double:
+            last = min(first + width, len(out.n_iter))
+            one = replace(part.select(np.arange(first, last)), n_threads=1)
+            table = _solve_block(rows, one, out.part(first, last))
+            table[:, 0] += first
+            return table
+
+        def solve_round(part: BlockTask, out: BlockResult) -> Double:
+            firsts = range(0, len(out.n_iter), width)
+            return np.concatenate(list(executor.map(lambda first: solve_part(part, out, first), firsts)))
+
+        size = width * min(task.n_threads, -(-n_labels // width))
+        return BlockRun(plan, task, Start(n_labels), keep_records, size, size).solve(solve_round, limits)
+
+
+def _solve_block(rows: _Rows, task: BlockTask, out: BlockResult) -> Double:
+    """Solve a block by matrix products, and the labels that need it by truncated Newton in float64; the records."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is noticed and given up
+        records, rest = _Block(rows, task, out).solve()
+    tables = [records]
+    for j in rest.tolist():
+        steps = int(out.n_iter[j])
+        one = replace(task.select(np.array([j])), max_iter=max(0, task.max_iter - steps))
+        more = one.solve(rows.X, out.part(j, j + 1))
+        more[:, 0] = j
+        more[:, 1] += steps
+        out.n_iter[j] += steps
+        tables.append(more)
+    return np.concatenate(tables)
+
+
+def block_width(n_labels: int, label_bytes: float, memory_limit_mb: float) -> int:
+    """Labels of a block: at most 32 and as many as memory holds, evenly many in all blocks.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.one_vs_all.dense import block_width
+    >>> block_width(101, 60_000, 1024.0), block_width(10, 60_000, 1024.0)
+    (26, 10)
+    """
+    largest = max(1, min(MAX_BLOCK, int(memory_limit_mb * 2**20 / label_bytes)))
+    n_blocks = -(-n_labels // largest)
+    return -(-n_labels // n_blocks)
 
 
 @dataclass(frozen=True)
-class DenseRows:
+class _Rows:
     """The rows that all blocks share: as given, in float32, and their weighted mean."""
 
     X: npt.NDArray[Any]
@@ -276,17 +134,17 @@ class DenseRows:
     mean_scores: Single
 
     @classmethod
-    def of(cls, X: npt.NDArray[Any], row_weight: Double) -> DenseRows:
+    def of(cls, X: npt.NDArray[Any], row_weight: Double) -> _Rows:
         """Copies X only where it is float64."""
         with np.errstate(over="ignore", invalid="ignore"):
             single = X.astype(np.float32, copy=False)
-            mean = (row_weight / row_weight.sum()).astype(np.float32) @ single  # to start with: need not be exact
+            mean = (row_weight / row_weight.sum()).astype(np.float32) @ single  # only a start: need not be exact
             return cls(X, single, mean, single @ mean)
 
 
 @dataclass
 class _Labels:
-    """The labels that are on their way; one row each in every array. `index` is their place in the block."""
+    """The labels that are still running; one row each in every array. `index` is their place in the block."""
 
     index: Ints
     W: Single
@@ -297,9 +155,9 @@ class _Labels:
     SP: Single  # scores of the last step, without the intercept
     A: Single  # slopes
     cost: Single  # y c
-    bias: Double
-    bias_step: Double  # of the direction
-    bias_gradient: Double
+    intercept: Double
+    intercept_step: Double  # of the direction
+    intercept_gradient: Double
     newton: npt.NDArray[np.bool_]  # whether the direction is Newton's
     past: Double  # gradient norms of the last steps, the latest last
     n_active: Double
@@ -316,45 +174,40 @@ class _Labels:
         )
 
 
-def solve_dense_block(rows: DenseRows, task: BlockTask, out: BlockResult) -> tuple[Double, Ints]:
-    """Solve the labels of a task into `out`; returns the records and the labels that float32 steps did not finish.
-
-    Unfinished labels have in `out` the weights they got to, and their steps in `n_iter`; they are not certified.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is found out and given up
-        return _Block(rows, task, out).solve()
-
-
 class _Block:
-    """One block: what its labels have in common."""
+    """One block of labels: their targets, and what is done so far."""
 
-    def __init__(self, rows: DenseRows, task: BlockTask, out: BlockResult) -> None:
+    def __init__(self, rows: _Rows, task: BlockTask, out: BlockResult) -> None:
         self.rows, self.task, self.out = rows, task, out
         n_labels = len(task.positive_factor)
-        self.has_bias = task.bias_value != 0.0
-        self.bias_kind = "none" if not self.has_bias else "free" if task.bias_penalty == 0.0 else "penalised"
+        self.intercept_kind = "none" if task.bias_value == 0.0 else "free" if task.bias_penalty == 0.0 else "penalised"
         self.demand = np.ones(n_labels)
         self.n_checks = np.zeros(n_labels, dtype=np.int64)
         self.records: list[npt.NDArray[np.float64]] = []
         self.given_up: list[Ints] = []
         self.limit = min(task.max_iter, MAX_STEPS)
-        cost = np.array([label_cost(task, j) for j in range(n_labels)])
+        cost = np.array([_label_cost(task, j) for j in range(n_labels)])
         positive, total = np.maximum(cost, 0.0).sum(axis=1) / task.C, np.abs(cost).sum(axis=1) / task.C
         self.at_zero = float(get_loss(task.loss).value(np.zeros(1))[0]) * task.C * total
         self.two_sided = (positive > 0.0) & (positive < total)
-        direction = sums_of(rows.X, cost)[0]
+        direction = _sums_of(rows.X, cost)[0]
         squared = np.square(direction).sum(axis=1) + np.square(task.bias_value * cost.sum(axis=1))
         self.norm_at_zero = abs(SLOPE_AT_ZERO[task.loss]) * np.sqrt(squared)
-        # As in widemargin.reference.one_vs_all: the total is below one only for tiny weights.
+        # The lower bound of the total only matters when the weights of all rows sum to less than one.
         share = np.maximum(1.0, np.minimum(positive, total - positive)) / np.maximum(1.0, total)
         self.rule = task.tol * share * self.norm_at_zero
         self.start = direction / np.maximum(np.abs(cost).sum(axis=1), np.finfo(np.float64).tiny)[:, None]
         self.cost = cost.astype(np.float32)
 
     def solve(self) -> tuple[Double, Ints]:
-        """Steps until all labels are verified or given up."""
+        """Steps until all labels are verified or given up; the records, and the labels that were given up.
+
+        Those have in `out` the weights they got to, and their steps in `n_iter`; they are not certified.
+        """
         todo = np.full(len(self.rule), self.task.max_iter > 0)
-        if self.bias_kind == "free":  # labels of one side have a known answer, which the other solver knows
+        if (
+            self.intercept_kind == "free"
+        ):  # labels with one side only have a known answer, which the Newton solver gives
             todo &= self.two_sided
         self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
@@ -390,9 +243,9 @@ class _Block:
             SP=np.tile(self.rows.mean_scores, (size, 1)),
             A=row.copy(),
             cost=self.cost[index],
-            bias=number,
-            bias_step=number.copy(),
-            bias_gradient=number.copy(),
+            intercept=number,
+            intercept_step=number.copy(),
+            intercept_gradient=number.copy(),
             newton=np.zeros(size, dtype=bool),
             past=np.full((size, WINDOW + 1), np.inf),
             n_active=number.copy(),
@@ -407,34 +260,43 @@ class _Block:
         inputs, out = self._step_inputs(labels), np.empty((len(labels.index), 7))
         penalty = task.bias_penalty * task.bias_value
         _core.dense_steps(
-            task.loss, self.has_bias, penalty, labels.S, direction_scores, labels.SP, labels.cost, inputs, labels.A, out
+            task.loss,
+            task.bias_value != 0.0,
+            penalty,
+            labels.S,
+            direction_scores,
+            labels.SP,
+            labels.cost,
+            inputs,
+            labels.A,
+            out,
         )
         theta, (loss, slope_sum, labels.n_active) = out[:, :4], out[:, 4:].T
         z, p, w = (theta[:, [k]].astype(np.float32) for k in range(3))
         labels.P = z * labels.D + p * labels.P + w * labels.W
         labels.W = labels.W + labels.P
-        labels.bias = labels.bias + theta[:, 3]
+        labels.intercept = labels.intercept + theta[:, 3]
         labels.G = labels.A @ self.rows.single + labels.W
-        labels.bias_gradient = task.bias_value * slope_sum + penalty * labels.bias
+        labels.intercept_gradient = task.bias_value * slope_sum + penalty * labels.intercept
         labels.stalled = np.where(theta.any(axis=1), 0, labels.stalled + 1)
-        norm = np.sqrt(_dots(labels.G, labels.G) + np.square(labels.bias_gradient))
+        norm = np.sqrt(_dots(labels.G, labels.G) + np.square(labels.intercept_gradient))
         labels.past = np.column_stack([labels.past[:, 1:], norm])
         self.out.n_iter[labels.index] += 1
-        labels.value = 0.5 * _dots(labels.W, labels.W) + 0.5 * penalty * np.square(labels.bias) + loss
+        labels.value = 0.5 * _dots(labels.W, labels.W) + 0.5 * penalty * np.square(labels.intercept) + loss
         self._record(labels, theta[:, 0], time.perf_counter() - started)
         return labels
 
     def _step_inputs(self, labels: _Labels) -> Double:
-        """Inner products and numbers of a step, one row a label, in the order of `_core.dense_steps`."""
+        """Inner products and numbers of a step, one row per label, in the order of `_core.dense_steps`."""
         D, P, W = labels.D, labels.P, labels.W
         pairs = ((D, D), (D, P), (D, W), (P, P), (P, W), (W, W))
-        slope = _dots(labels.G, D) + labels.bias_gradient * labels.bias_step
+        slope = _dots(labels.G, D) + labels.intercept_gradient * labels.intercept_step
         late = self.out.n_iter[labels.index] >= STEPS_BEFORE_W
-        numbers = (labels.bias, labels.bias_step, slope, labels.newton, late)
+        numbers = (labels.intercept, labels.intercept_step, slope, labels.newton, late)
         return np.column_stack([*(_dots(a, b) for a, b in pairs), *numbers]).astype(np.float64)
 
     def _record(self, labels: _Labels, step: Double, seconds: float) -> None:
-        """Rows of the history; the block's time is shared out equally."""
+        """Rows of the history; all labels get an equal share of the block's time."""
         scale = np.maximum(self.norm_at_zero[labels.index], np.finfo(np.float64).tiny)
         size = len(labels.index)
         columns = (
@@ -453,27 +315,27 @@ class _Block:
         """Whether rule and gap seem to hold. P − D = ½‖∇‖² where a free intercept is at its optimum."""
         demand = SHARE * self.demand[labels.index]
         gap = _dots(labels.G, labels.G)
-        if self.bias_kind == "penalised":
-            gap = gap + np.square(labels.bias_gradient)
+        if self.intercept_kind == "penalised":
+            gap = gap + np.square(labels.intercept_gradient)
         by_gap = 0.5 * gap <= demand * self.task.gap_tol * labels.value
         done: npt.NDArray[np.bool_] = (labels.past[:, -1] <= demand * self.rule[labels.index]) & by_gap
         return done
 
     def _hopeless(self, labels: _Labels) -> npt.NDArray[np.bool_]:
-        """Labels at a limit of steps, those that float32 moves no more, and those it cannot hold."""
+        """Labels at the limit of steps, those that float32 no longer moves, and those it cannot hold."""
         stuck = (labels.stalled > 1) | ~np.isfinite(labels.value) | ~np.isfinite(labels.past[:, -1])
         hopeless: npt.NDArray[np.bool_] = stuck | (self.out.n_iter[labels.index] >= self.limit)
         return hopeless
 
     def _give_up(self, labels: _Labels) -> None:
-        """Put the weights of labels where another solver may begin, if they are numbers. Sets: given_up."""
-        finite = np.isfinite(labels.W).all(axis=1) & np.isfinite(labels.bias)
+        """Put the weights of labels where the Newton solver can start from them, if they are finite. Sets: given_up."""
+        finite = np.isfinite(labels.W).all(axis=1) & np.isfinite(labels.intercept)
         self.out.coef[labels.index] = np.where(finite[:, None], labels.W, 0.0)
-        self.out.intercept[labels.index] = np.where(finite, labels.bias, 0.0)
+        self.out.intercept[labels.index] = np.where(finite, labels.intercept, 0.0)
         self.given_up.append(labels.index)
 
     def _choose_directions(self, labels: _Labels) -> None:
-        """Newton directions where they pay, else negative gradients. Sets: D, bias_step, newton."""
+        """Newton directions where they pay, else negative gradients. Sets: D, intercept_step, newton."""
         n, d = self.rows.single.shape
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = (labels.past[:, -1] / labels.past[:, 0]) ** (1.0 / WINDOW)
@@ -485,9 +347,9 @@ class _Block:
         small = 4.0 * d * labels.n_active <= MAX_DIRECT_BYTES
         small &= 4.0 * np.square(np.minimum(labels.n_active, d)) <= MAX_DIRECT_BYTES
         pays = NEWTON_STEPS_LEFT * direct_flops(labels.n_active, d) <= left * pass_flops
-        # A label that has changed to Newton stays there: going back and forth took twice as many steps.
+        # A label that has changed to Newton stays with it: going back and forth took twice as many steps.
         wanted = small & (pays | labels.newton) & (labels.n_active > 0) & (labels.stalled == 0)
-        labels.D, labels.bias_step = -labels.G, np.zeros(len(labels.index))
+        labels.D, labels.intercept_step = -labels.G, np.zeros(len(labels.index))
         labels.newton = np.zeros(len(labels.index), dtype=bool)
         for k in np.flatnonzero(wanted).tolist():
             labels.newton[k] = self._newton(labels, k)
@@ -501,27 +363,27 @@ class _Block:
             self.rows.single[active],
             curvature.astype(np.float32),
             labels.G[k],
-            float(labels.bias_gradient[k]),
-            self.bias_kind,
+            float(labels.intercept_gradient[k]),
+            self.intercept_kind,
         )
         if found is None:
             return False
-        slope = float(np.dot(labels.G[k].astype(np.float64), found[0])) + labels.bias_gradient[k] * found[1]
+        slope = float(np.dot(labels.G[k].astype(np.float64), found[0])) + labels.intercept_gradient[k] * found[1]
         if not slope < 0.0:
             return False
-        labels.D[k], labels.bias_step[k] = found
+        labels.D[k], labels.intercept_step[k] = found
         return True
 
     def _verify(self, labels: _Labels) -> _Labels:
-        """Store the labels for which rule and gap hold in float64 over all rows; returns the others, put right."""
+        """Store the labels for which rule and gap hold in float64 over all rows; the others, with exact gradients."""
         task, index = self.task, labels.index
         weights = labels.W.astype(np.float64)
-        found = verify(self.rows.X, task, index, weights, labels.bias)
+        found = _certify(self.rows.X, task, index, weights, labels.intercept)
         good = (found.gradient_norm <= self.rule[index]) & (found.relative_gap <= task.gap_tol)
         self._store(index[good], weights[good], found.intercept[good], found.primal[good], found.dual[good])
         self.n_checks[index] += 1
         self.demand[index] *= MORE_DEMANDING
-        labels.bias, labels.bias_gradient = found.intercept, found.bias_gradient
+        labels.intercept, labels.intercept_gradient = found.intercept, found.intercept_gradient
         labels.S, labels.A = found.scores.astype(np.float32), found.slopes.astype(np.float32)
         labels.G = found.gradient.astype(np.float32)
         labels.past[:, -1], labels.value = found.gradient_norm, found.primal
@@ -535,8 +397,8 @@ class _Block:
         kept = np.where(np.abs(weights) >= task.prune, weights, 0.0)
         after, share = primal, np.zeros(len(index))
         if task.prune > 0.0 and len(index):
-            cost = np.array([label_cost(task, j) for j in index.tolist()])
-            scores = scores_of(self.rows.X, kept) + task.bias_value * intercept[:, None]
+            cost = np.array([_label_cost(task, j) for j in index.tolist()])
+            scores = _scores_of(self.rows.X, kept) + task.bias_value * intercept[:, None]
             losses = np.abs(cost) * get_loss(task.loss).value(np.where(np.signbit(cost), -scores, scores))
             squared, before = np.square(kept).sum(axis=1), np.square(weights).sum(axis=1)
             after = 0.5 * squared + 0.5 * task.bias_penalty * np.square(intercept) + losses.sum(axis=1)
@@ -552,209 +414,169 @@ def _dots(a: Single, b: Single) -> Double:
     return dots
 
 
-MAX_BLOCK = 32  # labels; 64 were 15 % faster in the products alone, but keep fewer threads busy
-MIN_TOL = 1e-6  # tighter rules are below what float32 steps can steer to; the Newton solver works in float64
-MIN_GAP_TOL = 1e-7
-BYTES_PER_ROW = 60  # of a label: float32 arrays of the steps, and float64 ones while verifying
-BYTES_PER_FEATURE = 56
+@dataclass(frozen=True)
+class _Verified:
+    """What holds for the weights of some labels over all rows, in float64."""
+
+    intercept: Double
+    gradient: Double  # (n_labels, n_features)
+    intercept_gradient: Double
+    scores: Double  # (n_labels, n_samples)
+    slopes: Double  # (n_labels, n_samples)
+    primal: Double
+    dual: Double
+
+    @property
+    def gradient_norm(self) -> Double:
+        """‖∇L‖, the intercept included."""
+        norm: Double = np.sqrt(np.square(self.gradient).sum(axis=1) + np.square(self.intercept_gradient))
+        return norm
+
+    @property
+    def relative_gap(self) -> Double:
+        """(primal − dual) / max(|primal|, |dual|)."""
+        return relative_gap(self.primal, self.dual)
 
 
-def solve_dense_one_vs_all(
-    X: Any,
-    Y: Any,
-    *,
-    C: float = 1.0,
-    sample_weight: Any = None,
-    positive_weight: Any = None,
-    negative_weight: Any = None,
-    fit_intercept: bool = True,
-    regularize_intercept: bool = False,
-    loss: str = "squared_hinge",
-    tol: float = 0.01,
-    gap_tol: float | None = 1e-3,
-    prune: float = 0.0,
-    max_iter: int = 1000,
-    n_threads: int = 1,
-    callback: Callback | None = None,
-    time_limit_s: float | None = None,
-    initial: tuple[Any, Any] | None = None,
-    labels_per_block: int | None = None,
-    memory_limit_mb: float = 1024.0,
-) -> OneVsAllResult:
-    """Solve one binary problem a label, a block of labels at a time.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        float32 or float64; read-only memory maps of float32 are not copied. Sparse rows go to `solve_one_vs_all`.
-    Y : sparse or dense indicator of shape (n_samples, n_labels)
-        Which labels each row has.
-    C : float
-        Weight of the losses against the penalty.
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows; rows of weight zero take no part.
-    positive_weight, negative_weight : array of shape (n_labels,), optional
-        Further factors for the rows with and without each label.
-    fit_intercept, regularize_intercept : bool
-        Whether there is an intercept, and whether it is penalised like a weight.
-    loss : {"squared_hinge", "logistic"}
-        Name of the loss.
-    tol : float
-        The gradient rule (12)–(13).
-    gap_tol : float or None
-        Largest certified relative gap of a label before pruning; None: not asked for.
-    prune : float
-        Weights smaller than this are dropped, and `coef` is CSR if positive; the intercept is never dropped.
-    max_iter : int
-        Steps a label at most, those of the Newton solver that may finish it included.
-    n_threads : int
-        Threads over blocks of labels; the result does not depend on them.
-    callback : callable, optional
-        Called with a `Progress` after each round of blocks, one for each thread; a true answer stops.
-    time_limit_s : float, optional
-        No round begins after this many seconds.
-    initial : tuple of (coef, intercept), optional
-        Where to start; given, it asks for the Newton solver.
-    labels_per_block : int, optional
-        Labels that are solved together; by default at most 32. Other sizes change results in their last digits.
-    memory_limit_mb : float
-        Bound on the work areas: blocks are smaller, and threads fewer, where it asks for that. The Newton solver is
-        used where a float32 copy of X would not fit.
-
-    Returns
-    -------
-    OneVsAllResult
-        As from `solve_one_vs_all`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.dense import solve_dense_one_vs_all
-    >>> result = solve_dense_one_vs_all(np.eye(2), np.array([[1], [0]]), tol=1e-4)
-    >>> result.coef.round(3).tolist(), result.status.value
-    ([[0.667, -0.667]], 'converged')
-    """
-    options: dict[str, Any] = {
-        "C": C,
-        "loss": loss,
-        "tol": tol,
-        "prune": prune,
-        "max_iter": max_iter,
-        "n_threads": n_threads,
-    }
-    sensible = np.isfinite(C) and C > 0 and prune >= 0 and n_threads >= 1 and max_iter >= 0
-    blocks_fit = labels_per_block is None or labels_per_block >= 1
-    if not (is_dense_problem(X, tol, gap_tol, memory_limit_mb) and sensible and blocks_fit) or initial is not None:
-        weights = {"positive_weight": positive_weight, "negative_weight": negative_weight}
-        limits: dict[str, Any] = {
-            "callback": callback,
-            "time_limit_s": time_limit_s,
-            "memory_limit_mb": memory_limit_mb,
-        }
-        rest: dict[str, Any] = {"initial": initial, "labels_per_block": labels_per_block, "gap_tol": gap_tol}
-        rest |= {"fit_intercept": fit_intercept, "regularize_intercept": regularize_intercept}
-        return solve_one_vs_all(X, Y, sample_weight=sample_weight, **weights, **limits, **rest, **options)
-    get_loss(loss)
-    inputs = prepare_inputs(X, Y, sample_weight, positive_weight, negative_weight)
-    intercepts = {"fit_intercept": fit_intercept, "regularize_intercept": regularize_intercept}
-    task = inputs.task(gap_tol=gap_tol, **intercepts, **options)
-    with threadpool_limits(limits=1, user_api="blas"):
-        run = DenseRun(inputs, task, labels_per_block, memory_limit_mb)
-        return run.solve(callback, time_limit_s, run.width * run.task.n_threads, memory_limit_mb)
+def _certify(
+    X: npt.NDArray[Any], task: BlockTask, labels: npt.NDArray[np.int64], weights: Double, given: Double
+) -> _Verified:
+    """Certify the weights of `labels` of a task; `given` are their intercepts, moved if they are free."""
+    cost = np.array([_label_cost(task, j) for j in labels.tolist()])
+    scores = _scores_of(X, weights) + task.bias_value * given[:, None]
+    slopes, dual_slopes, rows = np.empty_like(scores), np.empty_like(scores), np.empty((len(labels), 5))
+    single = X.dtype == np.float32
+    _core.certify_dense(
+        task.loss, task.bias_value, task.bias_penalty, single, scores, cost, given, slopes, dual_slopes, rows
+    )
+    intercept, loss, conjugates, slope_sum, dual_sum = rows.T
+    gradient, u = _sums_of(X, slopes, dual_slopes)
+    gradient += weights
+    intercept_gradient = task.bias_value * slope_sum + task.bias_penalty * task.bias_value * intercept
+    u_intercept = task.bias_penalty * task.bias_value * dual_sum
+    primal = 0.5 * np.square(weights).sum(axis=1) + 0.5 * task.bias_penalty * np.square(intercept) + loss
+    dual = np.maximum(0.0, conjugates - 0.5 * (np.square(u).sum(axis=1) + np.square(u_intercept)))
+    return _Verified(intercept, gradient, intercept_gradient, scores, slopes, primal, np.minimum(primal, dual))
 
 
-def is_dense_problem(X: Any, tol: float, gap_tol: float | None, memory_limit_mb: float) -> bool:
-    """Whether `solve_dense_one_vs_all` has something to offer, or hands the problem to `solve_one_vs_all`.
+def _label_cost(task: BlockTask, j: int) -> Double:
+    """y_i c_i of label j, shape (n_samples,): −0.0 for negative rows of no weight."""
+    cost: Double = -(task.C * task.negative_factor[j]) * task.row_weight
+    rows = task.positive_rows[task.positive_indptr[j] : task.positive_indptr[j + 1]]
+    cost[rows] = task.C * task.positive_factor[j] * task.row_weight[rows]
+    return cost
 
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        Rows; they must be dense, and if float64, their float32 copy must fit in `memory_limit_mb`.
-    tol, gap_tol, memory_limit_mb
-        As in `solve_dense_one_vs_all`.
 
-    Returns
-    -------
-    bool
+def _pieces(X: npt.NDArray[Any]) -> Iterator[tuple[slice, Double]]:
+    """Ranges of rows, and these rows as float64."""
+    step = max(1, PIECE_BYTES // (8 * max(1, X.shape[1])))
+    for first in range(0, len(X), step):
+        part = slice(first, first + step)
+        yield part, X[part].astype(np.float64, copy=False)
+
+
+def _scores_of(X: npt.NDArray[Any], weights: Double) -> Double:
+    """W Xᵀ in float64, shape (n_labels, n_samples)."""
+    scores = np.empty((len(weights), len(X)))
+    for part, rows in _pieces(X):
+        scores[:, part] = weights @ rows.T
+    return scores
+
+
+def _sums_of(X: npt.NDArray[Any], *factors: Double) -> list[Double]:
+    """A X in float64 for each A of shape (n_labels, n_samples); one pass over the rows."""
+    sums = [np.zeros((len(A), X.shape[1])) for A in factors]
+    for part, rows in _pieces(X):
+        for total, A in zip(sums, factors, strict=True):
+            total += A[:, part] @ rows
+    return sums
+
+
+def direct_flops(n_active: npt.NDArray[np.float64], n_features: int) -> npt.NDArray[np.float64]:
+    """Multiplications and additions of one direction: a symmetric product and a Cholesky factor.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.dense import is_dense_problem
-    >>> is_dense_problem(np.eye(3), 0.01, 1e-3, 1024.0)
-    True
+    >>> from widemargin.solvers.one_vs_all.dense import direct_flops
+    >>> direct_flops(np.array([3.0, 30.0]), 6).tolist()
+    [63.0, 1152.0]
     """
-    if sp.issparse(X):
-        return False
-    X = np.asarray(X)
-    copy_bytes = 4 * X.size if X.dtype == np.float64 else 0
-    tolerances = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
-    return bool(tolerances and X.ndim == 2 and min(X.shape) > 0 and copy_bytes <= memory_limit_mb * 2**20)
+    small, large = np.minimum(n_active, n_features), np.maximum(n_active, n_features)
+    flops: npt.NDArray[np.float64] = small**2 * large + small**3 / 3.0
+    return flops
 
 
-def block_width(n_labels: int, n_rows: int, n_features: int, memory_limit_mb: float) -> int:
-    """Labels of a block: at most 32 and what the memory holds, evenly many in all blocks.
+def newton_direction(
+    rows: Single, curvature: Single, gradient: Single, intercept_gradient: float, kind: str
+) -> tuple[Single, float] | None:
+    """Solve H (d, e) = −(gradient, intercept_gradient); None where float32 has no answer.
+
+        H = I + Σ_i h_i x_i x_iᵀ   over the rows with curvature h_i = c_i φ''(m_i) > 0
+
+    With fewer such rows than features the system has one unknown per row: with R = √h · X and the right-hand side r,
+    d = r − Rᵀ(I + R Rᵀ)⁻¹ R r; otherwise one per feature. A free intercept is eliminated, which centres the rows by
+    their weighted mean; a penalised one is a further column of ones. A direction need not be exact, so everything is
+    float32. Memory: the active rows once more, and min(active, features)² entries.
+
+    Parameters
+    ----------
+    rows : ndarray of float32 of shape (n_active, n_features)
+        The rows with curvature; overwritten.
+    curvature : ndarray of float32 of shape (n_active,)
+        h_i.
+    gradient : ndarray of float32 of shape (n_features,)
+        ∇L for the weights.
+    intercept_gradient : float
+        ∂L/∂b.
+    kind : {"none", "free", "penalised"}
+        The kind of intercept.
+
+    Returns
+    -------
+    tuple of (ndarray of shape (n_features,), float) or None
+        The direction of the weights and of the intercept.
 
     Examples
     --------
-    >>> from widemargin.solvers.one_vs_all.dense import block_width
-    >>> block_width(101, 1000, 10, 1024.0), block_width(10, 1000, 10, 1024.0)
-    (26, 10)
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.dense import newton_direction
+    >>> one = np.ones(1, dtype=np.float32)
+    >>> d, e = newton_direction(np.array([[2.0]], dtype=np.float32), one, one, 0.0, "none")
+    >>> d.tolist(), e  # (1 + 2²) d = −1
+    ([-0.19999998807907104], 0.0)
     """
-    label_bytes = BYTES_PER_ROW * n_rows + BYTES_PER_FEATURE * n_features
-    largest = max(1, min(MAX_BLOCK, int(memory_limit_mb * 2**20 / label_bytes)))
-    n_blocks = -(-n_labels // largest)
-    return -(-n_labels // n_blocks)
+    total = float(curvature.sum(dtype=np.float64))
+    root = np.sqrt(curvature)[:, None]
+    right = -gradient
+    mean = right
+    if kind == "free":
+        mean = (curvature @ rows) / np.float32(total)
+        right = np.float32(intercept_gradient) * mean - gradient
+        rows -= mean
+    elif kind == "penalised":
+        rows = np.column_stack([rows, np.ones(len(rows), dtype=np.float32)])
+        right = np.append(right, np.float32(-intercept_gradient))
+    rows *= root
+    direction = _solve_shifted(rows, right)
+    if direction is None:
+        return None
+    if kind == "penalised":
+        return direction[:-1], float(direction[-1])
+    # The intercept's own equation: Σh (mean·d) + Σh e = −intercept_gradient.
+    return direction, -intercept_gradient / total - float(mean @ direction) if kind == "free" else 0.0
 
 
-class DenseRun(Run):
-    """A run of the one-vs-all solver whose blocks of labels are solved by matrix products."""
-
-    def __init__(
-        self, inputs: OneVsAllInputs, task: BlockTask, labels_per_block: int | None, memory_limit_mb: float
-    ) -> None:
-        (n_rows, n_features), n_labels = inputs.X.shape, inputs.n_labels
-        self.width = labels_per_block or block_width(n_labels, n_rows, n_features, memory_limit_mb)
-        block_bytes = self.width * (BYTES_PER_ROW * n_rows + BYTES_PER_FEATURE * n_features)
-        fitting = int(memory_limit_mb * 2**20 / block_bytes)
-        n_threads = max(1, min(task.n_threads, fitting, -(-n_labels // self.width)))
-        super().__init__(inputs, replace(task, n_threads=n_threads), Start(n_labels), "core")
-        self.rows = DenseRows.of(inputs.X, inputs.row_weight)
-
-    def _fit_memory(self, memory_limit_mb: float) -> tuple[BlockTask, int]:
-        return self.task, self.inputs.n_labels  # done in __init__: the width of a block must not depend on threads
-
-    def _solve_block(self, task: BlockTask, block: BlockResult) -> npt.NDArray[np.float64]:
-        """Solve a round: one block for each thread. Bounds of blocks are multiples of `width`, whatever the threads."""
-        parts = [
-            np.arange(first, min(first + self.width, len(block.n_iter)))
-            for first in range(0, len(block.n_iter), self.width)
-        ]
-        with ThreadPoolExecutor(self.task.n_threads) as executor:
-            records = list(executor.map(lambda labels: self._solve_part(task, block, labels), parts))
-        return np.concatenate(records)
-
-    def _solve_part(
-        self, task: BlockTask, block: BlockResult, labels: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
-        """Solve some labels of a round by matrix products, and those that need it by the Newton solver."""
-        part = BlockResult(**{name: values[labels[0] : labels[-1] + 1] for name, values in vars(block).items()})
-        part_task = select_labels(replace(task, n_threads=1), labels)
-        records, rest = solve_dense_block(self.rows, part_task, part)
-        tables = [records]
-        for j in rest.tolist():
-            tables.append(self._finish_label(part_task, part, j))
-        table = np.concatenate(tables)
-        table[:, 0] += labels[0]
-        return table
-
-    def _finish_label(self, task: BlockTask, part: BlockResult, j: int) -> npt.NDArray[np.float64]:
-        """Go on from where label j is with truncated Newton in float64."""
-        steps = int(part.n_iter[j])
-        one = replace(select_labels(task, np.array([j])), max_iter=max(0, task.max_iter - steps))
-        result = BlockResult(**{name: values[j : j + 1] for name, values in vars(part).items()})
-        records = solve_labels(self.inputs.X, one, result, "core")
-        records[:, 0] = j
-        records[:, 1] += steps
-        part.n_iter[j] += steps
-        return records
+def _solve_shifted(rows: Single, right: Single) -> Single | None:
+    """(I + RᵀR)⁻¹ right, by the smaller of the two systems; None where the factor does not exist in float32."""
+    by_row = len(rows) < rows.shape[1]
+    matrix = rows @ rows.T if by_row else rows.T @ rows
+    matrix[np.diag_indices(len(matrix))] += np.float32(1.0)
+    # The transpose of a symmetric matrix in C order is itself in Fortran order: nothing is copied. NumPy's Cholesky
+    # took two to three times as long.
+    factor, info = spotrf(matrix.T, overwrite_a=True, clean=False)
+    if info != 0:
+        return None
+    inner, info = spotrs(factor, rows @ right if by_row else right)
+    solution: Single = right - rows.T @ inner if by_row else inner
+    return solution if info == 0 and bool(np.isfinite(solution).all()) else None

@@ -1,11 +1,11 @@
-"""Arrays as the one-vs-all solver wants them: X as CSR or dense rows, positives of labels, weights of rows and sides.
+"""What a one-vs-all solver takes and returns: rows and labels, checked once; blocks of labels; the result.
 
-Nothing is copied that already has the right form; memory-mapped matrices stay mapped. Rows of sample weight zero are
-dropped here, so that a fit with them equals a fit without them.
+    for each label j:   min over (w, b) of  ½‖w‖² + ½ p b² + Σ_i c_i φ(y_i (w·x_i + v b))
 
-The compiled core and its NumPy specification behind the same functions, for solving labels and for their starts.
-
-Arrays are checked by the callers. Memory: X is not copied; the positives of the chosen labels are.
+with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). The intercept is free with
+(v, p) = (1, 0), regularised with (1, 1), and absent with (0, 1); these are `bias_value` and `bias_penalty`. Nothing is
+copied that already has the right form; memory maps stay mapped. Rows of weight zero are dropped, so that a fit with
+them equals a fit without them. Memory: 8 bytes per positive and 24 per label.
 """
 
 from __future__ import annotations
@@ -18,223 +18,351 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import BlockResult, BlockTask, solve_block
-from widemargin.reference.starts import separating_start, subspace_start
+from widemargin.problems.certificate import Certificate
+from widemargin.solvers.limits import worst_of
+from widemargin.solvers.result import History, SolverResult, Status
 
 __all__ = [
-    "MeanRow",
-    "OneVsAllInputs",
+    "BOUND_COLUMNS",
+    "ENDINGS",
+    "RECORD_COLUMNS",
+    "BlockResult",
+    "BlockTask",
+    "OneVsAllResult",
+    "Problem",
     "as_rows",
-    "checked_initial",
-    "mean_starts",
-    "prepare_inputs",
-    "select_labels",
-    "solve_labels",
+    "frequency_bin",
+    "frequency_history",
 ]
 
-FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
+RECORD_COLUMNS = ("label", "iteration", "value", "gradient_ratio", "active_rows", "step", "cg_steps", "seconds")
+ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
+# The meaning of the values of `BlockResult.converged`, padded so that any status fits.
+ENDINGS = np.array(
+    [Status.MAX_ITER.value, Status.CONVERGED.value, Status.NOT_ATTAINED.value],
+    dtype=f"<U{max(len(status.value) for status in Status)}",
+)
 
 
 @dataclass(frozen=True)
-class OneVsAllInputs:
-    """Checked inputs: rows of positive weight, and the labels' positives among them."""
+class Problem:
+    """The rows and labels of a fit, and what is minimised for each label; use `of` to make one from matrices.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n_samples, n_features)
+        Rows of positive weight, float32 or float64.
+    positive_rows, positive_indptr : ndarray of int
+        The positives of label j are positive_rows[positive_indptr[j]:positive_indptr[j + 1]].
+    row_weight : ndarray of shape (n_samples,)
+        Sample weights, without C.
+    positive_factor, negative_factor : ndarray of shape (n_labels,)
+        Factors for the rows with and without each label.
+    loss : {"squared_hinge", "logistic"}
+        Name of the loss.
+    C : float
+        Weight of the losses against the penalty.
+    bias_value, bias_penalty : float
+        The kind of intercept, see the module.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.problem import Problem
+    >>> problem = Problem.of(np.eye(3), np.array([[1, 0], [1, 1], [0, 1]]), regularize_intercept=True)
+    >>> problem.n_labels, problem.positive_rows.tolist(), (problem.bias_value, problem.bias_penalty)
+    (2, [0, 1, 1, 2], (1.0, 1.0))
+    """
 
     X: Any
-    positive_rows: npt.NDArray[np.int64]
-    positive_indptr: npt.NDArray[np.int64]
-    row_weight: npt.NDArray[np.float64]
-    positive_factor: npt.NDArray[np.float64]
-    negative_factor: npt.NDArray[np.float64]
+    positive_rows: npt.NDArray[Any]
+    positive_indptr: npt.NDArray[Any]
+    row_weight: Floats
+    positive_factor: Floats
+    negative_factor: Floats
+    loss: str
+    C: float
+    bias_value: float
+    bias_penalty: float
 
     @property
     def n_labels(self) -> int:
         """Number of labels."""
         return len(self.positive_indptr) - 1
 
-    def task(
-        self,
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        Y: Any,
         *,
-        C: float,
-        fit_intercept: bool,
-        regularize_intercept: bool,
-        tol: float,
-        gap_tol: float | None,
-        prune: float,
-        max_iter: int,
-        n_threads: int,
-        **options: Any,
-    ) -> BlockTask:
-        """These labels and the options of a solver in the words of the block solvers."""
-        return BlockTask(
-            self.positive_rows,
-            self.positive_indptr,
-            self.row_weight,
-            self.positive_factor,
-            self.negative_factor,
+        C: float = 1.0,
+        loss: str = "squared_hinge",
+        sample_weight: Any = None,
+        positive_weight: Any = None,
+        negative_weight: Any = None,
+        fit_intercept: bool = True,
+        regularize_intercept: bool = False,
+    ) -> Problem:
+        """The problem of float32 or float64 rows and an indicator matrix of the labels, each (n_samples, …).
+
+        Weights that are None are all 1; see `OneVsAllClassifier` for the other parameters.
+        """
+        X = as_rows(X)
+        Y = sp.csc_array(Y, copy=True)
+        if Y.shape[1] == 0:
+            raise ValueError("Y has no label; give at least one column")
+        Y.eliminate_zeros()
+        Y.data = np.ones(Y.nnz, dtype=np.int32)
+        Y.sum_duplicates()
+        row_weight = np.ones(X.shape[0]) if sample_weight is None else np.array(sample_weight, dtype=np.float64)
+        factors = np.ones((2, Y.shape[1]))
+        factors[0] = 1.0 if positive_weight is None else positive_weight
+        factors[1] = 1.0 if negative_weight is None else negative_weight
+        keep = row_weight > 0.0
+        if not keep.any():
+            raise ValueError("X has no row of positive sample_weight; there is nothing to learn from")
+        if not keep.all():
+            X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
+        return cls(
+            X,
+            Y.indices.astype(np.int64),
+            Y.indptr.astype(np.int64),
+            row_weight,
+            positive_factor=factors[0],
+            negative_factor=factors[1],
+            loss=loss,
             C=float(C),
             bias_value=1.0 if fit_intercept else 0.0,
             bias_penalty=0.0 if fit_intercept and not regularize_intercept else 1.0,
-            tol=float(tol),
-            gap_tol=np.inf if gap_tol is None else float(gap_tol),
-            prune=float(prune),
-            max_iter=int(max_iter),
-            n_threads=int(n_threads),
-            **options,
         )
 
-    def label_arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """The labels as the core takes them: their positives and factors."""
-        return self.positive_rows, self.positive_indptr, self.positive_factor, self.negative_factor
 
-    @property
-    def n_positives(self) -> npt.NDArray[np.int64]:
-        """Number of positive rows of each label."""
-        return np.diff(self.positive_indptr)
+def as_rows(X: Any) -> Any:
+    """X as a CSR array with one index type, which memory maps need not have, or as a dense array in C order."""
+    X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
+    if not sp.issparse(X) or X.indices.dtype == X.indptr.dtype:
+        return X
+    index_dtype = np.int32 if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max else np.int64
+    rows = sp.csr_array(X.shape, dtype=X.dtype)
+    rows.data = X.data
+    rows.indices, rows.indptr = (part.astype(index_dtype, copy=False) for part in (X.indices, X.indptr))
+    return rows
 
-    def loss_weight(self) -> npt.NDArray[np.float64]:
+
+@dataclass(frozen=True)
+class BlockTask:
+    """Some labels of a problem and how to solve them, in the words of the core.
+
+    Parameters
+    ----------
+    positive_rows, positive_indptr, row_weight, positive_factor, negative_factor, loss, C, bias_value, bias_penalty
+        As of `Problem`, of these labels; arrays of int64 and float64.
+    tol, gap_tol : float
+        The stopping rule; gap_tol is infinity when no gap is asked for.
+    prune : float
+        Stored weights smaller than this become zero.
+    max_iter, n_threads : int
+        Newton iterations per label; threads of the core.
+    polish : bool
+        Whether to continue to rounding error once the rule holds.
+    solve_one_sided : bool
+        Whether labels with one side only, which have a known answer with a free intercept, are solved like others.
+    tighten_cg : bool
+        Whether conjugate gradients are solved more tightly once a full step was refused.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.one_vs_all.problem import BlockTask
+    >>> len(BlockTask.__dataclass_fields__)
+    17
+    """
+
+    positive_rows: Ints
+    positive_indptr: Ints
+    row_weight: Floats
+    positive_factor: Floats
+    negative_factor: Floats
+    loss: str
+    C: float
+    bias_value: float
+    bias_penalty: float
+    tol: float
+    gap_tol: float
+    prune: float
+    max_iter: int
+    n_threads: int
+    polish: bool = False
+    solve_one_sided: bool = False
+    tighten_cg: bool = True
+
+    def select(self, labels: Ints) -> BlockTask:
+        """The task of some of these labels, in the given order."""
+        first, last = self.positive_indptr[labels], self.positive_indptr[labels + 1]
+        indptr = np.append(0, np.cumsum(last - first))
+        # Entry k of the new list comes from the old one at k, moved from where its label starts there to where it
+        # starts here.
+        source = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], last - first)
+        return replace(
+            self,
+            positive_rows=self.positive_rows[source],
+            positive_indptr=indptr,
+            positive_factor=self.positive_factor[labels],
+            negative_factor=self.negative_factor[labels],
+        )
+
+    def loss_weight(self) -> Floats:
         """Σ_i c_i / C of each label, shape (n_labels,): the objective at zero is C φ(0) times this."""
         # Summed per label from a running total: labels may have no positives, which np.add.reduceat mishandles.
         running = np.append(0.0, np.cumsum(self.row_weight[self.positive_rows]))
         positive = running[self.positive_indptr[1:]] - running[self.positive_indptr[:-1]]
         negative = self.row_weight.sum() - positive
-        total: npt.NDArray[np.float64] = self.positive_factor * positive + self.negative_factor * negative
+        total: Floats = self.positive_factor * positive + self.negative_factor * negative
         return total
 
-
-def as_rows(X: Any) -> Any:
-    """X as a CSR array with one index type, or as a dense array in C order; float32 or float64."""
-    X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
-    if X.dtype not in FLOAT_DTYPES or X.ndim != 2:
-        shape = "×".join(map(str, X.shape))
-        raise ValueError(f"X must be a float32 or float64 matrix, got {X.dtype} of shape {shape}; convert it first")
-    if not sp.issparse(X) or X.indices.dtype == X.indptr.dtype:
-        return X
-    index_dtype = np.int32 if max(X.nnz, X.shape[1]) <= np.iinfo(np.int32).max else np.int64
-    parts = (X.data, X.indices.astype(index_dtype, copy=False), X.indptr.astype(index_dtype, copy=False))
-    rows = sp.csr_array(X.shape, dtype=X.dtype)
-    rows.data, rows.indices, rows.indptr = parts
-    return rows
-
-
-def positives_of(Y: Any, n_rows: int) -> Any:
-    """Y as a CSC pattern: label j's positive rows once each, in order."""
-    Y = sp.csc_array(Y, copy=True)
-    if Y.ndim != 2 or Y.shape[0] != n_rows:
-        raise ValueError(f"Y must have one row for each of the {n_rows} rows of X, got shape {Y.shape}")
-    if Y.shape[1] == 0:
-        raise ValueError("Y has no label; give at least one column")
-    if Y.nnz and Y.data.min() < 0:
-        raise ValueError("Y must be an indicator matrix of zeros and ones, got a negative entry; encode −1 as 0")
-    Y.eliminate_zeros()
-    Y.data = np.ones(Y.nnz, dtype=np.int32)
-    Y.sum_duplicates()
-    return Y
-
-
-def weights_of(values: Any, length: int, name: str) -> npt.NDArray[np.float64]:
-    """Weights as float64 of the given length; None is all ones."""
-    if values is None:
-        return np.ones(length)
-    weights = np.ascontiguousarray(values, dtype=np.float64)
-    if weights.shape != (length,):
-        raise ValueError(f"{name} must have shape ({length},), got {weights.shape}")
-    if not np.isfinite(weights).all() or (weights < 0.0).any():
-        raise ValueError(f"{name} must be finite and not negative")
-    return weights
-
-
-def prepare_inputs(
-    X: Any, Y: Any, sample_weight: Any = None, positive_weight: Any = None, negative_weight: Any = None
-) -> OneVsAllInputs:
-    """Check the arrays of a fit, and drop the rows of weight zero."""
-    X = as_rows(X)
-    n_rows = X.shape[0]
-    Y = positives_of(Y, n_rows)
-    row_weight = weights_of(sample_weight, n_rows, "sample_weight")
-    keep = row_weight > 0.0
-    if not keep.any():
-        raise ValueError("X has no row of positive sample_weight; there is nothing to learn from")
-    if not keep.all():
-        X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
-    return OneVsAllInputs(
-        X,
-        Y.indices.astype(np.int64),
-        Y.indptr.astype(np.int64),
-        row_weight,
-        weights_of(positive_weight, Y.shape[1], "positive_weight"),
-        weights_of(negative_weight, Y.shape[1], "negative_weight"),
-    )
-
-
-def checked_initial(initial: tuple[Any, Any] | None, inputs: OneVsAllInputs) -> tuple[Any, npt.NDArray[Any]] | None:
-    """Weights to start from, CSR or dense, and intercepts, of the right shapes and finite; None stays None."""
-    if initial is None:
-        return None
-    coef = sp.csr_array(initial[0]) if sp.issparse(initial[0]) else np.asarray(initial[0])
-    intercept = np.asarray(initial[1])
-    expected = (inputs.n_labels, inputs.X.shape[1])
-    if coef.shape != expected or intercept.shape != expected[:1]:
-        raise ValueError(f"initial must have shapes {expected} and {expected[:1]}, got {coef.shape}, {intercept.shape}")
-    if not (np.isfinite(coef.data if sp.issparse(coef) else coef).all() and np.isfinite(intercept).all()):
-        raise ValueError("initial has weights that are NaN or infinite; start from finite ones, or from none")
-    return coef, intercept
-
-
-Ints = npt.NDArray[np.int64]
-
-
-def select_labels(task: BlockTask, labels: Ints) -> BlockTask:
-    """Return the task of some labels, in the given order."""
-    first, last = task.positive_indptr[labels], task.positive_indptr[labels + 1]
-    indptr = np.append(0, np.cumsum(last - first))
-    # Entry k of the new list comes from the old one at k, moved by where its label began there and begins here.
-    source = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], last - first)
-    return replace(
-        task,
-        positive_rows=task.positive_rows[source],
-        positive_indptr=indptr,
-        positive_factor=task.positive_factor[labels],
-        negative_factor=task.negative_factor[labels],
-    )
-
-
-def solve_labels(X: Any, task: BlockTask, out: BlockResult, backend: str) -> npt.NDArray[np.float64]:
-    """Solve every label of a task into `out`, which holds the start; returns the records."""
-    if backend == "reference":
-        return solve_block(X, task, get_loss(task.loss), out)
-    core_task = _core.OneVsAllTask(**vars(task))
-    if sp.issparse(X):
-        return _core.solve_one_vs_all_csr(X.data, X.indices, X.indptr, X.shape[1], core_task, **vars(out))
-    return _core.solve_one_vs_all_dense(X, core_task, **vars(out))
-
-
-class MeanRow:
-    """The weighted mean x̄ of the rows and its scores X·x̄, the same for every label and computed once."""
-
-    def __init__(self, X: Any, row_weight: npt.NDArray[np.float64]) -> None:
-        self.x, self.scores = np.empty(X.shape[1]), np.empty(X.shape[0])
+    def solve(self, X: Any, out: BlockResult) -> Floats:
+        """Truncated Newton for every label, from the start that `out` holds; returns the records of the iterations."""
+        task = _core.OneVsAllTask(**vars(self))
         if sp.issparse(X):
-            _core.mean_row_csr(X.data, X.indices, X.indptr, row_weight, self.x, self.scores)
-        else:
-            _core.mean_row_dense(X, row_weight, self.x, self.scores)
+            return _core.solve_one_vs_all_csr(X.data, X.indices, X.indptr, X.shape[1], task, **vars(out))
+        return _core.solve_one_vs_all_dense(X, task, **vars(out))
+
+    def make_core(self, name: str, X: Any) -> Any:
+        """The core's solver of many labels at once for CSR rows, with its own copy of them; labels come later."""
+        shared = ("row_weight", "C", "bias_value", "bias_penalty", "tol", "gap_tol", "prune", "max_iter", "n_threads")
+        return getattr(_core, f"{name}F{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}")(
+            data=X.data,
+            indices=X.indices,
+            indptr=X.indptr,
+            n_features=X.shape[1],
+            **{option: getattr(self, option) for option in shared},
+        )
 
 
-def mean_starts(
-    X: Any, task: BlockTask, mean: MeanRow, separate: tuple[float, float] | None, out: BlockResult, backend: str
-) -> None:
-    """Fill `out` with starts in the span of the means: separating with (s, t), or the objective's minimiser there."""
-    if backend == "reference":
-        rows = X.astype(np.float64)
-        for j in range(len(task.positive_factor)):
-            problem, weight = task.problem(rows, j, get_loss(task.loss)), task.row_weight
-            v = subspace_start(problem, weight) if separate is None else separating_start(problem, weight, *separate)
-            out.coef[j], out.intercept[j] = v[:-1], v[-1]
-        return
-    s, t = separate or (0.0, 0.0)
-    core_task = _core.OneVsAllTask(**vars(task))
-    rest = (core_task, separate is None, s, t, mean.x, mean.scores, out.coef, out.intercept)
-    if sp.issparse(X):
-        _core.fill_starts_csr(X.data, X.indices, X.indptr, X.shape[1], *rest)
-    else:
-        _core.fill_starts_dense(X, *rest)
+@dataclass(frozen=True)
+class BlockResult:
+    """Where the results of a block go; coef and intercept hold the start when the solver is called.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (n_labels, n_features)
+        Weights in the type of X.
+    intercept : ndarray of shape (n_labels,)
+        Intercepts in the type of X.
+    bounds : ndarray of shape (n_labels, 5)
+        The columns of `BOUND_COLUMNS`.
+    n_iter : ndarray of int64 of shape (n_labels,)
+        Newton iterations.
+    converged : ndarray of uint8 of shape (n_labels,)
+        1 where the stopping rule holds, 2 where there is no minimiser or rounding came before it, otherwise 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.problem import BlockResult
+    >>> BlockResult.zeros(2, 3, np.dtype("float32")).bounds.shape
+    (2, 5)
+    """
+
+    coef: npt.NDArray[Any]
+    intercept: npt.NDArray[Any]
+    bounds: Floats
+    n_iter: Ints
+    converged: npt.NDArray[np.uint8]
+
+    @classmethod
+    def zeros(
+        cls, n_labels: int, n_features: int, dtype: np.dtype[Any], coef: npt.NDArray[Any] | None = None
+    ) -> BlockResult:
+        """Outputs for a block, the start at zero; `coef` may be a given (n_labels, n_features) array to fill."""
+        return cls(
+            np.zeros((n_labels, n_features), dtype=dtype) if coef is None else coef,
+            np.zeros(n_labels, dtype=dtype),
+            np.zeros((n_labels, len(BOUND_COLUMNS))),
+            np.zeros(n_labels, dtype=np.int64),
+            np.zeros(n_labels, dtype=np.uint8),
+        )
+
+    def part(self, first: int, last: int) -> BlockResult:
+        """The labels first … last − 1; its arrays are views."""
+        return BlockResult(**{name: values[first:last] for name, values in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class OneVsAllResult(SolverResult):
+    """A `SolverResult` with what is known of each label; use `of` to make one.
+
+    Parameters
+    ----------
+    status_by_label : ndarray of str of shape (n_labels,)
+        Values of `Status`; labels that were never reached have the reason.
+    bounds_by_label : ndarray of shape (n_labels, 5)
+        Bounds on each label's optimum, the columns of `BOUND_COLUMNS`.
+    seconds_by_label : ndarray of shape (n_labels,) or None
+        CPU seconds of each label: its share of its block's starts, and its iterations, without the certificate; None
+        where labels are not solved one at a time.
+    records : ndarray of shape (n_records, 8) or None
+        What the history is made of, for a range of labels.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.one_vs_all.problem import OneVsAllResult
+    >>> list(OneVsAllResult.__dataclass_fields__)[-4:]
+    ['status_by_label', 'bounds_by_label', 'seconds_by_label', 'records']
+    """
+
+    status_by_label: npt.NDArray[np.str_]
+    bounds_by_label: Floats
+    seconds_by_label: Floats | None = None
+    records: Floats | None = None
+
+    @classmethod
+    def of(cls, status: npt.NDArray[np.str_], bounds: Floats, **rest: Any) -> OneVsAllResult:
+        """The result of labels that ended with `status` and `bounds`; `rest` are the remaining fields."""
+        primal, dual, at_zero, before_pruning, _ = bounds.T
+        # A label without a minimiser is as close to its infimum as makes no difference; one that rounding stopped is
+        # not.
+        attained = (status != Status.NOT_ATTAINED.value) | (primal - dual > ROUNDING_GAP * at_zero)
+        return cls(
+            dual=None,
+            certificate=Certificate.sum(primal, dual, at_zero, before_pruning, attained=attained),
+            status=worst_of(map(Status, np.unique(status))),
+            status_by_label=status,
+            bounds_by_label=bounds,
+            **rest,
+        )
+
+    @property
+    def primal_by_label(self) -> Floats:
+        """Objective of each label's stored weights, shape (n_labels,)."""
+        return self.bounds_by_label[:, 0]
+
+    @property
+    def dual_by_label(self) -> Floats:
+        """Lower bound on each label's optimum, shape (n_labels,)."""
+        return self.bounds_by_label[:, 1]
+
+    @property
+    def pruned_share(self) -> Floats:
+        """Share of ‖w‖² that pruning removed from each label, shape (n_labels,)."""
+        return self.bounds_by_label[:, 4]
+
+
+def frequency_bin(n_positives: Ints) -> Ints:
+    """floor(log2(n_positives)), and −1 for labels without positives."""
+    # frexp is exact: n = mantissa · 2^exponent with mantissa in [½, 1).
+    return np.frexp(n_positives.astype(np.float64))[1].astype(np.int64) - 1
+
+
+def frequency_history(n_positives: Ints, n_iter: Ints, bounds: Floats) -> History:
+    """One row for each log₂ bin of label frequency: its labels, their iterations and bounds."""
+    present, which = np.unique(frequency_bin(n_positives), return_inverse=True)
+    columns: dict[str, npt.NDArray[Any]] = {"frequency_bin": present}
+    sums = {"n_labels": np.ones(len(which)), "iterations": n_iter, "primal": bounds[:, 0], "dual": bounds[:, 1]}
+    for name, values in sums.items():
+        columns[name] = np.bincount(which, weights=values, minlength=len(present))
+    return History(columns)

@@ -1,0 +1,229 @@
+"""Which algorithm solves a one-vs-all problem, decided once, and `solve`, the only door to all of them.
+
+plan = make_plan(Problem.of(X, Y, C=1.0), prune=0.01)
+result = solve(plan)                    all labels
+result = solve(plan, (100, 200))        the labels 100 … 199, with the weights that they have in the whole fit
+
+newton     truncated Newton, label by label: named starts, iteration limits, tolerances near rounding, and small
+           problems, which are polished: solved to rounding error whatever the tolerance
+fast       sparse rows and the squared hinge: batched passes and local problems
+logistic   sparse rows and the logistic loss: batches of labels over all rows
+dense      dense rows: blocks of labels by matrix products
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.solvers.limits import Limits
+from widemargin.solvers.one_vs_all.dense import block_width, solve_dense
+from widemargin.solvers.one_vs_all.fast import SharedChoices, solve_fast
+from widemargin.solvers.one_vs_all.logistic import solve_logistic
+from widemargin.solvers.one_vs_all.newton import solve_newton
+from widemargin.solvers.one_vs_all.problem import BlockTask, OneVsAllResult, Problem
+from widemargin.solvers.one_vs_all.starts import StartParameters, start_parameters
+from widemargin.solvers.result import Callback
+
+__all__ = ["DEFAULT_MAX_ITER", "SMALL_DENSE_WORK", "SMALL_SPARSE_WORK", "Plan", "make_plan", "solve", "work_of"]
+
+DEFAULT_MAX_ITER = 1000  # another value asks for the Newton solver, which counts its iterations
+# Problems with at most this much work, see `work_of`, are solved to rounding error whatever `tol` says: equal problems
+# (a repeated row, a weight of two) then give equal weights to many digits. That is what scikit-learn's checks of
+# weights ask for; their problems are below 10,000. It takes about 0.1 µs per unit: at these sizes at most about three
+# times the CPU of the other solvers, which have milliseconds of preparation, dense ones more than sparse. On sparse
+# rows of larger problems it would take ten times their CPU.
+SMALL_SPARSE_WORK = 20_000
+SMALL_DENSE_WORK = 300_000
+MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the Newton solver works in float64
+# Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
+WORK_BYTES = {"fast": (410, 460), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the labels of a problem are solved; use `make_plan`.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is solved.
+    algorithm : {"fast", "logistic", "dense", "newton"}
+        See the module.
+    tol, gap_tol, prune, max_iter, polish, tighten_cg
+        As of `BlockTask`.
+    init : str
+        The start of the Newton solver.
+    start_parameters : StartParameters
+        Its numbers.
+    start : tuple of (coef, intercept) or None
+        Weights to start from instead, CSR or dense; then all labels are solved in one call.
+    width : int or None
+        Labels of a block of the dense solver. Other widths change results in their last digits.
+    n_threads : int
+        Threads; fewer are used where their work areas do not fit in memory. Results do not depend on them.
+    memory_limit_mb : float
+        Bound on work areas beside X and the model.
+    choices : SharedChoices or None
+        What the fast solver decided on all labels; needed to solve a range of them.
+    spare_cores : list
+        Solvers of the core with their copy of the rows, kept from one range of labels to the next.
+    """
+
+    problem: Problem
+    algorithm: Literal["fast", "logistic", "dense", "newton"]
+    tol: float
+    gap_tol: float
+    prune: float
+    max_iter: int
+    polish: bool
+    init: str
+    start_parameters: StartParameters
+    start: tuple[Any, Any] | None
+    width: int | None
+    n_threads: int
+    memory_limit_mb: float
+    choices: SharedChoices | None = None
+    tighten_cg: bool = True
+    spare_cores: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def thread_bytes(self) -> int:
+        """Work area of a thread."""
+        per_feature, per_row = WORK_BYTES[self.algorithm]
+        n_rows, n_features = self.problem.X.shape
+        return (self.width or 1) * int(per_feature * n_features + per_row * n_rows)
+
+    def task(self, first: int, last: int) -> BlockTask:
+        """Labels first … last − 1 for the core, on as many threads as fit in memory."""
+        problem = self.problem
+        indptr = np.asarray(problem.positive_indptr[first : last + 1], dtype=np.int64)
+        return BlockTask(
+            positive_rows=np.asarray(problem.positive_rows[indptr[0] : indptr[-1]], dtype=np.int64),
+            positive_indptr=indptr - indptr[0],
+            row_weight=problem.row_weight,
+            positive_factor=problem.positive_factor[first:last],
+            negative_factor=problem.negative_factor[first:last],
+            loss=problem.loss,
+            C=problem.C,
+            bias_value=problem.bias_value,
+            bias_penalty=problem.bias_penalty,
+            tol=self.tol,
+            gap_tol=self.gap_tol,
+            prune=self.prune,
+            max_iter=self.max_iter,
+            n_threads=max(1, min(self.n_threads, int(self.memory_limit_mb * 2**20 / max(1, self.thread_bytes)))),
+            polish=self.polish,
+            tighten_cg=self.tighten_cg,
+        )
+
+
+def make_plan(
+    problem: Problem,
+    *,
+    tol: float = 0.01,
+    gap_tol: float | None = 1e-3,
+    prune: float = 0.0,
+    max_iter: int = DEFAULT_MAX_ITER,
+    init: str = "auto",
+    init_params: Mapping[str, Any] | None = None,
+    start: tuple[Any, Any] | None = None,
+    n_threads: int = 1,
+    memory_limit_mb: float = 1024.0,
+) -> Plan:
+    """Decide how a problem is solved.
+
+    Parameters
+    ----------
+    problem : Problem
+        All labels of the fit.
+    tol, gap_tol, prune, max_iter, init, init_params, memory_limit_mb
+        As of `OneVsAllClassifier`.
+    start : tuple of (coef, intercept), optional
+        Finite weights to start from instead of `init`, shapes (n_labels, n_features), CSR or dense, and (n_labels,).
+    n_threads : int
+        Threads of the core.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.plan import make_plan, solve
+    >>> from widemargin.solvers.one_vs_all.problem import Problem
+    >>> plan = make_plan(Problem.of(np.eye(2), np.array([[1], [0]])))
+    >>> plan.algorithm, plan.polish, solve(plan).coef.round(6).tolist()
+    ('newton', True, [[0.666667, -0.666667]])
+    """
+    X, sparse = problem.X, sp.issparse(problem.X)
+    if start is not None:
+        weights = start[0].data if sp.issparse(start[0]) else start[0]
+        if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
+            raise ValueError("weights to start from are NaN or infinite; start from finite ones, or from none")
+    polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
+    algorithm: Literal["fast", "logistic", "dense", "newton"] = "newton"
+    loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
+    if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose:
+        double = X.dtype == np.float64
+        # The copy that the algorithm makes: (column, value) pairs of 8 bytes, with the exact values beside them for
+        # float64; for dense rows float32 values, which may be there already.
+        copy_bytes = X.nnz * (16 if double else 8) if sparse else 4 * X.size * double
+        if copy_bytes > memory_limit_mb * 2**20:
+            pass
+        elif sparse and problem.loss == "squared_hinge":
+            algorithm = "fast"
+        elif start is None:
+            algorithm = "logistic" if sparse else "dense"
+    width = None
+    if algorithm == "dense":
+        per_feature, per_row = WORK_BYTES["dense"]
+        label_bytes = per_feature * X.shape[1] + per_row * X.shape[0]
+        width = block_width(problem.n_labels, label_bytes, memory_limit_mb)
+    return Plan(
+        problem,
+        algorithm,
+        float(tol),
+        np.inf if gap_tol is None else float(gap_tol),
+        float(prune),
+        int(max_iter),
+        polish,
+        init,
+        start_parameters(init_params, problem.loss),
+        start,
+        width,
+        int(n_threads),
+        float(memory_limit_mb),
+    )
+
+
+def work_of(X: Any, n_labels: int) -> int:
+    """The size of a problem: labels × (stored values + features)."""
+    return n_labels * (int(X.nnz if sp.issparse(X) else X.size) + int(X.shape[1]))
+
+
+def solve(plan: Plan, label_range: tuple[int, int] | None = None, callback: Callback | None = None) -> OneVsAllResult:
+    """Solve the labels of a plan, or a range of them.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to solve, and how.
+    label_range : tuple of int, optional
+        The first label and the one after the last; then the result has the `records` of its history, too. The fast
+        solver needs `plan.choices` for it.
+    callback : callable, optional
+        Called with a `Progress` between units of work; a true answer, or the deadline of a `TimeLimit`, stops.
+
+    Returns
+    -------
+    OneVsAllResult
+        Labels that were not reached have zero weights, the objective there as upper and zero as lower bound.
+    """
+    first, last = label_range or (0, plan.problem.n_labels)
+    task, limits = plan.task(first, last), Limits(last - first, callback)
+    if plan.algorithm == "fast":
+        return solve_fast(plan, task, limits, first if label_range else None)
+    solver = {"logistic": solve_logistic, "dense": solve_dense, "newton": solve_newton}[plan.algorithm]
+    return solver(plan, task, limits, label_range is not None)

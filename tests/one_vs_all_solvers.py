@@ -1,0 +1,85 @@
+"""The one-vs-all engine behind two convenient functions, with the NumPy twins in place of the core where asked."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+
+from widemargin import TimeLimit
+from widemargin.problems.losses import get_loss
+from widemargin.reference.one_vs_all import binary_problem, solve_block
+from widemargin.reference.starts import separating_start, subspace_start
+from widemargin.solvers.one_vs_all import newton, plan
+from widemargin.solvers.one_vs_all.problem import BlockTask, Problem
+from widemargin.solvers.one_vs_all.starts import MeanStart
+
+OF_PROBLEM = {
+    "C",
+    "loss",
+    "sample_weight",
+    "positive_weight",
+    "negative_weight",
+    "fit_intercept",
+    "regularize_intercept",
+}
+OF_PLAN = {"max_iter", "polish", "tighten_cg", "width"}  # set after the choice of the algorithm
+
+
+def planned(X, Y, **options):
+    """The plan that a large problem of this kind gets: it is not polished, however small."""
+    problem = Problem.of(X, Y, **{name: options.pop(name) for name in OF_PROBLEM & set(options)})
+    changes = {name: options.pop(name) for name in OF_PLAN & set(options)}
+    with mock.patch.multiple(plan, SMALL_SPARSE_WORK=0, SMALL_DENSE_WORK=0):
+        return replace(plan.make_plan(problem, **options), **changes)
+
+
+def solve_large(X, Y, *, callback=None, time_limit_s=None, **options):
+    """Solve by the algorithm that the plan of a large problem chooses."""
+    if time_limit_s is not None:
+        callback = TimeLimit(time_limit_s, callback)
+    return plan.solve(planned(X, Y, **options), callback=callback)
+
+
+def solve_newton(
+    X, Y, *, backend="core", init="zero", labels_per_block=None, callback=None, time_limit_s=None, **options
+):
+    """Solve by truncated Newton, by default from zero; in blocks of a given size, or by the NumPy twins."""
+    if time_limit_s is not None:
+        callback = TimeLimit(time_limit_s, callback)
+    chosen = replace(planned(X, Y, init=init, **options), algorithm="newton", width=None)
+    with contextlib.ExitStack() as patches:
+        if backend == "reference":
+            patches.enter_context(numpy_twins())
+        if labels_per_block is not None:
+            patches.enter_context(blocks_of(labels_per_block))
+        return plan.solve(chosen, callback=callback)
+
+
+@contextlib.contextmanager
+def numpy_twins():
+    """Let the NumPy specification solve labels and make starts, in place of the core."""
+
+    def solve(task, X, out):
+        return solve_block(X, task, get_loss(task.loss), out)
+
+    def fill(start, labels, task, out):
+        rows, weight = start.X.astype(np.float64), task.row_weight
+        for j in range(len(labels)):
+            problem = binary_problem(task, rows, j, get_loss(task.loss))
+            if start.separate is None:
+                v = subspace_start(problem, weight)
+            else:
+                v = separating_start(problem, weight, *start.separate)
+            out.coef[j], out.intercept[j] = v[:-1], v[-1]
+
+    with mock.patch.object(BlockTask, "solve", solve), mock.patch.object(MeanStart, "fill", fill):
+        yield
+
+
+def blocks_of(n_labels):
+    """Let the Newton solver work in blocks of this many labels."""
+    run = newton.BlockRun
+    return mock.patch.object(newton, "BlockRun", lambda *given: run(*given, n_labels, n_labels))

@@ -1,0 +1,144 @@
+"""Which algorithm a one-vs-all problem gets, and that ranges of labels have the weights of the whole fit."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from one_vs_all_solvers import planned, solve_large, solve_newton
+from widemargin import TimeLimit
+from widemargin.datasets import make_zipf_multilabel
+from widemargin.solvers.one_vs_all.fast import shared_choices
+from widemargin.solvers.one_vs_all.plan import make_plan, solve, work_of
+from widemargin.solvers.one_vs_all.problem import Problem
+from widemargin.solvers.result import Status
+
+
+@pytest.fixture(scope="module")
+def problem():
+    # Enough rows that rare labels are not solved in batches over all of them, and pilots are chosen.
+    X, Y = make_zipf_multilabel(12000, 300, 90, labels_per_row=1, nnz_per_row=8, exponent=1.5, random_state=2)
+    return X, sp.csc_array(Y)
+
+
+START = (np.zeros((3, 4)), np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("sparse", "options", "algorithm"),
+    [
+        (True, {}, "fast"),
+        (True, {"loss": "logistic"}, "logistic"),
+        (False, {}, "dense"),
+        (False, {"loss": "logistic"}, "dense"),
+        (True, {"start": START}, "fast"),
+        (True, {"start": START, "loss": "logistic"}, "newton"),
+        (False, {"start": START}, "newton"),
+        (True, {"init": "subspace"}, "newton"),
+        (False, {"init": "zero"}, "newton"),
+        (True, {"tol": 1e-8}, "newton"),
+        (False, {"gap_tol": 1e-9}, "newton"),
+        (True, {"gap_tol": None}, "fast"),
+        (True, {"memory_limit_mb": 1e-4}, "newton"),  # no room for the copy of the rows
+        (False, {"memory_limit_mb": 1e-4}, "newton"),
+    ],
+    ids=str,
+)
+def test_rows_loss_start_and_tolerances_decide_the_algorithm(sparse, options, algorithm):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    assert planned(sp.csr_array(X) if sparse else X, np.eye(30)[:, :3], **options).algorithm == algorithm
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_iteration_limit_and_small_problems_get_newton(sparse):
+    X = np.random.default_rng(0).normal(size=(400, 40))
+    problem = Problem.of(sp.csr_array(X) if sparse else X, np.arange(400)[:, None] % 50 == np.arange(50))
+    assert work_of(problem.X, 50) == 50 * (400 * 40 + 40)
+    plan = make_plan(problem)
+    assert (plan.algorithm, plan.polish) == ("fast" if sparse else "dense", False)
+    assert make_plan(problem, max_iter=7).algorithm == "newton"
+    one = make_plan(replace(problem, X=problem.X[:20], positive_indptr=problem.positive_indptr[:2]))
+    assert (one.algorithm, one.polish) == ("newton", True)
+
+
+def test_float32_dense_rows_need_no_copy():
+    X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    assert planned(X, np.eye(30), memory_limit_mb=1e-4).algorithm == "dense"
+
+
+def test_threads_and_blocks_shrink_with_the_memory_limit():
+    X = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    plans = [planned(X, np.eye(3000)[:, :64], n_threads=8, memory_limit_mb=limit) for limit in (1024.0, 12.0, 0.1)]
+    assert [plan.width for plan in plans] == [32, 32, 1]
+    assert [plan.task(0, 64).n_threads for plan in plans] == [8, 2, 1]
+
+
+@pytest.mark.parametrize("bounds", [[0, 90], [0, 1, 40, 41, 90], [0, 33, 66, 90]], ids=str)
+def test_ranges_are_those_of_the_whole(problem, bounds):
+    X, Y = problem
+    plan = planned(X, Y, prune=0.01, n_threads=2)
+    whole = solve(plan)
+    plan = replace(plan, choices=shared_choices(plan))
+    assert 10 < len(plan.choices.pilot) < 80
+    parts = [solve(plan, label_range) for label_range in itertools.pairwise(bounds)]
+    assert (sp.vstack([part.coef for part in parts], format="csr") != whole.coef).nnz == 0
+    np.testing.assert_array_equal(np.concatenate([part.intercept for part in parts]), whole.intercept)
+    np.testing.assert_array_equal(np.concatenate([part.n_iter for part in parts]), whole.n_iter)
+    np.testing.assert_array_equal(np.concatenate([part.bounds_by_label for part in parts]), whole.bounds_by_label)
+
+
+@pytest.mark.parametrize("options", [{"loss": "logistic"}, {"init": "msi"}, {"dense": True}], ids=str)
+def test_ranges_of_other_algorithms_are_those_of_the_whole_too(problem, options):
+    X, Y = problem[0][:900], sp.csr_array(problem[1])[:900]
+    X = X.toarray() if options.pop("dense", False) else X
+    plan = planned(X, Y, **options)
+    whole, bounds = solve(plan), [0, plan.width or 7, 2 * (plan.width or 7), 90]
+    parts = [solve(plan, label_range) for label_range in itertools.pairwise(bounds)]
+    np.testing.assert_array_equal(np.concatenate([part.coef for part in parts]), whole.coef)
+    np.testing.assert_array_equal(np.concatenate([part.bounds_by_label for part in parts]), whole.bounds_by_label)
+    assert whole.records is None
+    assert all(part.records is not None for part in parts)
+
+
+def test_a_solver_that_was_stopped_is_not_used_again(problem):
+    X, Y = problem
+    plan = planned(X, Y, prune=0.01)
+    plan = replace(plan, choices=shared_choices(plan))
+    assert len(plan.spare_cores) == 1
+    stopped = solve(plan, (0, 90), callback=TimeLimit(0.0))
+    assert set(stopped.status_by_label) == {"time_limit"}
+    assert plan.spare_cores == []
+    again = solve(plan, (10, 20))
+    assert len(plan.spare_cores) == 1
+    assert (again.coef != solve_large(X, Y, prune=0.01).coef[10:20]).nnz == 0
+
+
+def test_the_search_for_choices_can_be_stopped(problem):
+    plan = planned(*problem)
+    found = shared_choices(plan, stop=lambda: True)
+    assert found is None or found.pilot  # None unless the pilots were faster than the first question
+
+
+def test_the_core_refuses_choices_that_do_not_fit(problem):
+    plan = planned(*problem)
+    task = plan.task(0, 5)
+    core = task.make_core("FastOneVsAll", plan.problem.X)
+    arrays = (task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
+    with pytest.raises(ValueError, match="128 values"):
+        core.begin_part(*arrays, [], False, [0.0])
+    with pytest.raises(ValueError, match="not here"):
+        core.begin_part(*arrays, [5], False, [0.0] * 128)
+
+
+@pytest.mark.parametrize("init", ["zero", "ovap++"])
+def test_a_deadline_ends_the_newton_solver_between_blocks(problem, init):
+    X, Y = problem
+    seen = []
+    result = solve_newton(X, Y, init=init, time_limit_s=0.0, callback=seen.append)
+    assert result.status is Status.TIME_LIMIT
+    assert not seen
+    assert not result.coef.any()
