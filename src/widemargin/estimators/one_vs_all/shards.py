@@ -187,6 +187,7 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
         parts = [np.asarray(problem.positive_rows[indptr[label] : indptr[label + 1]]) for label in numbers]
         some = replace(
             problem,
+            n_labels=len(numbers),
             positive_rows=np.concatenate(parts),
             positive_indptr=np.append(0, np.cumsum([len(part) for part in parts])),
             positive_factor=problem.positive_factor[numbers],
@@ -317,7 +318,7 @@ def solve_on_workers(plan: Plan, callback: Callback | None, executor: Executor) 
                 if callback is not None and callback(progress) and n_done < n_labels:
                     return None
         files = [(first, last, file_of(first, last)) for first, last in ranges]
-        return _in_memory(merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr)))
+        return merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr), in_memory=True)
 
 
 # Files of shards
@@ -406,7 +407,9 @@ def _damage(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
 # Shards put together
 
 
-def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: Ints) -> OneVsAllResult:
+def merge_shards(
+    files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: Ints, *, in_memory: bool = False
+) -> OneVsAllResult:
     """The result of all labels.
 
     Parameters
@@ -417,11 +420,9 @@ def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_posi
         Columns of X.
     n_positives : ndarray of shape (n_labels,)
         Positive rows of each label, for the history.
-
-    Returns
-    -------
-    OneVsAllResult
-        Its `coef` is a `JoinedArray` or a `JoinedCsr`: parts on disk, to be written to a model.
+    in_memory : bool
+        Whether to read the weights; otherwise `coef` is a `JoinedArray` or a `JoinedCsr`, which can be written to a
+        model part after part.
     """
     kept: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*LABEL_ARRAYS, "lengths")}
     bins, table, dtype = frequency_bin(n_positives), None, np.dtype(np.float32)
@@ -433,48 +434,40 @@ def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_posi
         if "records" in arrays:
             table = table or HistoryTable()
             table.add(arrays["records"], bins[first:last])
-    by_label = {name: np.concatenate(kept[name]) for name in LABEL_ARRAYS}
-    bounds, n_iter = by_label["bounds"], by_label["n_iter"]
+    intercept, bounds, n_iter, ending = (np.concatenate(kept[name]) for name in LABEL_ARRAYS)
     return OneVsAllResult.of(
-        np.array([status.value for status in FINISHED])[by_label["ending"]],
+        _joined_weights(files, kept["lengths"], dtype, (len(n_iter), n_features), in_memory),
+        intercept,
+        np.array([status.value for status in FINISHED])[ending],
         bounds,
-        coef=_joined_weights(files, kept["lengths"], dtype, (len(n_iter), n_features)),
-        intercept=by_label["intercept"],
         history=frequency_history(n_positives, n_iter, bounds) if table is None else table.history(),
         n_iter=n_iter,
     )
 
 
 def _joined_weights(
-    files: Sequence[tuple[int, int, Path]], lengths: list[npt.NDArray[Any]], dtype: np.dtype[Any], shape: Range
-) -> JoinedArray | JoinedCsr:
-    """The weights of all shards, read when they are written: dense, or CSR where shards have lengths of rows."""
+    files: Sequence[tuple[int, int, Path]], lengths: list[Any], dtype: np.dtype[Any], shape: Range, in_memory: bool
+) -> Any:
+    """The weights of all shards: dense, or CSR where shards have lengths of rows."""
 
-    def members(name: str) -> Iterator[npt.NDArray[Any]]:
-        for _, _, path in files:
-            with np.load(path, allow_pickle=False) as archive:
-                yield archive[name]
+    def joined(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        def parts() -> Iterator[npt.NDArray[Any]]:
+            for _, _, path in files:
+                with np.load(path, allow_pickle=False) as archive:
+                    yield archive[name]
+
+        return (
+            np.concatenate(list(parts())).astype(dtype, copy=False) if in_memory else JoinedArray(dtype, shape, parts)
+        )
 
     if not lengths:
-        return JoinedArray(dtype, shape, lambda: members("coef"))
+        return joined("coef", dtype, shape)
     starts = np.append(0, np.cumsum(np.concatenate(lengths).astype(np.int64)))
-    total = int(starts[-1])
-    index_dtype = np.dtype(np.int32 if total <= np.iinfo(np.int32).max else np.int64)
-    return JoinedCsr(
-        data=JoinedArray(dtype, (total,), lambda: members("data")),
-        indices=JoinedArray(index_dtype, (total,), lambda: members("indices")),
-        indptr=starts.astype(index_dtype),
-        shape=shape,
-    )
-
-
-def _in_memory(result: OneVsAllResult) -> OneVsAllResult:
-    """The same result with its weights in memory, CSR or dense."""
-    joined = result.coef
-    if isinstance(joined, JoinedArray):
-        return replace(result, coef=np.concatenate(list(joined.parts())))
-    coef = sp.csr_array(joined.shape, dtype=joined.data.dtype)
-    coef.data = np.concatenate(list(joined.data.parts()))
-    coef.indices = np.concatenate(list(joined.indices.parts())).astype(joined.indices.dtype, copy=False)
-    coef.indptr = joined.indptr
-    return replace(result, coef=coef)
+    total = (int(starts[-1]),)
+    index_dtype = np.dtype(np.int32 if total[0] <= np.iinfo(np.int32).max else np.int64)
+    arrays = joined("data", dtype, total), joined("indices", index_dtype, total), starts.astype(index_dtype)
+    if not in_memory:
+        return JoinedCsr(*arrays, shape=shape)
+    coef = sp.csr_array(shape, dtype=dtype)
+    coef.data, coef.indices, coef.indptr = arrays
+    return coef
