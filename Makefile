@@ -11,7 +11,8 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 
 KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py tests/data/test_fuzz_corpus.py tests/model_io/test_fuzz_corpus.py tests/estimators/test_fuzz_corpus.py
 
-CORE_SOURCES := CMakeLists.txt pyproject.toml $(wildcard cpp/*.hpp cpp/bindings/*)
+CPP_SOURCES := $(wildcard cpp/*/*.?pp cpp/bindings/testing/*)
+CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/%,$(CPP_SOURCES))
 
 .PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
@@ -39,14 +40,14 @@ test: $(VENV)/.installed-test ## run the tests
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES) fuzz/*.cpp
 	$(BIN)/mypy
 	$(BIN)/codespell
 
 format: $(VENV)/.installed-dev ## put the format right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i cpp/*.hpp cpp/bindings/* cpp/tests/* fuzz/*.cpp
+	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
 	@for script in $(filter-out benchmarks/reproduce_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -95,15 +96,31 @@ SANITIZED_PYTHON = PYTHONPATH=build/sanitize/site ASAN_OPTIONS=detect_leaks=0 \
 sanitized-core: $(VENV)/.installed-test
 	@mkdir -p build/sanitize
 	$(BIN)/python -m pip install --quiet --no-deps --target build/sanitize/site --upgrade . \
-	  --config-settings=cmake.define.WIDEMARGIN_SANITIZE=ON --config-settings=build-dir=build/sanitize/core
+	  --config-settings=cmake.define.WIDEMARGIN_SANITIZE=ON --config-settings=cmake.define.WIDEMARGIN_TESTING=ON \
+	  --config-settings=build-dir=build/sanitize/core
 	@cp tools/first_on_path.py build/sanitize/site/sitecustomize.py
 	@$(SANITIZED_PYTHON) -c 'import widemargin._core as core; assert "/sanitize/" in core.__file__, core.__file__'
 
-# The C++ tests by themselves, then the kernel tests of Python.
+# The C++ tests, without Python and two at a time: as they are, or under the sanitizers. Only what has changed is compiled.
+CPP_TESTS := $(patsubst cpp/tests/%.cpp,%,$(wildcard cpp/tests/test_*.cpp))
+CPP_JOBS ?= 2
+CCACHE := $(shell command -v ccache)
+build/cpp-test/%.o: CPP_FLAGS := -O1
+build/sanitize/%.o build/sanitize/%.run: CPP_FLAGS := -O1 -g $(SANITIZE)
+.PRECIOUS: build/cpp-test/%.o build/sanitize/%.o
+build/cpp-test/%.o build/sanitize/%.o: cpp/tests/%.cpp
+	@mkdir -p $(@D)
+	$(CCACHE) $(CXX) -std=c++17 $(CPP_FLAGS) -Icpp -MMD -MP -c $< -o $@
+%.run: %.o
+	@$(CXX) $(CPP_FLAGS) $< -pthread -o $* && $*
+-include $(wildcard build/cpp-test/*.d build/sanitize/*.d)
+
+.PHONY: cpp-test
+cpp-test: ## compile and run the C++ tests
+	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/cpp-test/%.run)
+
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
-	@for test in cpp/tests/test_*.cpp; do \
-	  program=build/sanitize/$$(basename $$test .cpp); echo "== $$test"; \
-	  $(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp $$test -pthread -o $$program && $$program || exit 1; done
+	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)
 	$(SANITIZED_PYTHON) -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
 
 # Mutated inputs under the sanitizers: text in C++, then model folders and data through Python. What is found is kept in

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.xmc import read_xmc
+from widemargin import read_xmc
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
 

@@ -85,10 +85,10 @@ def read(reader: str, path: str, n_threads: int) -> Any:
 
         return load_svmlight_file(path, dtype=np.float32, multilabel=reader == "sklearn-lists")
     if reader == "xmc":
-        from widemargin.data.xmc import read_xmc
+        from widemargin import read_xmc
 
         return read_xmc(path, n_threads=n_threads)
-    from widemargin.data.svmlight import read_svmlight
+    from widemargin import read_svmlight
 
     return read_svmlight(path, multilabel=reader == "svmlight-lists", n_threads=n_threads)
 

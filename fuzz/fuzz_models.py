@@ -35,7 +35,7 @@ from widemargin import (
     TopKClassifier,
     load,
 )
-from widemargin.cli._inspect import summarize, table_rows
+from widemargin.cli.inspect import summarize, table_rows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model
 

@@ -29,11 +29,10 @@ import pyarrow.parquet
 from mutations import Files, pick
 
 from widemargin import read_texts
-from widemargin.cli._text import load_training
-from widemargin.cli._text_options import TextOptions
-from widemargin.data.load import load_data
-from widemargin.data.save import save_data
-from widemargin.data.text_store import write_text_store
+from widemargin.cli.inputs import load_training, table_spec
+from widemargin.cli.options import OPTIONS_OF, gather
+from widemargin.data.load import load_data, save_data
+from widemargin.data.stream import write_text_store
 from widemargin.exceptions import DataFormatError
 
 CORPUS = Path(__file__).parent / "corpus" / "tables"
@@ -175,10 +174,11 @@ def use_table(path: Path) -> None:
         assert all(isinstance(label, str) and label.strip() == label != "" for found in sets for label in found)
         json.dumps([texts, sets], ensure_ascii=False).encode()  # both are written to files later
     for label_sep in (None, "|"):
-        found = load_training(
-            path, TextOptions(COLUMNS, label_sep), labels=Path("tags"), features=None, zero_based="auto"
-        )
-        assert found.X.shape[0] == found.Y.shape[0]
+        options = {option.name: option.default for option in OPTIONS_OF["train"]}
+        options |= {"data": path, "text": ",".join(COLUMNS), "labels": Path("tags"), "label_sep": label_sep}
+        given = gather("train", options)
+        found, _ = load_training(given, table_spec(given))
+        assert found.X.shape[0] == found.targets.Y.shape[0]
 
 
 def content(folder: Path) -> dict[str, bytes]:

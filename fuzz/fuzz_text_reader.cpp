@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "text_reader.hpp"
+#include "text/reader.hpp"
 
 using namespace widemargin;
 

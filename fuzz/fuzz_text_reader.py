@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from widemargin import _core
-from widemargin.reference.text_reader import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem, parse_text
+from widemargin.data.text import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem
+from widemargin.reference.text_reader import parse_text
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus" / "text_reader"

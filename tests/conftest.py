@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import widemargin
+
 FUZZ = Path(__file__).parents[1] / "fuzz"
 
 settings.register_profile("fixed", derandomize=True)
@@ -21,6 +23,14 @@ def pytest_configure():
     """Handle Ctrl-C as in a terminal: a shell that runs the tests in the background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "site-packages" not in widemargin.__file__:
+        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests in silence
+
+
+@pytest.fixture(scope="session")
+def hooks():
+    """The module of hooks into single kernels, which a checkout has and a wheel has not."""
+    return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 
 
 @pytest.fixture(scope="session")

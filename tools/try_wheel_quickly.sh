@@ -8,6 +8,7 @@ import pathlib
 import widemargin
 home = pathlib.Path(widemargin.__file__).parent
 assert "site-packages" in home.parts, f"widemargin is imported from {home}, not from the installed wheel"
+assert not list(home.glob("_core_testing*")), "the wheel contains the hooks for tests"
 CHECK
 widemargin --version
 # Kernels against NumPy, model folders, metrics; then the examples of the estimators, one fit per family.

@@ -1,10 +1,19 @@
 // The problem of a tree as Python hands it over, for the solvers that train on one.
 #pragma once
 
-#include "bind.hpp"
-#include "tree_blocks.hpp"
+#include <tuple>
+#include <utility>
+
+#include "bindings/bind.hpp"
+#include "tree/state.hpp"
 
 namespace widemargin {
+
+// start, cols and values of lists, which are given away.
+template <typename T>
+std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<T>> own(TreeLists<T> &&lists) {
+    return {own(std::move(lists.start)), own(std::move(lists.cols)), own(std::move(lists.values))};
+}
 
 // The tree, its coupling and the blocks of constraints. Keeps the arrays it looks at alive.
 class ProblemArrays {
@@ -39,8 +48,5 @@ class ProblemArrays {
     ConstVector<double> block_cost_;
     ConstVector<uint8_t> is_output_;
 };
-
-// Called by bind_joint_dual, which binds ProblemArrays.
-void bind_kernel_joint_dual(nb::module_ &module);
 
 }  // namespace widemargin

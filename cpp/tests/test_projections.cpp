@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "projections.hpp"
+#include "top_k/projections.hpp"
 
 using namespace widemargin;
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "check.hpp"
-#include "text_reader.hpp"
-#include "text_writer.hpp"
+#include "text/reader.hpp"
+#include "text/writer.hpp"
 
 using namespace widemargin;
 

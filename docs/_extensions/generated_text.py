@@ -20,9 +20,9 @@ def commands() -> str:
     """The commands of `widemargin` with all their arguments and options, as MyST."""
     import typer
 
-    from widemargin.cli.app import app
+    from widemargin.cli.__main__ import make_app
 
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     return "\n\n".join(_command(name, command) for name, command in group.commands.items())
 
 

@@ -45,9 +45,9 @@ _PUBLIC: dict[str, str | None] = {
     "optimal_first_column": "widemargin.problems.codes",
     "path": "widemargin.estimators.path",
     "projections": None,
-    "read_svmlight": "widemargin.data.svmlight",
+    "read_svmlight": "widemargin.data.text",
     "read_texts": "widemargin.data.tables",
-    "read_xmc": "widemargin.data.xmc",
+    "read_xmc": "widemargin.data.text",
     "report": None,
     "rivals": None,
     "serve": None,
@@ -55,8 +55,8 @@ _PUBLIC: dict[str, str | None] = {
     "train": "widemargin.estimators.one_vs_all.folder_training",
     "tune": "widemargin.comparison",
     "write_store": "widemargin.data.store",
-    "write_svmlight": "widemargin.data.svmlight",
-    "write_xmc": "widemargin.data.xmc",
+    "write_svmlight": "widemargin.data.text",
+    "write_xmc": "widemargin.data.text",
 }
 
 __all__ = ["__version__", *_PUBLIC]

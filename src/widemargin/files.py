@@ -1,7 +1,9 @@
-"""Files that appear whole or not at all, their hashes and locks, and JSON that is read with care.
+"""Files that are written whole or not at all and read with care, their hashes and locks, and strict JSON.
 
 This is the only module that renames a file. A writer fills a temporary neighbour, syncs it to the disk and renames it
-at the end, so that a kill at any moment leaves the old file or the new one. Memory: what is written at a time.
+at the end, so that a kill at any moment leaves the old file or the new one. `read_blocks` reads plain and gzipped files
+(recognised by their first two bytes) in blocks of a fixed size. A packed file of a few bytes may unpack to more than
+the disk holds: unpacking stops at `unpacked_limit`. Memory: one block.
 """
 
 from __future__ import annotations
@@ -17,13 +19,18 @@ import math
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from widemargin.exceptions import DataFormatError
 
 __all__ = [
+    "BrokenGzip",
     "HashingFile",
     "PathLike",
     "Writable",
@@ -32,22 +39,33 @@ __all__ = [
     "check_file_target",
     "file_sha256",
     "hashed_file",
+    "is_gzip",
     "is_special",
     "lock",
     "locked_folder",
+    "open_input",
     "parse_json",
+    "read_blocks",
     "read_lines",
+    "refuse_bomb",
     "remove_at_once",
     "replace_folder",
     "sync_folder",
+    "unpacked_limit",
     "write_hashed",
 ]
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.EBADF}
 GZIP_LEVEL = 6  # level 9 takes twice as long for 1 % less
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_WINDOW_BITS = 31  # zlib: largest window, gzip header and checksum
+COMPRESSED_BLOCK_BYTES = 1 << 18
+UNPACKED_RATIO = 100  # text packs 3 to 10 times, an indicator as compressed arrays 20 to 50 times; zlib could 1,032
+SMALL_UNPACKED_BYTES = 1 << 30
 
 PathLike = str | os.PathLike[str]
+Block = npt.NDArray[np.uint8]
 
 
 class Writable(Protocol):
@@ -257,16 +275,95 @@ def lock(path: PathLike, flags: int, how: int) -> int | None:
         os.close(descriptor)
 
 
-def read_lines(path: str) -> list[str]:
+class BrokenGzip(Exception):
+    """A gzip stream that ends early or is damaged; the argument says which."""
+
+
+def open_input(path: PathLike) -> io.FileIO:
+    """Open a regular file for reading; a folder or a pipe is a DataFormatError, a missing file Python's own error."""
+    if os.path.isdir(path):
+        raise DataFormatError("this is a folder, not a file", path=os.fspath(path), remedy="name a file inside it")
+    if is_special(path):  # a file is read more than once, and a pipe or a device might never end
+        raise DataFormatError(
+            "this is a pipe or a device, not a file", path=os.fspath(path), remedy="write the data to a file first"
+        )
+    return open(path, "rb", buffering=0)
+
+
+def unpacked_limit(packed_bytes: int) -> int:
+    """Number of bytes that a packed file of this size may unpack to."""
+    return max(SMALL_UNPACKED_BYTES, UNPACKED_RATIO * packed_bytes)
+
+
+def refuse_bomb(path: PathLike, packed_bytes: int) -> DataFormatError:
+    """The error for a file that unpacks to more than `unpacked_limit` allows."""
+    limit = unpacked_limit(packed_bytes)
+    return DataFormatError(
+        f"the file has {packed_bytes:,} bytes and would unpack to more than {limit:,}",
+        path=os.fspath(path),
+        remedy="if you trust it, unpack it yourself and name the result",
+    )
+
+
+def is_gzip(path: PathLike) -> bool:
+    """Whether the file starts like a gzip stream."""
+    with open_input(path) as file:
+        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+
+
+def read_blocks(path: PathLike, block_bytes: int) -> Iterator[Block]:
+    """Yield the unpacked bytes of a file; a block is only valid until the next one. Raises BrokenGzip."""
+    with open_input(path) as file:
+        magic = file.read(len(GZIP_MAGIC))
+        file.seek(0)
+        if magic == GZIP_MAGIC:
+            size = os.fstat(file.fileno()).st_size
+            left = unpacked_limit(size)
+            for block in _unpack(file, block_bytes):
+                left -= len(block)
+                if left < 0:
+                    raise refuse_bomb(path, size)
+                yield block
+            return
+        buffer = np.empty(block_bytes, dtype=np.uint8)
+        while n_read := file.readinto(buffer.data):
+            yield buffer[:n_read]
+
+
+def _unpack(file: io.FileIO, block_bytes: int) -> Iterator[Block]:
+    """Unpack gzip members one after the other; zero bytes after the last are padding."""
+    packed = file.read(COMPRESSED_BLOCK_BYTES)
+    while packed:
+        member = zlib.decompressobj(GZIP_WINDOW_BITS)
+        while not member.eof:
+            if not packed:
+                raise BrokenGzip("the gzip stream ends early")
+            try:
+                block = member.decompress(packed, block_bytes)
+            except zlib.error as error:
+                raise BrokenGzip(f"the gzip stream is damaged ({error})") from None
+            packed = member.unconsumed_tail
+            if block:
+                yield np.frombuffer(block, dtype=np.uint8)
+            if not packed and not member.eof:
+                packed = file.read(COMPRESSED_BLOCK_BYTES)
+        packed = member.unused_data or file.read(COMPRESSED_BLOCK_BYTES)
+        while packed and not packed.strip(b"\0"):
+            packed = file.read(COMPRESSED_BLOCK_BYTES)
+        packed = packed.lstrip(b"\0") if packed[:1] == b"\0" else packed
+
+
+def read_lines(path: PathLike) -> list[str]:
     """The lines of a small UTF-8 file without their ends; a byte-order mark is skipped."""
-    if is_special(path):
-        raise DataFormatError("this is a pipe or a device, not a file", path=path, remedy="write it to a file first")
-    data = Path(path).read_bytes()
+    with open_input(path) as file:
+        data = file.readall()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DataFormatError("this is not UTF-8 text", path=path, line=line, remedy="convert the file") from error
+        raise DataFormatError(
+            "the file is not UTF-8 text", path=os.fspath(path), line=line, remedy="convert it"
+        ) from error
     # Not str.splitlines, which also cuts at characters that may stand inside a name, such as U+2028.
     return [line.removesuffix("\r") for line in text.split("\n")]
 

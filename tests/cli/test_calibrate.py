@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.displays import ReliabilityDisplay
 
 NAMES = ["ash", "beech", "cedar", "fir"]
@@ -43,7 +43,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 

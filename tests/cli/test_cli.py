@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.datasets import load_debian_tags
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 8, 4
@@ -42,7 +42,7 @@ def model_folder(data_file, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -108,7 +108,7 @@ def test_jobs_are_the_threads_of_training(data_file, tmp_path, monkeypatch):
         seen.update(estimator.get_params())
         raise ValueError("seen enough")
 
-    monkeypatch.setattr("widemargin.cli._train.train", record)
+    monkeypatch.setattr("widemargin.cli.train.train", record)
     invoke("train", data_file, "--out", tmp_path / "m", "--jobs", "2", exit_code=1)
     assert seen["n_jobs"] == 2
 
@@ -222,7 +222,7 @@ def test_interruption_has_its_own_exit_code(data_file, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("widemargin.cli._train.train", interrupt)
+    monkeypatch.setattr("widemargin.cli.train.train", interrupt)
     assert "interrupted" in invoke("train", data_file, "--out", tmp_path / "m", exit_code=130).output
 
 

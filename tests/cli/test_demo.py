@@ -22,8 +22,8 @@ from widemargin import (
     load,
     metrics,
 )
-from widemargin.cli import _demo
-from widemargin.cli.app import app
+from widemargin.cli import demo as demo_command
+from widemargin.cli.__main__ import make_app
 
 ROWS, LABELS = 300, 40
 CLASSES = {
@@ -51,14 +51,14 @@ def small():
 @pytest.fixture
 def demo(small, monkeypatch):
     """The command with few rows and methods."""
-    monkeypatch.setattr(_demo, "load_debian_tags", lambda: small["tags"])
-    monkeypatch.setattr(_demo, "load_wordnet_animals", lambda: small["animals"])
-    monkeypatch.setattr(_demo, "COMPARED", ["top-k, k = 1", "per-node"])
-    monkeypatch.setattr(_demo, "BUDGET", None)
-    monkeypatch.setattr(_demo, "_write_report", lambda out, model, data: "report.html")  # tested separately
+    monkeypatch.setattr(demo_command, "load_debian_tags", lambda: small["tags"])
+    monkeypatch.setattr(demo_command, "load_wordnet_animals", lambda: small["animals"])
+    monkeypatch.setattr(demo_command, "COMPARED", ["top-k, k = 1", "per-node"])
+    monkeypatch.setattr(demo_command, "BUDGET", None)
+    monkeypatch.setattr(demo_command, "_write_report", lambda out, model, data: "report.html")  # tested below
 
     def run(*options):
-        done = CliRunner().invoke(app, ["demo", *map(str, options)])
+        done = CliRunner().invoke(make_app(), ["demo", *map(str, options)])
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -100,16 +100,16 @@ def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, mo
 def test_the_demo_has_a_report_where_it_can(monkeypatch, tmp_path):
     model = TopKClassifier(random_state=0).fit(np.eye(3), [0, 1, 2])
     data = SimpleNamespace(X_test=np.eye(3), y_test=np.array([0, 1, 2]))
-    assert _demo._write_report(tmp_path, model, data) == str(tmp_path / "report.html")
+    assert demo_command._write_report(tmp_path, model, data) == str(tmp_path / "report.html")
     assert "Debian packages" in (tmp_path / "report.html").read_text(encoding="utf-8")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert _demo._write_report(tmp_path, model, data) is None
+    assert demo_command._write_report(tmp_path, model, data) is None
 
 
 def test_the_readme_shows_the_output_of_the_demo():
     """The data and the headings of both tables; the numbers come from a real run."""
     readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
     for name, data in (("tags    ", datasets.load_debian_tags()), ("animals ", datasets.load_wordnet_animals())):
-        assert f"{name} {_demo._size(data)}: " in readme
+        assert f"{name} {demo_command._size(data)}: " in readme
     for heading in ("method data @1 @3 @5 gap CPU s model", "method values accuracy hier. F1 tree loss CPU s"):
         assert any(" ".join(line.split()) == heading for line in readme.splitlines())

@@ -10,13 +10,13 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import write_svmlight
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 FEATURES = ["wool", "milk", "wings", "eggs", "paws", "whiskers"]
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 

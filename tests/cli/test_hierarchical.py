@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NODES = ["ash", "beech", "cedar", "fir", "leafy", "needly", "tree"]
 TREE = Taxonomy.from_parents(
@@ -41,7 +41,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, train, write_store, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.names import write_names
 
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
 
 
 def succeed(*arguments):
@@ -105,7 +105,7 @@ def test_an_input_is_no_output(folder, arguments, output, source):
 
 def test_every_command_with_an_output_is_covered():
     """Every command with an output needs a case above."""
-    callbacks = {command.callback.__name__: command.callback for command in app.registered_commands}
+    callbacks = {command.callback.__name__: command.callback for command in make_app().registered_commands}
     with_output = {n for n, call in callbacks.items() if {"out", "target"} & set(inspect.signature(call).parameters)}
     assert with_output == {"predict", "report", "convert", "train", "path", "demo"}  # demo reads no file
 
@@ -128,7 +128,7 @@ def test_other_names_of_an_input_are_seen(folder):
 
 
 def test_it_is_refused_before_any_work(folder, monkeypatch):
-    for place in ("_predict.open_model", "_report.open_model", "_train.load_training", "_path.load_data"):
+    for place in ("predict.open_model", "evaluate.open_model", "train.load_training", "path.load_training"):
         monkeypatch.setattr(f"widemargin.cli.{place}", None)
     refused(folder, "predict", "model", "data.txt", "-o", "data.txt")
     refused(folder, "report", "model", "data.txt", "-o", "data.txt")

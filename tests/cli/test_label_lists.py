@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from widemargin.cli._label_lists import (
+from widemargin.cli.__main__ import make_app
+from widemargin.cli.inputs import (
     FEWER,
     LEAST_KNOWN,
     LEAST_KNOWN_CELLS,
     LEAST_MIXED,
     separator_of,
 )
-from widemargin.cli.app import app
 
 TAGS = ["red", "round", "soft", "new", "cheap", "large"]
 
 
 def invoke(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result
 
@@ -195,7 +195,9 @@ TEXT = ("--text", "about", "--labels")
 @pytest.mark.parametrize("command", ["train", "tune", "compare"])
 def test_commands_name_the_column_and_the_option_once(table, tmp_path, command):
     if command == "compare":  # stops at the missing file before it does anything
-        result = CliRunner().invoke(app, ["compare", str(table), "--test", str(tmp_path / "t.csv"), *TEXT, "tags"])
+        result = CliRunner().invoke(
+            make_app(), ["compare", str(table), "--test", str(tmp_path / "t.csv"), *TEXT, "tags"]
+        )
         assert result.exit_code == 1
         told = result.stderr
     else:
@@ -214,7 +216,9 @@ def test_with_the_option_and_for_names_nothing_is_reported(table, tmp_path):
 
 def test_a_separator_that_occurs_in_no_cell_is_reported(table, tmp_path):
     told = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
-    assert "each taken as one label, as none has '|'; if they are lists of labels, give --label-sep ';'" in told
+    assert (
+        "each taken as one label, because none contains '|'; if they are lists of labels, give --label-sep ';'" in told
+    )
 
 
 def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
@@ -226,5 +230,5 @@ def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table,
     (tmp_path / "toys.jsonl").write_text("\n".join(objects))
     told = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
     assert "--label-sep" not in told
-    told = CliRunner().invoke(app, ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
+    told = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
     assert "if they are lists of labels, give --label-sep ';'" in told

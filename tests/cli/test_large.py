@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import load, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.solvers.result import Status
 
@@ -24,7 +24,7 @@ def data(tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result.output
 
@@ -93,7 +93,7 @@ def test_a_time_limit_is_reported_as_one(tmp_path, method):
         *ONE_PIECE[method],
         *limits,
     )
-    result = CliRunner().invoke(app, [str(word) for word in arguments])
+    result = CliRunner().invoke(make_app(), [str(word) for word in arguments])
     if result.exit_code != 0 or load(tmp_path / "m").status_ is Status.CONVERGED:
         pytest.fail(f"the limit did not end the training early: {result.output}")
     assert json.loads(result.stdout)["status"] == "time_limit"

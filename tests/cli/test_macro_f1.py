@@ -25,7 +25,7 @@ from widemargin import (
     save,
     write_svmlight,
 )
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.report import pictures as _pictures
 from widemargin.report.outcome import make_outcome
 from widemargin.report.page import quality_of
@@ -48,7 +48,7 @@ def rows():
 
 
 def invoke(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    done = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, save, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.data.names import write_names
 
 N_ROWS = 4000  # more lines than a pipe holds
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -117,7 +117,7 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
 )
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
-    monkeypatch.setattr("widemargin.cli._predict.open_model", None)
+    monkeypatch.setattr("widemargin.cli.predict.open_model", None)
     output = invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / target, exit_code=1).output
     assert f"{tmp_path / target}: {problem}" in output
 
@@ -130,14 +130,14 @@ def test_a_model_cannot_go_into_a_file_or_come_from_one(folder):
         load(folder / "data.txt")
 
 
-@pytest.mark.parametrize(("name", "out"), [("_train", True), ("_evaluate", False)])
+@pytest.mark.parametrize(("name", "out"), [("train", True), ("evaluate", False)])
 def test_interruptions_speak_of_files_only_where_some_are_written(folder, tmp_path, monkeypatch, name, out):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"widemargin.cli.{name}.run", interrupt)
     arguments = [folder / "data.txt", "--out", tmp_path / "m"] if out else [folder / "m", folder / "data.txt"]
-    output = invoke(name[1:], *arguments, exit_code=130).output
+    output = invoke(name, *arguments, exit_code=130).output
     assert ("no unfinished result was left" in output) == out
 
 
@@ -146,7 +146,7 @@ def test_an_interruption_while_starting_shows_no_traceback(folder):
         "import sys, widemargin.cli.__main__ as entry\n"
         "class Interrupting:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'widemargin.cli.app':\n            raise KeyboardInterrupt\n"
+        "        if name == 'typer':\n            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupting())\n"
         "entry.main()"
     )

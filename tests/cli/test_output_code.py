@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, load, save, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NAMES = ["ash", "beech", "cedar", "fir"]
 
@@ -33,7 +33,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -126,15 +126,18 @@ def test_lists_of_one_label_each_are_classes_with_their_names(data, tmp_path):
 FAILURES = [
     (["train", "train.svm", "--method", "output-code", "--C", "2"], "C is the cost in learning a code"),
     (["train", "train.svm", "--method", "output-code", "--k", "2"], "--k is not an option of --method output-code"),
-    (["train", "train.svm", "--method", "output-code", "--loss", "beta"], "it has squared_hinge or logistic"),
-    (["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"], "--cv takes a number of folds"),
+    (["train", "train.svm", "--method", "output-code", "--loss", "beta"], "use squared_hinge or logistic"),
+    (
+        ["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"],
+        "--cv takes training or a whole number",
+    ),
     (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to tell 4 classes apart"),
     (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
     (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),
-    (["train", "lists.txt", "--method", "output-code"], "--method output-code takes one label a row"),
+    (["train", "lists.txt", "--method", "output-code"], "--method output-code takes one label per row"),
     (["path", "train.svm", "--test", "test.svm", "--method", "output-code"], "for --method output-code use train"),
-    (["inspect", "m", "--label", "1"], "is an output code, and so no weights of features"),
+    (["inspect", "m", "--label", "1"], "is an output code, so it has no feature weights"),
 ]
 
 

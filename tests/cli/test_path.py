@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NAMES = ["apple", "car", "red", "fast"]
 
@@ -34,7 +34,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 

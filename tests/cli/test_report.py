@@ -19,7 +19,7 @@ from widemargin import (
     write_svmlight,
     write_xmc,
 )
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.report import page
 
 NAMES = ["apple", "<i>car</i>", "red"]
@@ -39,7 +39,7 @@ def rows():
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -94,7 +94,7 @@ def test_failures_are_one_sentence_and_leave_no_file(rows, tmp_path, monkeypatch
     np.savez(tmp_path / "bare.npz", X=X.toarray())
     out = tmp_path / "page.html"
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "a report needs rows with their labels" in result.stderr
+    assert "give rows with their labels" in result.stderr
     result = invoke(
         "report", tmp_path / "model", tmp_path / "bare.npz", "-o", tmp_path / "no" / "page.html", exit_code=1
     )

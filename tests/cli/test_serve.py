@@ -16,7 +16,7 @@ import uvicorn
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, save
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 HANG_S = 600.0
 """The tests wait for answers, however slow the machine; this only ends what would never end."""
@@ -83,6 +83,6 @@ def test_answers_are_sent_without_waiting_for_an_acknowledgement(tmp_path, monke
         await serving
 
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: asyncio.run(one_request(self, *sockets)))
-    done = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "0"])
+    done = CliRunner().invoke(make_app(), ["serve", str(tmp_path / "model"), "--port", "0"])
     assert done.exit_code == 0, done.output
     assert seen == [1]

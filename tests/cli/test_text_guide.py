@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 BLOCKS = re.findall(r"```console\n\$ widemargin (.*)\n((?:.*\n)*?)```", (GUIDE / "text.md").read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(BLOCKS) == 3
     for command, expected in BLOCKS:
-        result = CliRunner().invoke(app, shlex.split(command))
+        result = CliRunner().invoke(make_app(), shlex.split(command))
         assert result.exit_code == 0, result.output
         for line in expected.splitlines():
             assert line in result.stdout.splitlines(), command

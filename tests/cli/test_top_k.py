@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from widemargin import TopKClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 NAMES = ["ash", "beech", "cedar", "fir"]
 
@@ -32,7 +32,7 @@ def files(data, tmp_path):
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -159,19 +159,19 @@ FAILURES = [
     (["train", "train.svm", "--method", "top-k", "--prune", "1", "--kernel", "rbf"], "a model with a kernel has none"),
     (["train", "train.svm", "--method", "top-k", "--init", "zero"], "--init is not an option of --method top-k"),
     (["train", "train.svm", "--method", "top-k", "--gap-tol", "0.1"], "--gap-tol is not an option"),
-    (["train", "train.svm", "--method", "top-k", "--loss", "logistic"], "it has beta or alpha"),
+    (["train", "train.svm", "--method", "top-k", "--loss", "logistic"], "use beta or alpha"),
     (["train", "train.svm", "--k", "2"], "--k is not an option of --method one-vs-all; leave it out, or use --method"),
     (["train", "train.svm", "--kernel", "rbf"], "--kernel is not an option of --method one-vs-all"),
     (["train", "train.svm", "--seed", "1"], "--seed is not an option of --method one-vs-all"),
-    (["train", "train.svm", "--loss", "beta"], "it has squared_hinge or logistic"),
+    (["train", "train.svm", "--loss", "beta"], "use squared_hinge or logistic"),
     (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma takes scale, auto or a number"),
-    (["train", "lists.txt", "--method", "top-k"], "--method top-k takes one label a row, but the file has lists"),
+    (["train", "lists.txt", "--method", "top-k"], "--method top-k takes one label per row, but the file has lists"),
     (["train", "missing.svm", "--method", "top-k", "--C", "0"], "'C' parameter of"),
     (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "x"], "--prune takes numbers"),
     (["path", "train.svm", "--test", "test.svm", "--ks", "1"], "--ks is not an option of --method one-vs-all"),
     (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--ks", "x"], "--ks takes whole numbers"),
     (["path", "missing.svm", "--test", "test.svm", "--method", "top-k", "--C", "-1"], "'C' parameter of"),
-    (["inspect", "m", "--label", "1"], "no weights of features"),
+    (["inspect", "m", "--label", "1"], "no feature weights"),
 ]
 
 

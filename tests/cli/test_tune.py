@@ -12,11 +12,11 @@ from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, load, write_svmlight
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 
 def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -123,11 +123,11 @@ def test_calibration_comes_after(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tune", "--C", "1"], "--tune has nothing left to choose beside --C; leave out one of them"),
-        (["--tune", "--method", "top-k", "--C", "1", "--k", "2"], "nothing left to choose beside --C and --k"),
-        (["--tune", "--method", "output-code", "--binary-C", "1"], "nothing left to choose beside --binary-C"),
-        (["--folds", "3"], "--folds is an option of --tune"),
-        (["--budget", "3s"], "--budget is an option of --tune"),
+        (["--tune", "--C", "1"], "--tune has nothing left to choose besides --C; leave out one of them"),
+        (["--tune", "--method", "top-k", "--C", "1", "--k", "2"], "nothing left to choose besides --C and --k"),
+        (["--tune", "--method", "output-code", "--binary-C", "1"], "nothing left to choose besides --binary-C"),
+        (["--folds", "3"], "--folds needs --tune"),
+        (["--budget", "3s"], "--budget needs --tune"),
         (["--tune", "--budget", "soon"], "--budget takes a time such as"),
         (["--tune", "--metric", "f1"], "metric must be top_k_accuracy@k"),
         (["--tune", "--folds", "1000"], "cv must be a number of folds"),

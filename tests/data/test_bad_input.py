@@ -7,8 +7,8 @@ import gzip
 import numpy as np
 import pytest
 
-from widemargin.data.svmlight import read_svmlight
-from widemargin.data.xmc import read_xmc
+from widemargin.data import text
+from widemargin.data.text import read_svmlight, read_xmc
 from widemargin.exceptions import DataFormatError, WidemarginError
 
 GOOD = b"2 4 3\n0,2 0:1 3:0.5\n1 1:2\n"
@@ -81,7 +81,7 @@ BAD_XMC = [
     ("UTF-16", "1 4 3\n0 0:1\n".encode("utf-16"), 1, "not plain text", {}),
     ("a letter beyond ASCII", "1 4 3\n0 0:½\n".encode(), 2, "not plain text", {}),
     ("carriage returns for line ends", b"1 4 3\r0 0:1\r", 1, "carriage return inside a line", {}),
-    ("too many non-zeros", GOOD, 3, "more than 2 non-zeros", {"_max_nonzeros": 2}),
+    ("too many non-zeros", GOOD, 3, "more than 2 non-zeros", {"MAX_COUNT": 2}),
     ("problem in the last line without newline", b"1 4 3\n0 0:x", 2, "not a number", {}),
     ("problem after Windows line ends", b"1 4 3\r\n0 0:x\r\n", 2, "'0:x' is not a number", {}),
 ]
@@ -104,43 +104,46 @@ BAD_SVMLIGHT = [
     ("duplicate refused", b"1 1:1 1:1\n", 1, "repeated", {"indices": "refuse"}),
     ("unsorted refused", b"1 2:1 1:1\n", 1, "out of order", {"indices": "refuse"}),
     ("duplicate label refused", b"1,1 1:1\n", 1, "repeated", {"indices": "refuse", "multilabel": True}),
-    ("too many non-zeros", b"1 1:1\n1 1:1\n", 2, "more than 1 non-zeros", {"_max_nonzeros": 1}),
+    ("too many non-zeros", b"1 1:1\n1 1:1\n", 2, "more than 1 non-zeros", {"MAX_COUNT": 1}),
 ]
 
 
-def check_refused(read, path, content, line, words, options, engine):
+def check_refused(read, path, content, line, words, options, monkeypatch, read_by_twin):
+    """The message of the reader, which is also that of its Python twin."""
     path.write_bytes(content)
+    options = dict(options)
+    if "MAX_COUNT" in options:
+        monkeypatch.setattr(text, "MAX_COUNT", options.pop("MAX_COUNT"))
     with pytest.raises(DataFormatError) as caught:
-        read(path, _engine=engine, **options)
+        read(path, **options)
+    read_by_twin()
+    with pytest.raises(DataFormatError) as caught_by_twin:
+        read(path, **options)
+    assert str(caught_by_twin.value) == str(caught.value)
     error = caught.value
     assert (error.line, error.path) == (line, str(path))
     assert words in str(error)
     assert error.remedy, "every problem of a text file has a remedy"
     assert isinstance(error, WidemarginError)
     assert isinstance(error, ValueError)
-    return str(error)
 
 
 @pytest.mark.parametrize(
     ("content", "line", "words", "options"), [pytest.param(*row[1:], id=row[0]) for row in BAD_XMC]
 )
-def test_bad_xmc_file_is_refused_with_line_and_remedy(content, line, words, options, tmp_path):
-    messages = {
-        check_refused(read_xmc, tmp_path / "bad.txt", content, line, words, options, engine)
-        for engine in ("core", "reference")
-    }
-    assert len(messages) == 1, "both say the same"
+def test_bad_xmc_file_is_refused_with_line_and_remedy(
+    content, line, words, options, tmp_path, monkeypatch, read_by_twin
+):
+    check_refused(read_xmc, tmp_path / "bad.txt", content, line, words, options, monkeypatch, read_by_twin)
 
 
 @pytest.mark.parametrize(
     ("content", "line", "words", "options"), [pytest.param(*row[1:], id=row[0]) for row in BAD_SVMLIGHT]
 )
-def test_bad_svmlight_file_is_refused_with_line_and_remedy(content, line, words, options, tmp_path):
-    messages = {
-        check_refused(read_svmlight, tmp_path / "bad.svm", content, line, words, options, engine)
-        for engine in ("core", "reference")
-    }
-    assert len(messages) == 1, "both say the same"
+def test_bad_svmlight_file_is_refused_with_line_and_remedy(
+    content, line, words, options, tmp_path, monkeypatch, read_by_twin
+):
+    check_refused(read_svmlight, tmp_path / "bad.txt", content, line, words, options, monkeypatch, read_by_twin)
 
 
 @pytest.mark.parametrize("read", [read_xmc, read_svmlight])

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import Taxonomy
-from widemargin.data import files
+from widemargin import Taxonomy, files
 from widemargin.data.load import load_data
 from widemargin.data.store import open_store, read_matrix, read_npz, write_store
 from widemargin.exceptions import DataFormatError
@@ -26,7 +25,7 @@ def small_limit(monkeypatch):
 def test_text_that_unpacks_to_too_much_is_refused_before_it_is_all_there(tmp_path, small_limit):
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"0 0:1\n" * 1_000_000))
-    with pytest.raises(DataFormatError, match=r"bomb.txt.gz: the file has [\d,]+ bytes and would become more than"):
+    with pytest.raises(DataFormatError, match=r"bomb.txt.gz: the file has [\d,]+ bytes and would unpack to more than"):
         load_data(path)
 
 
@@ -41,7 +40,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path, small_l
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, X=np.zeros((1000, 1000)))
     for read in (load_data, read_npz, read_matrix):
-        with pytest.raises(DataFormatError, match="would become more than"):
+        with pytest.raises(DataFormatError, match="would unpack to more than"):
             read(path)
 
 

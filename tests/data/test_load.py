@@ -11,8 +11,7 @@ import scipy.sparse as sp
 from widemargin.data.load import load_data, recognize_format
 from widemargin.data.names import find_label_names, read_names, write_names
 from widemargin.data.store import write_matrix, write_npz, write_store
-from widemargin.data.svmlight import write_svmlight
-from widemargin.data.xmc import write_xmc
+from widemargin.data.text import write_svmlight, write_xmc
 from widemargin.exceptions import DataFormatError
 
 X = sp.csr_array(np.array([[3, 4, 0], [0, 1, 2.0], [0, 0, 5.0]], dtype=np.float32))

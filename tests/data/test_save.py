@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data.load import Dataset, load_data
+from widemargin.data.load import Dataset, load_data, save_data
 from widemargin.data.names import find_label_names, names_stem, read_names, write_names
-from widemargin.data.save import save_data
 from widemargin.exceptions import DataFormatError
 
 X = sp.csr_array(np.eye(3, dtype=np.float32))
@@ -27,7 +26,7 @@ def test_names_of_labels_come_back(tmp_path, name):
 @pytest.mark.parametrize("name", ["bar.txt", "bar.npz", "bar.svm.gz"])
 def test_other_names_are_not_replaced_and_nothing_is_written(tmp_path, kind, name):
     write_names(tmp_path / f"bar_{kind}.txt", ["precious"])
-    with pytest.raises(FileExistsError, match="has others; remove it or choose another name"):
+    with pytest.raises(FileExistsError, match="holds others; remove it or choose another name"):
         save_data(tmp_path / name, Dataset(X, Y, ["u", "v"], ["f", "g", "h"], "here"))
     assert [entry.name for entry in tmp_path.iterdir()] == [f"bar_{kind}.txt"]
     assert read_names(tmp_path / f"bar_{kind}.txt") == ["precious"]

@@ -81,7 +81,7 @@ def test_errors_are_those_of_load_data_and_come_first(content, tmp_path, small_b
     with pytest.raises(DataFormatError) as expected:
         load_data(path, format="xmc")
     with pytest.raises(DataFormatError) as found:
-        stream.scan_text(path, True, None, "auto", None)
+        stream.scan_text(path, None, "auto", None, text.TextFormat.XMC)
     assert str(found.value) == str(expected.value)
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from widemargin.data.svmlight import read_svmlight, write_svmlight
+from widemargin.data.text import read_svmlight, write_svmlight
 from widemargin.exceptions import DataFormatWarning
 
 
@@ -18,14 +18,16 @@ def example(rng, n=60):
 
 
 @pytest.mark.parametrize("zero_based", [True, False])
-@pytest.mark.parametrize("engine", ["core", "reference"])
-def test_single_label_file_is_read_as_by_scikit_learn(zero_based, engine, tmp_path):
+@pytest.mark.parametrize("twin", [False, True], ids=["core", "twin"])
+def test_single_label_file_is_read_as_by_scikit_learn(zero_based, twin, tmp_path, read_by_twin):
     rng = np.random.default_rng(0)
     X, y = example(rng), rng.integers(-2, 3, 60)
     path = tmp_path / "a.svm"
     dump_svmlight_file(X, y, str(path), zero_based=zero_based, comment="made by scikit-learn")
     X_theirs, y_theirs = load_svmlight_file(str(path), dtype=np.float32)
-    X_ours, y_ours, classes = read_svmlight(path, _engine=engine)
+    if twin:
+        read_by_twin()
+    X_ours, y_ours, classes = read_svmlight(path)
     np.testing.assert_array_equal(X_ours.toarray(), X_theirs.toarray())
     np.testing.assert_array_equal(y_ours, y_theirs)
     assert y_ours.dtype == np.int64

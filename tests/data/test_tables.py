@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import read_texts
-from widemargin.data.tables import BLOCK_BYTES, TextRows, is_table, read_cells, table_format
+from widemargin.data.tables import BLOCK_BYTES, TableSpec, TextRows, is_table, read_cells, table_format
 from widemargin.exceptions import DataFormatError
 
 COLUMNS = ["title", "tags"]
@@ -36,12 +36,12 @@ def write(tmp_path):
 
 
 def cells(path, columns=COLUMNS, **options):
-    return [tuple(row.values) for row in read_cells(path, columns, **options)]
+    return [tuple(row.values) for row in read_cells(path, columns, TableSpec(**options))]
 
 
 def failure(path, columns=COLUMNS, **options):
     with pytest.raises(DataFormatError) as error:
-        list(read_cells(path, columns, **options))
+        list(read_cells(path, columns, TableSpec(**options)))
     return str(error.value)
 
 
@@ -193,7 +193,7 @@ def test_lists_of_json_are_lists_of_labels(write):
     path = write(
         "t.jsonl", '{"t": "a"}\n{"t": "b", "l": ["y", "x", "y"]}\n{"t": 7, "l": [1, true]}\n{"t": "d", "l": []}\n'
     )
-    rows = TextRows(path, ["t"], "l")
+    rows = TextRows(path, TableSpec(("t",), "l"))
     assert list(rows) == ["a", "b", "7", "d"]
     assert rows.y() == [[], ["x", "y"], ["1", "true"], []]
     for second in ('{"l": "x"}', '{"l": [["x"]]}', '{"t": {}}'):
@@ -203,7 +203,7 @@ def test_lists_of_json_are_lists_of_labels(write):
 
 def test_the_stream_is_read_as_it_is_asked_for(write):
     path = write("t.csv", b"t\n" + b"a\n" * 5 + b"\xff\n")
-    rows = iter(TextRows(path, ["t"]))
+    rows = iter(TextRows(path, TableSpec(("t",))))
     assert [next(rows) for _ in range(5)] == ["a"] * 5
     with pytest.raises(DataFormatError, match="line 7"):
         next(rows)
@@ -247,7 +247,7 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataFormatError, match=r"pip install widemargin\[text\]"):
+    with pytest.raises(DataFormatError, match=r"pip install widemargin\[parquet\]"):
         read_texts(tmp_path / "t.parquet", "title")
 
 

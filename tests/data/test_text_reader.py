@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from widemargin import _core
-from widemargin.reference.text_reader import Problem, TextFormat, TextOptions, TextProblem, parse_text
+from widemargin.data.text import Problem, TextFormat, TextOptions, TextProblem
+from widemargin.reference.text_reader import parse_text
 
 
 def core_parse(text, options, dtype=np.float32, *, n_threads=1, block_bytes=None):
@@ -170,10 +171,11 @@ def test_binary_file_without_newline_is_refused_before_its_end():
 
 
 def test_problem_numbers_are_those_of_the_core():
-    """The names in cpp/text_problem.hpp, in lower case, with the same numbers."""
+    """The names in cpp/text/lines.hpp, in lower case, with the same numbers."""
 
-    header = Path(__file__).parents[2] / "cpp" / "text_problem.hpp"
+    header = (Path(__file__).parents[2] / "cpp" / "text" / "lines.hpp").read_text()
 
-    numbers = dict(re.findall(r"^ +([a-z_]+) = (\d+),", header.read_text(), re.MULTILINE))
+    enumeration = header.split("enum class Problem")[1].split("};")[0]
+    numbers = dict(re.findall(r"^ +([a-z_]+) = (\d+),", enumeration, re.MULTILINE))
     assert numbers.pop("none") == "0"
     assert {name.upper(): int(number) for name, number in numbers.items()} == dict(Problem.__members__)

@@ -14,8 +14,8 @@ from widemargin import write_store, write_xmc
 from widemargin.data import text
 from widemargin.data.load import load_data
 from widemargin.data.store import open_store
-from widemargin.data.svmlight import write_svmlight
-from widemargin.data.text_store import write_text_store
+from widemargin.data.stream import write_text_store
+from widemargin.data.text import write_svmlight
 from widemargin.exceptions import DataFormatError
 
 FILES = ["rows.txt", "rows.txt.gz", "one-based.txt", "one-label.svm", "fractions.svm", "lists.svm", "odd-lists.svm"]
@@ -69,7 +69,7 @@ def test_bad_text_leaves_the_store_of_before(folder, tmp_path):
 
 MEASURE = """
 import sys
-from widemargin.data.text_store import write_text_store
+from widemargin.data.stream import write_text_store
 from widemargin.parallel.executors import peak_bytes
 write_text_store(sys.argv[2], sys.argv[1])  # a small file first: what the program itself needs
 before = peak_bytes()

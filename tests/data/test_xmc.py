@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from widemargin import _core
-from widemargin.data import xmc
-from widemargin.data.xmc import read_xmc, write_xmc
+from widemargin.data import text
+from widemargin.data.text import read_xmc, write_xmc
 from widemargin.exceptions import DataFormatWarning
 from widemargin.reference import text_writer
 
@@ -37,12 +37,14 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("engine", ["core", "reference"])
+@pytest.mark.parametrize("twin", [False, True], ids=["core", "twin"])
 @pytest.mark.parametrize("content", SAME.values(), ids=SAME.keys())
-def test_the_same_rows_are_read_however_they_are_written(content, engine, tmp_path, recwarn):
+def test_the_same_rows_are_read_however_they_are_written(content, twin, tmp_path, read_by_twin, recwarn):
     path = tmp_path / "data.txt"
     path.write_bytes(content)
-    X, Y = read_xmc(path, _engine=engine)
+    if twin:
+        read_by_twin()
+    X, Y = read_xmc(path)
     np.testing.assert_array_equal(X.toarray(), EXPECTED_X)
     np.testing.assert_array_equal(Y.toarray(), EXPECTED_Y)
     assert (X.dtype, Y.dtype) == (np.float32, np.float32)
@@ -150,7 +152,7 @@ def test_round_trip_is_exact(tmp_path_factory, pair, zero_based, name):
 
 
 def test_large_matrix_is_written_in_several_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(xmc, "ENTRIES_A_WRITE", 7)
+    monkeypatch.setattr(text, "ENTRIES_PER_WRITE", 7)
     rng = np.random.default_rng(0)
     X = sp.random_array((40, 12), density=0.3, format="csr", dtype=np.float32, rng=rng)
     Y = sp.random_array((40, 5), density=0.3, format="csr", rng=rng).astype(bool)
@@ -206,7 +208,7 @@ def test_failure_while_writing_keeps_the_old_file(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xmc, "write_rows", fail)
+    monkeypatch.setattr(text, "_write_rows", fail)
     with pytest.raises(KeyboardInterrupt):
         write_xmc(path, np.eye(2), np.eye(2))
     assert path.read_text() == "old"

@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guide").glob("*.md"))]
-COMMANDS = sorted(typer.main.get_command(app).commands)
+COMMANDS = sorted(typer.main.get_command(make_app()).commands)
 OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 
 
@@ -29,7 +29,7 @@ def generated_text():
 @functools.cache
 def options_in_help(command):
     """The options column of `--help`."""
-    text = CliRunner().invoke(app, [command, "--help"], terminal_width=200).stdout
+    text = CliRunner().invoke(make_app(), [command, "--help"], terminal_width=200).stdout
     return {option for line in text.splitlines() if line.startswith("  -") for option in OPTION.findall(line[:60])}
 
 

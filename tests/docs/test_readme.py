@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, datasets, metrics
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "guide" / "examples"
@@ -26,7 +26,7 @@ def run_commands(page, n_commands):
     commands = re.findall(r"^\$ widemargin (.*)\n((?:(?!\$).*\n)*)", block, re.MULTILINE)
     assert len(commands) == n_commands
     for command, expected in commands:
-        result = CliRunner().invoke(app, shlex.split(command))
+        result = CliRunner().invoke(make_app(), shlex.split(command))
         assert result.exit_code == 0, result.output
         assert expected in result.stdout
     assert Path("report.html").stat().st_size > 10_000

@@ -124,6 +124,18 @@ def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
 # Columns.
 
 
+@pytest.mark.parametrize("estimator", [None, LinearSVC()])
+def test_the_classifiers_are_there_once_the_model_is_fitted(data, estimator):
+    model = OutputCodeClassifier(estimator, random_state=0)
+    assert not hasattr(model, "estimators_")
+    model.fit(*data)
+    assert hasattr(model, "estimators_")
+    assert len(clone(model).fit(*data).estimators_) == len(model.estimators_) == 7
+    if estimator is None:
+        assert np.shares_memory(model.estimators_[0].coef_, model._columns.coef)
+    assert not hasattr(clone(model), "estimators_")
+
+
 @pytest.mark.parametrize("code", ["one-vs-rest", "all-pairs", "random", "random-sparse", "exhaustive", "bch"])
 def test_a_column_is_the_classifier_of_its_rows_alone(data, code):
     X, y = data

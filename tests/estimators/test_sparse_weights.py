@@ -29,9 +29,10 @@ from widemargin import (
     save,
     write_svmlight,
 )
+from widemargin.cli.predict import label_ranges, predict_in_parts
 from widemargin.data.stream import open_rows
-from widemargin.estimators.predict_parts import PROCESS_MB, label_ranges, predict_in_parts
 from widemargin.model_io import folder_size
+from widemargin.parallel.executors import PROCESS_MB
 from widemargin.problems import scores as sparse_weights
 from widemargin.problems.scores import compact, csr_of, drop_small, squared_norms
 from widemargin.problems.tree_factor import TreeWeights

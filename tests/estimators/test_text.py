@@ -26,7 +26,8 @@ from widemargin import (
 from widemargin.estimators.persistence import check_savable
 from widemargin.estimators.text import restored_vectorizer, stored_options, terms_of
 from widemargin.exceptions import ModelFormatError, NotSavableError
-from widemargin.model_io.state import decode_value, encode_value
+from widemargin.model_io.read import decode_value
+from widemargin.model_io.write import encode_value
 
 TEXTS = [
     "fresh bread, and a cake",

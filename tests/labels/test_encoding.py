@@ -200,11 +200,11 @@ def test_unknown_labels_are_named():
 
 def test_targets_of_another_kind_are_refused():
     multilabel, multiclass = encode_targets([{"a"}, {"b"}]).encoding, encode_targets(["a", "b", "c"]).encoding
-    with pytest.raises(ValueError, match="one label a row, but the problem is multilabel"):
+    with pytest.raises(ValueError, match="one label per row, but the problem is multilabel"):
         multilabel.indicator(["a", "b"])
-    with pytest.raises(ValueError, match="several labels a row, but the problem is multiclass"):
+    with pytest.raises(ValueError, match="several labels per row, but the problem is multiclass"):
         multiclass.indicator([{"a"}])
-    with pytest.raises(ValueError, match="several labels a row, but the problem is multiclass"):
+    with pytest.raises(ValueError, match="several labels per row, but the problem is multiclass"):
         multiclass.indicator(np.eye(3))
     with pytest.raises(ValueError, match="y has 3 columns, but there are 2 classes"):
         multilabel.indicator(np.eye(3))

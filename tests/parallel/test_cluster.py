@@ -28,7 +28,7 @@ from widemargin import (
     train,
     write_store,
 )
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
@@ -244,7 +244,7 @@ def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_m
 
     def predicted(out, *options):
         command = ["predict", str(large_model / "model"), str(large_model / "rows.store"), "--out", str(out), *options]
-        result = CliRunner().invoke(app, command)
+        result = CliRunner().invoke(make_app(), command)
         assert result.exit_code == 0, result.output
         return out.read_bytes()
 
@@ -267,7 +267,7 @@ def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_m
 
 
 def _import_prediction():
-    importlib.import_module("widemargin.estimators.predict_parts")
+    importlib.import_module("widemargin.cli.predict")
 
 
 def test_task_errors_reach_the_caller(client):

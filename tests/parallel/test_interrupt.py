@@ -7,7 +7,7 @@ import sys
 
 from typer.testing import CliRunner
 
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 
 N_LABELS, SHARD_SIZE = 300, 5
@@ -62,8 +62,8 @@ def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_p
     so_far = f"{SHARD_SIZE * n_kept} of {N_LABELS} labels are done and kept in {out}"
     told = f"interrupted; {so_far}; start it again with the same data and options to continue"
     assert said.splitlines()[-1] == f"widemargin: {told}"
-    again = CliRunner().invoke(app, arguments(store, out))
+    again = CliRunner().invoke(make_app(), arguments(store, out))
     assert again.exit_code == 0
     assert f"{so_far}; continuing with the others" in again.output
-    assert CliRunner().invoke(app, arguments(store, tmp_path / "undisturbed")).exit_code == 0
+    assert CliRunner().invoke(make_app(), arguments(store, tmp_path / "undisturbed")).exit_code == 0
     assert content(out) == content(tmp_path / "undisturbed")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from widemargin import OneVsAllClassifier, load, train
-from widemargin.cli.app import app
+from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 
 N_KILLS = 20
@@ -44,7 +44,7 @@ def test_command_killed_at_random_moments_resumes_to_the_same_bytes(store, tmp_p
     options = ["--shard-size", "20", "--prune", "0.02"]
 
     def command(out):
-        return lambda: app(["train", str(store), "--out", str(out), *options], standalone_mode=False)
+        return lambda: make_app()(["train", str(store), "--out", str(out), *options], standalone_mode=False)
 
     # CPU time does not depend on the load of the machine; this is a first guess of how long to wait.
     used = os.wait4(in_child(command(tmp_path / "undisturbed")), 0)[2]

@@ -286,7 +286,7 @@ def test_a_time_limit_of_the_callback_ends_both_routes(small_problem, tmp_path):
     with pytest.warns(UserWarning, match="status: time_limit"):
         model = train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "memory")
     assert model.status_ is load(tmp_path / "memory").status_ is Status.TIME_LIMIT
-    with pytest.raises(UnfinishedTrainingError, match="the time limit came first; 0 of 12 labels are done"):
+    with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
         train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "shards", shard_size=4)
 
 

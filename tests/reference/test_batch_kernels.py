@@ -24,6 +24,7 @@ from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from widemargin.reference.vector_exp import exp_negative, log1p_unit
 
+_hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
 LANES = 16
 LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
@@ -47,7 +48,7 @@ def arrays(X):
 def test_exponentials_are_right_to_three_units_in_the_seventh_digit(isa):
     x = np.concatenate([-np.logspace(-8, np.log10(87), 40_000), [0.0]]).astype(np.float32)
     e, log1p = np.empty_like(x), np.empty_like(x)
-    _core.exp_log1p(x, e, log1p, isa)
+    _hooks.exp_log1p(x, e, log1p, isa)
     exact = np.exp(x.astype(np.float64))
     assert np.abs(e / exact - 1).max() < 3e-7
     assert np.abs(log1p / np.log1p(e.astype(np.float64)) - 1).max() < 3e-7
@@ -59,7 +60,7 @@ def test_exponentials_are_right_to_three_units_in_the_seventh_digit(isa):
 def test_exponents_far_below_stay_finite(isa):
     x = np.array([-1e4, -88.0, -np.inf], dtype=np.float32)
     e, log1p = np.empty_like(x), np.empty_like(x)
-    _core.exp_log1p(x, e, log1p, isa)
+    _hooks.exp_log1p(x, e, log1p, isa)
     assert (e < 2e-38).all()
     np.testing.assert_array_equal(e, exp_negative(x))
     np.testing.assert_allclose(log1p, e, rtol=1e-6)
@@ -113,7 +114,7 @@ def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
     expected = minimize_in_subspace(rows, products, 0.0, use)
     table = np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]).astype(np.float32)
     numbers = np.append(products[UPPER[0][[0, 1, 2, 4, 5, 7]], UPPER[1][[0, 1, 2, 4, 5, 7]]], [rows.bias, 0.0])
-    theta = np.array(_core.search_subspace(table, numbers, use, isa))
+    theta = np.array(_hooks.search_subspace(table, numbers, use, isa))
     assert (theta[~use] == 0).all()
 
     def value(theta):
@@ -144,7 +145,7 @@ def random_batch(rng, loss, n_rows=60):
         BinaryProblem(X.astype(np.float64), np.where(y, 1.0, -1.0), c.astype(np.float64), LOSSES[loss], 1.0, 0.0)
         for y, c in zip(positive.T, factor.T, strict=True)
     ]
-    batch = _core.BatchTables(*arrays(X), cost, positive, *tables, lanes)
+    batch = _hooks.BatchTables(*arrays(X), cost, positive, *tables, lanes)
     return batch, problems, (W, P, Z), (S, SZ, SP), lanes
 
 
@@ -252,7 +253,7 @@ def test_a_batch_takes_every_lane_where_its_twin_goes(isa, loss, bias_penalty):
     n_iter = np.zeros(20, dtype=np.int64)
     positives = Y.indices.astype(np.int64), Y.indptr.astype(np.int64)
     numbers = (bias_penalty, tol, gap_tol)
-    assert _core.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
+    assert _hooks.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
     for j, problem in enumerate(problems):
         rule = allowed_gradient(problem, tol)
         v, twin_iter = solve_by_subspace(problem, rule, gap_tol)

@@ -13,6 +13,7 @@ from widemargin.problems.losses import SquaredHinge
 from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.reference.fast_one_vs_all import certify_weights, solve_local, store_order
 
+_hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
 
 
@@ -46,7 +47,7 @@ def test_store_order_is_by_length_and_by_frequency():
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 90))
 def test_the_row_store_has_that_order(seed, n_rows):
     X = random_rows(np.random.default_rng(seed), n_rows)
-    for got, expected in zip(_core.store_order(*arrays(X), 20), store_order(X), strict=True):
+    for got, expected in zip(_hooks.store_order(*arrays(X), 20), store_order(X), strict=True):
         assert got.tolist() == expected.tolist()
 
 
@@ -57,7 +58,7 @@ def test_local_problem_reaches_the_newton_solution_on_its_rows(isa, bias_penalty
     X, positives = random_rows(rng, 80), np.arange(0, 80, 9)
     weight = rng.uniform(0.5, 2.0, 80)
     rows = np.union1d(positives, np.arange(0, 80, 2))
-    coef, intercept, n_iter, converged = _core.solve_local(
+    coef, intercept, n_iter, converged = _hooks.solve_local(
         *arrays(X), 20, positives, weight, rows, -0.5, bias_penalty, False, 1e-4, isa
     )
     assert converged
@@ -71,7 +72,7 @@ def test_a_fixed_bias_stays_and_the_gradient_of_the_weights_vanishes():
     rng = np.random.default_rng(4)
     X, positives, weight = random_rows(rng, 80), np.arange(0, 80, 9), np.ones(80)
     rows = np.arange(80)
-    coef, intercept, _, converged = _core.solve_local(
+    coef, intercept, _, converged = _hooks.solve_local(
         *arrays(X), 20, positives, weight, rows, -1.25, 0.0, True, 1e-4, ISAS[0]
     )
     assert converged
@@ -90,8 +91,8 @@ def test_sparse_certificate_equals_the_dense_one(bias_value, bias_penalty, seed,
     weight = rng.uniform(0.5, 2.0, 70)
     coef = np.where(rng.random(20) < 0.7, 0.6 * rng.normal(size=20), 0.0).astype(np.float32)
     intercept = float(np.float32(-1.2)) * bias_value
-    # The threshold is low enough for any shift of the intercept.
-    values = _core.certify_weights(
+    # The threshold lies so low that any shift of the intercept is allowed for.
+    values = _hooks.certify_weights(
         *arrays(X), positives, weight, coef, intercept, bias_value, bias_penalty, prune, -9.0
     )
     moved, primal, dual, before, share, norm, valid, _ = values
@@ -114,7 +115,7 @@ def test_a_threshold_that_leaves_no_room_gives_no_certificate():
     X, positives = random_rows(rng, 70), np.arange(5)
     coef = rng.normal(size=20).astype(np.float32)
     # The optimal intercept is far above −3, so rows below the threshold would have become active.
-    *_, valid, pruned_valid = _core.certify_weights(
+    *_, valid, pruned_valid = _hooks.certify_weights(
         *arrays(X), positives, np.ones(70), coef, -3.0, 1.0, 0.0, 0.0, -1.01
     )
     assert not valid

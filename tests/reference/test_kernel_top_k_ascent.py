@@ -45,7 +45,7 @@ def dense_duals(core, shape):
     st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_visits_and_bounds_are_those_of_the_specification(seed, n_classes, variant, smoothing, data):
+def test_visits_and_bounds_are_those_of_the_specification(hooks, seed, n_classes, variant, smoothing, data):
     loss = TopKHinge(data.draw(st.integers(1, n_classes - 1)), variant, smoothing)
     X, y, costs, rng = make_problem(seed, n_classes=n_classes)
     K = X @ X.T
@@ -54,7 +54,7 @@ def test_visits_and_bounds_are_those_of_the_specification(seed, n_classes, varia
     core.use_matrix(K)
     rows = rng.integers(0, 15, 60)
     visit_rows(K, S, rows, y, x, costs, loss)
-    core.visit_rows(rows)
+    hooks.visit_rows(core, rows)
     scale = max(1.0, costs.max())
     np.testing.assert_allclose(dense_duals(core, x.shape), x, atol=1e-9 * scale)
     gap, dual = core.evaluate()
@@ -95,7 +95,7 @@ def test_the_gap_is_a_sum_over_rows_that_are_not_negative():
     np.testing.assert_allclose(gaps.sum(), primal - dual)
 
 
-def test_single_precision_follows_double_precision():
+def test_single_precision_follows_double_precision(hooks):
     X, y, costs, rng = make_problem(5)
     K, loss = X @ X.T, TopKHinge(1)
     rows = rng.integers(0, 15, 45)
@@ -103,7 +103,7 @@ def test_single_precision_follows_double_precision():
     for kind, dtype in ((_core.KernelAscentSingle, np.float32), (_core.KernelAscentDouble, np.float64)):
         core = make_core(kind, K, y, 5, costs, loss)
         core.use_matrix(K.astype(dtype))
-        core.visit_rows(rows)
+        hooks.visit_rows(core, rows)
         found.append(core.evaluate())
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
 

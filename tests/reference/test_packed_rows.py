@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from widemargin import _core
 from widemargin.reference.packed_rows import COMPARISON_ALLOWANCE, emitted_rows, pack_rows, pack_weights
 
+_hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
 
 
@@ -51,7 +52,7 @@ passes = given(
 @passes
 def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
-    indptr, rows, scores = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
+    indptr, rows, scores = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
     exact = X.astype(np.float64) @ coef.T.astype(np.float64) + intercept
     allowance, unit = units(X, coef, intercept)
     for j, (expected_rows, expected_scores) in enumerate(emitted_rows(X, coef, intercept, threshold, slack)):
@@ -69,7 +70,7 @@ def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
 @passes
 def test_no_row_above_its_threshold_is_lost_and_scores_are_as_near_as_promised(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
-    indptr, rows, scores = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
+    indptr, rows, scores = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
     exact = X.astype(np.float64) @ coef.T.astype(np.float64) + intercept
     allowance, _ = units(X, coef, intercept)
     for j in range(n_labels):
@@ -81,9 +82,9 @@ def test_no_row_above_its_threshold_is_lost_and_scores_are_as_near_as_promised(i
 
 def test_all_instruction_sets_emit_the_same():
     X, coef, intercept, threshold, slack = random_pass(5, 32, 90, 1.0)
-    first = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, ISAS[0])
+    first = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, ISAS[0])
     for isa in ISAS[1:]:
-        other = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
+        other = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
         for got, expected in zip(other, first, strict=True):
             np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
 
@@ -92,5 +93,5 @@ def test_all_instruction_sets_emit_the_same():
 def test_weights_that_are_not_finite_emit_nothing(bad):
     X, coef, intercept, threshold, slack = random_pass(6, 1, 40, 1.0)
     coef[0, 3] = bad
-    indptr, _, _ = _core.scan_rows(*arrays(X), coef, intercept, threshold, slack, ISAS[0])
+    indptr, _, _ = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, ISAS[0])
     assert indptr.tolist() == [0, 0]

@@ -31,18 +31,18 @@ def begin(y, costs, k):
     return eta
 
 
-def test_the_threshold_of_the_papers_figure_2():
+def test_the_threshold_of_the_papers_figure_2(hooks):
     D = np.array([1.0, 0.2, 0.6, 0.8, 0.6])
     assert reduced_threshold(D) == pytest.approx(0.5, abs=1e-15)
-    assert _core.reduced_threshold(D, 1.0) == pytest.approx(0.5, abs=1e-15)
+    assert hooks.reduced_threshold(D, 1.0) == pytest.approx(0.5, abs=1e-15)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(1e-3, 1e3))
 @settings(max_examples=200, deadline=None)
-def test_the_threshold_solves_its_equation_and_is_the_projection_onto_the_simplex(values, total):
+def test_the_threshold_solves_its_equation_and_is_the_projection_onto_the_simplex(hooks, values, total):
     D = np.array(values)
     theta = reduced_threshold(D, total)
-    assert _core.reduced_threshold(D, total) == pytest.approx(theta, rel=1e-12, abs=1e-12)
+    assert hooks.reduced_threshold(D, total) == pytest.approx(theta, rel=1e-12, abs=1e-12)
     assert np.maximum(D - theta, 0.0).sum() == pytest.approx(total, rel=1e-9)
     # With k = 1 the capped simplex has the sum as its only bound; a shift makes the bound active.
     shifted = D - D.min() + total + 1.0
@@ -64,7 +64,7 @@ def test_a_visit_is_the_optimum_of_the_reduced_problem(seed):
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_visits_and_bounds_are_those_of_the_specification(seed, k, n_columns, given_margins):
+def test_visits_and_bounds_are_those_of_the_specification(hooks, seed, k, n_columns, given_margins):
     h, y, b, costs, rng = make_problem(seed, k=k, n_columns=n_columns)
     costs = np.minimum(costs, 0.01)  # no stages
     if not given_margins:
@@ -75,22 +75,22 @@ def test_visits_and_bounds_are_those_of_the_specification(seed, k, n_columns, gi
     for i in rows:
         S = K @ signed(eta, y, costs)
         eta[i] = visit(b[i] + S[i], K[i, i], eta[i], costs[i])
-    core.visit_rows(rows)
+    hooks.visit_rows(core, rows)
     np.testing.assert_allclose(core.eta().reshape(eta.shape), eta, atol=1e-9)
     np.testing.assert_allclose(core.code().reshape(n_columns, k).T, signed(eta, y, costs).T @ h, atol=1e-8)
     np.testing.assert_allclose(core.certify(), bounds(K, y, b, costs, eta), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_steps_on_faces_are_those_of_the_specification(seed):
+def test_steps_on_faces_are_those_of_the_specification(hooks, seed):
     h, y, b, costs, rng = make_problem(seed)
     h = np.where(np.abs(h).max(axis=1, keepdims=True) > 3.0, 0.1 * h, h)
     costs = np.minimum(costs, 0.2)
     core = _core.SpocAscent(h, y, 4, costs, b, 0)
-    core.visit_rows(rng.integers(0, len(y), 45))
+    hooks.visit_rows(core, rng.integers(0, len(y), 45))
     eta = core.eta().reshape(len(y), 4)
     moved, gain = face_step(h, b, y, costs, eta)
-    assert core.face_step() == pytest.approx(gain, rel=1e-6, abs=1e-10)
+    assert hooks.face_step(core) == pytest.approx(gain, rel=1e-6, abs=1e-10)
     np.testing.assert_allclose(core.eta().reshape(len(y), 4), moved, atol=1e-6)
 
 
@@ -127,7 +127,7 @@ def test_the_papers_algorithm_reaches_the_optimum_of_the_core():
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
 @settings(max_examples=40, deadline=None)
-def test_the_kernel_ascent_with_margins_makes_the_same_visits(seed, k):
+def test_the_kernel_ascent_with_margins_makes_the_same_visits(hooks, seed, k):
     h, y, b, costs, rng = make_problem(seed, k=k)
     K, eta = h @ h.T, begin(y, costs, k)
     core = _core.KernelAscentDouble(y, k, costs, np.ascontiguousarray(K.diagonal()), 1, False, 0.0, 0, 0, b)
@@ -136,7 +136,7 @@ def test_the_kernel_ascent_with_margins_makes_the_same_visits(seed, k):
     for i in rows:
         S = K @ signed(eta, y, costs)
         eta[i] = visit(b[i] + S[i], K[i, i], eta[i], costs[i])
-    core.visit_rows(rows)
+    hooks.visit_rows(core, rows)
     x = np.zeros(eta.shape)
     indptr, indices, data = core.duals()
     x[np.repeat(np.arange(len(y)), np.diff(indptr)), indices] = data
@@ -149,7 +149,7 @@ def test_the_kernel_ascent_with_margins_makes_the_same_visits(seed, k):
 
 @pytest.mark.parametrize("kernel", [False, True], ids=["rows", "kernel matrix"])
 @pytest.mark.parametrize("seed", range(6))
-def test_worst_first_is_the_papers_rule_step_by_step(kernel, seed):
+def test_worst_first_is_the_papers_rule_step_by_step(hooks, kernel, seed):
     """Each step changes the row of the largest violation, to the optimum of its reduced problem, and no other."""
     h, y, b, costs, _ = make_problem(seed)
     K = h @ h.T
@@ -161,7 +161,7 @@ def test_worst_first_is_the_papers_rule_step_by_step(kernel, seed):
         np.testing.assert_allclose(violations(F, eta), psi, atol=1e-12)
         p = int(psi.argmax())
         eta[p] = visit(F[p], float(K[p, p]), eta[p], float(costs[p]))
-        core.step()
+        hooks.worst_step(core)
         found = core.eta().reshape(eta.shape)
         np.testing.assert_allclose(found, eta, atol=1e-8 * max(1.0, costs.max()))
         eta = found  # so that rounding does not add up

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from widemargin.solvers.codes import continuous as _code_pairs
+from widemargin.solvers.codes import linear_programs
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
@@ -55,9 +55,9 @@ def recount(h, y, code, norm, C, norm_bound=None, weights=None):
 
 @pytest.fixture
 def one_pair_at_a_time(monkeypatch):
-    """Programs start with the worst margin of each example, and get at most one more per example and round."""
-    monkeypatch.setattr(_code_pairs, "FEW_PAIRS", 0)
-    monkeypatch.setattr(_code_pairs, "PAIRS", 1)
+    """Programs start with the worst margin of each row, and get at most one more per row and round."""
+    monkeypatch.setattr(linear_programs, "FEW_PAIRS", 0)
+    monkeypatch.setattr(linear_programs, "PAIRS", 1)
 
 
 @pytest.mark.usefixtures("one_pair_at_a_time")
@@ -137,7 +137,7 @@ def test_a_few_margins_give_a_code_of_zero_up_to_its_threshold(norm):
 @pytest.mark.parametrize("version", [{"C": 0.1}, {"C": 1.0, "norm_bound": 1.0}], ids=str)
 def test_a_problem_with_many_classes_agrees_with_the_whole_program(norm, version):
     h, y, _ = make(7, n=200, k=12)
-    assert _code_pairs.FEW_PAIRS < 200 * 11  # so this is solved with some of the margins
+    assert linear_programs.FEW_PAIRS < 200 * 11  # so this is solved with some of the margins
     learned = continuous_code(h, y, norm=norm, **version)
     assert learned.certificate.primal == pytest.approx(optimum(h, y, 12, norm, **version), rel=2e-6)
     assert learned.certificate.relative_gap <= 1e-6

@@ -1,38 +1,76 @@
-"""One door to all data formats: the content decides, then the name.
+"""One door to all data formats, in and out: `load_data` reads what the content says, `save_data` what the name says.
 
-    folder with store.json         store, mapped
+    folder with store.json         store, mapped; any name without one of these endings is written as a store
     .npz, .npy                     arrays; labels from the same file, or from Y.npy or Y.npz next to X.npy or X.npz
     text, plain or gzipped         XMC when the first line is three integers, otherwise svmlight
 
-Memory: that of the format's own reader; deciding reads one block.
+Label names are part of a store; other formats have them in `<name>_labels.txt` next to the file. Memory: that of the
+format's own reader; recognising a format reads one block.
 """
 
 from __future__ import annotations
 
+import errno
+import functools
 import itertools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from widemargin.data.files import BrokenGzip, open_input, read_blocks
-from widemargin.data.names import NamesLike, check_names, find_label_names, read_names
-from widemargin.data.normalize import l2_normalize_rows
-from widemargin.data.store import NPY_MAGIC, ZIP_MAGIC, is_store, open_store, read_matrix, read_npz
-from widemargin.data.svmlight import read_svmlight_with_base
-from widemargin.data.tables import is_table
-from widemargin.data.text import ZeroBased
-from widemargin.data.xmc import read_xmc_with_base
-from widemargin.exceptions import DataFormatError
-from widemargin.files import PathLike
+import numpy as np
+import scipy.sparse as sp
 
-__all__ = ["Dataset", "Format", "Found", "load_data", "names_of", "recognize_format", "refuse_input_as_output"]
+from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
+from widemargin.data.normalize import l2_normalize_rows
+from widemargin.data.store import (
+    NPY_MAGIC,
+    ZIP_MAGIC,
+    is_store,
+    open_store,
+    read_matrix,
+    read_npz,
+    write_npz,
+    write_store,
+)
+from widemargin.data.tables import is_table
+from widemargin.data.text import (
+    TextFormat,
+    ZeroBased,
+    make_options,
+    read_text,
+    with_first_fitting,
+    write_svmlight,
+    write_xmc,
+)
+from widemargin.exceptions import DataFormatError
+from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
+from widemargin.labels.encoding import EncodedTargets, encode_targets
+
+__all__ = [
+    "Dataset",
+    "Format",
+    "Found",
+    "format_of_name",
+    "load_data",
+    "names_of",
+    "recognize_format",
+    "refuse_input_as_output",
+    "save_data",
+]
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
 FORMATS: tuple[Format, ...] = ("store", "npz", "npy", "xmc", "svmlight")
+SUFFIXES: dict[str, Format] = {
+    ".txt": "xmc",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".npz": "npz",
+}
 SNIFF_BYTES = 1 << 16
 HEADER = re.compile(rb"[ \t]*[0-9]+[ \t]+[0-9]+[ \t]+[0-9]+[ \t]*\r?")
 
@@ -45,24 +83,25 @@ class Dataset:
     ----------
     X : csr_array or ndarray of shape (n_samples, n_features)
         Features.
-    Y : csr_array of shape (n_samples, n_labels), ndarray of shape (n_samples,), or None
+    Y : csr_array of shape (n_samples, n_labels), ndarray of shape (n_samples,), list of label lists, or None
         Labels.
     label_names, feature_names : list of str or None
-        Names of the columns of Y and X, where they are known.
+        Names of the columns of Y and X, if known.
     path : str
         Where the data came from.
     index_base : dict of str to int
-        Number of the first feature, 0 or 1, by text format, where the file told or the caller said it: what further
-        files of the same kind are to be read with.
+        Index of the first feature (0 or 1) by text format, if known; reused for later files.
     text : object or None
-        Of rows that were made from text: what made them, to be kept with a model. See `widemargin.estimators.text`.
+        For rows made from text: the vectoriser and the `TableSpec`, to be stored with a model. See
+        `widemargin.estimators.text`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from widemargin.data.load import Dataset
-    >>> Dataset(np.eye(2), np.array([0, 1]), None, None, "here").X.shape
-    (2, 2)
+    >>> data = Dataset(np.eye(2), np.array([0, 1]), None, None, "here")
+    >>> data.X.shape, data.targets.kind
+    ((2, 2), 'binary')
     """
 
     X: Any
@@ -73,9 +112,19 @@ class Dataset:
     index_base: dict[str, int] = field(default_factory=dict)
     text: Any = None
 
+    @functools.cached_property
+    def targets(self) -> EncodedTargets:
+        """The labels, encoded once, with the label names as classes; `fit` takes them as they are."""
+        targets = encode_targets(self.Y)
+        if self.label_names is None or targets.kind != "multilabel":
+            return targets
+        classes = np.empty(len(self.label_names), dtype=object)
+        classes[:] = self.label_names
+        return replace(targets, classes=classes)
+
 
 def recognize_format(path: PathLike) -> Format:
-    """Tell the format of a file or folder.
+    """Recognise the format of a file or folder.
 
     Parameters
     ----------
@@ -116,11 +165,11 @@ def recognize_format(path: PathLike) -> Format:
 
 
 def _first_line(path: PathLike) -> bytes:
-    """The first line that is neither blank nor a comment, without its own comment, if it is near the beginning."""
+    """The first line that is neither blank nor a comment, without its own comment, if it is in the first block."""
     try:
         blocks = [block.tobytes() for block in itertools.islice(read_blocks(path, SNIFF_BYTES), 1)]
     except BrokenGzip as error:
-        raise DataFormatError(f"{error} at its beginning", path=os.fspath(path)) from None
+        raise DataFormatError(f"{error} at the start of the file", path=os.fspath(path)) from None
     text = b"".join(blocks).removeprefix(b"\xef\xbb\xbf")
     contents = (line.partition(b"#")[0] for line in text.split(b"\n"))
     return next((content for content in contents if content.strip()), b"")
@@ -147,15 +196,15 @@ def load_data(
     path : str or path
         A store folder, or a `.npz`, `.npy`, XMC or svmlight file; text may be gzipped.
     format : {"auto", "store", "npz", "npy", "xmc", "svmlight"}, default="auto"
-        The format, when it should not be guessed.
+        The format; "auto" recognises it.
     y_path : str or path, optional
         The labels of a `.npy` or `.npz` matrix; by default `Y…` or `y…` next to a file that is called `X…`.
     label_names, feature_names : path or sequence of str, optional
         Names, or a file of them. Without label names, `<name>_labels.txt` or `labels.txt` next to the data is used if
-        it has a name for each label. Labels of svmlight are numbers: the first name is that of label 0. Label names
-        must differ; rows with one label each have no numbered labels and take no names.
+        it has one name per label. svmlight labels are numbers: the first name belongs to label 0. Label names must
+        differ; data with one label per row have no numbered labels and take no names.
     multilabel : bool, optional
-        For svmlight: whether rows have lists of labels; by default, whether a row has other than one label.
+        For svmlight: whether rows have lists of labels; by default they do if some row has none or several.
     n_features : int, optional
         For svmlight: the number of features.
     zero_based, indices, normalize, n_threads
@@ -188,25 +237,25 @@ def load_data(
     elif chosen in ("npy", "npz"):
         found = Found(*_load_arrays(path, chosen, y_path))
     else:
-        options = {"zero_based": zero_based, "indices": indices, "n_threads": n_threads}
-        found = _load_xmc(path, options) if chosen == "xmc" else _load_svmlight(path, multilabel, n_features, options)
+        read = functools.partial(_load_text, path, n_features, zero_based, indices, n_threads)
+        found = with_first_fitting(chosen == "xmc", multilabel, read)
     names = names_of(found, path, label_names, feature_names)
     X = l2_normalize_rows(found.X, copy=chosen == "store") if normalize else found.X
     return Dataset(X, found.Y, path=os.fspath(path), index_base=dict(found.index_base), **names)
 
 
 def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
-    """An error if writing a file or folder would replace or change something that is read.
+    """Raise an error if writing a file or folder would replace or change an input.
 
-    The output must not be an input under any name (relative, symbolic link, hard link), nor lie inside one that is a
-    folder, such as a store or a model, nor be a folder around one. Label files found next to data are inputs too.
+    The output must not be an input under any name (relative, symbolic link, hard link), lie inside an input folder,
+    such as a store or a model, or be a folder around an input. Label files found next to data are inputs too.
 
     Parameters
     ----------
     output : str or path
         What will be written; it need not exist.
     *inputs : str, path or None
-        What is read; None and names that do not exist are skipped.
+        The inputs; None and names that do not exist are skipped.
 
     Examples
     --------
@@ -222,34 +271,29 @@ def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
     ...         print(str(error).partition("; ")[2])
     choose another name for the output
     """
+    target = Path(output)
+    above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
     for given in inputs:
         if given is None or not os.path.exists(given):
             continue
         path = Path(given)
-        has_neighbours = not path.is_dir() and not is_table(path)
-        beside = (find_label_names(path), _neighbouring_labels(path)) if has_neighbours else ()
-        for source in (path, *(file for file in beside if file is not None)):
-            how = _in_the_way(Path(output), source)
-            if how is not None:
+        sources = [path]
+        if not path.is_dir() and not is_table(path):
+            sources += filter(None, (find_label_names(path), _neighbouring_labels(path)))
+        for source in sources:
+            how = ""
+            if target.exists() and target.samefile(source):
+                how = "is the same as" if target.is_dir() else "would overwrite"
+            elif source.is_dir() and any(map(source.samefile, above)):
+                how = "lies inside"
+            elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
+                how = "is a folder around"
+            if how:
                 raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
 
 
-def _in_the_way(output: Path, source: Path) -> str | None:
-    """How an output would change something that is read, as words between their names; None if it would not."""
-    if output.exists() and output.samefile(source):
-        return "is the same as" if output.is_dir() else "would overwrite"
-    if source.is_dir() and _is_inside(output, source):
-        return "lies inside"
-    return "is a folder around" if output.is_dir() and _is_inside(source, output) else None
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether a folder is above a path, whatever their names."""
-    return any(parent.exists() and parent.samefile(folder) for parent in Path(os.path.realpath(path)).parents)
-
-
 class Found(NamedTuple):
-    """What a format's own reader gives; `classes` are the numbers that stand for the columns of Y in svmlight."""
+    """What a format's own reader returns; `classes` are the label numbers of the columns of Y in svmlight."""
 
     X: Any
     Y: Any
@@ -281,22 +325,21 @@ def _neighbouring_labels(path: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _load_xmc(path: PathLike, options: dict[str, Any]) -> Found:
-    X, Y, base = read_xmc_with_base(path, **options)
-    # Only a file that is known to count from 1 says something about the next one: 0 is the rule of the format.
-    return Found(X, Y, index_base={"xmc": base} if base else {})
-
-
-def _load_svmlight(path: PathLike, multilabel: bool | None, n_features: int | None, options: dict[str, Any]) -> Found:
-    options = {"n_features": n_features, **options}
-    try:
-        data, base = read_svmlight_with_base(path, multilabel=bool(multilabel), **options)
-    except DataFormatError as error:
-        # The remedy of a row with a list of labels, or with none.
-        if multilabel is not None or error.remedy is None or "multilabel=True" not in error.remedy:
-            raise
-        data, base = read_svmlight_with_base(path, multilabel=True, **options)
-    return Found(data.X, data.y, None if data.y.ndim == 1 else data.classes, index_base={"svmlight": base})
+def _load_text(
+    path: PathLike,
+    n_features: int | None,
+    zero_based: ZeroBased,
+    indices: str,
+    n_threads: int | None,
+    text_format: TextFormat,
+) -> Found:
+    is_xmc = text_format is TextFormat.XMC
+    given = None if is_xmc else n_features
+    options = make_options(text_format, zero_based=zero_based, indices=indices, n_features=given)
+    X, Y, classes, base = read_text(path, options, n_threads=n_threads)
+    # Only an XMC file known to count from 1 says something about the next one: 0 is the rule of the format.
+    known = ({"xmc": base} if base else {}) if is_xmc else {"svmlight": base}
+    return Found(X, Y, classes, index_base=known)
 
 
 def names_of(
@@ -317,7 +360,7 @@ def _names(given: PathLike | NamesLike | None, expected: int, path: str) -> list
 
 
 def _label_names(given: PathLike | NamesLike | None, found: Found, path: PathLike) -> list[str] | None:
-    """A name for each column of Y: those given, those in the data, those next to the data, or svmlight's numbers."""
+    """One name per column of Y: those given, those in the data, those next to the data, or svmlight's numbers."""
     n_labels = found.Y.shape[1] if found.Y is not None and found.Y.ndim == 2 else None
     if given is not None:
         return _given_label_names(given, found, n_labels, path)
@@ -337,7 +380,7 @@ def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int 
         raise DataFormatError(
             "label names were given, but the rows have one label each, or none, and no numbered labels",
             path=os.fspath(path),
-            remedy="leave the names out: such labels are their own names",
+            remedy="leave out the names: such labels are their own names",
         )
     names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]
     by_number = _names_of_columns(names, found.classes)
@@ -346,9 +389,111 @@ def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int 
 
 
 def _names_of_columns(names: list[str], classes: Any) -> list[str] | None:
-    """The names in the order of the columns; in svmlight a label is a number, and name 0 is that of label 0."""
+    """The names in the order of the columns; in svmlight a label is a number, and the first name belongs to label 0."""
     if classes is None:
         return names
     if classes.dtype.kind not in "iu" or len(classes) == 0 or classes[0] < 0 or classes[-1] >= len(names):
         return None
     return [names[number] for number in classes.tolist()]
+
+
+def format_of_name(path: PathLike) -> Format:
+    """The format that `save_data` writes under a name.
+
+    Parameters
+    ----------
+    path : str or path
+        The name.
+
+    Returns
+    -------
+    format : {"xmc", "svmlight", "npz", "store"}
+
+    Examples
+    --------
+    >>> from widemargin.data.load import format_of_name
+    >>> format_of_name("train.txt.gz"), format_of_name("train")
+    ('xmc', 'store')
+    """
+    name = Path(os.fspath(path)).name.removesuffix(".gz")
+    return SUFFIXES.get(Path(name).suffix, "store")
+
+
+def save_data(path: PathLike, dataset: Dataset) -> Format:
+    """Write a data set in the format that the name asks for.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or store folder; an existing store is replaced.
+    dataset : Dataset
+        Rows, labels and their names.
+
+    Returns
+    -------
+    format : {"xmc", "svmlight", "npz", "store"}
+        The format written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from widemargin.data.load import Dataset, load_data, save_data
+    >>> data = Dataset(np.eye(2, dtype=np.float32), np.array([0, 1]), None, None, "here")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_data(os.path.join(folder, "data.npz"), data)
+    ...     load_data(os.path.join(folder, "data.npz")).Y.tolist()
+    'npz'
+    [0, 1]
+    """
+    chosen, labels = format_of_name(path), dataset.label_names
+    if chosen == "store":
+        names = {"label_names": labels, "feature_names": dataset.feature_names}
+        write_store(path, dataset.X, dataset.Y, **names, overwrite=os.path.exists(path))
+        return chosen
+    Y = dataset.Y
+    if chosen == "xmc":
+        Y, labels = _indicator(dataset)
+    elif chosen == "svmlight":
+        _check_svmlight_labels(dataset)
+    sidecars = _sidecars(Path(path), labels, dataset.feature_names)
+    write = write_npz if chosen == "npz" else write_svmlight if chosen == "svmlight" else write_xmc
+    write(path, dataset.X, Y)
+    for file, lines in sidecars.items():
+        write_names(file, lines)
+    return chosen
+
+
+def _check_svmlight_labels(dataset: Dataset) -> None:
+    """Every line of svmlight starts with numbers."""
+    problem = None
+    if dataset.Y is None:
+        problem = "the rows have no labels, which svmlight cannot express"
+    elif dataset.Y.ndim == 1 and dataset.Y.dtype.kind not in "biuf":
+        problem = "the labels are not numbers, which svmlight needs"
+    if problem is not None:
+        raise DataFormatError(problem, path=dataset.path, remedy="write a .txt or .npz file, or a store")
+
+
+def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
+    """Labels as the indicator of the XMC format, and the names of its columns."""
+    if dataset.Y is None:
+        return sp.csr_array((dataset.X.shape[0], 0), dtype=np.int8), None
+    if dataset.Y.ndim == 2:
+        return sp.csr_array(dataset.Y), dataset.label_names
+    numbers, classes = dataset.targets.indices, dataset.targets.classes
+    ones, indptr = np.ones(len(numbers), dtype=np.int8), np.arange(len(numbers) + 1)
+    Y = sp.csr_array((ones, numbers, indptr), shape=(len(numbers), len(classes)))
+    return Y, [str(name) for name in classes.tolist()]
+
+
+def _sidecars(path: Path, labels: list[str] | None, features: list[str] | None) -> dict[Path, list[str]]:
+    """Files of names to write next to the data, so that nothing is lost; existing ones must hold the same names."""
+    stem = names_stem(path)
+    wanted = {path.with_name(f"{stem}_labels.txt"): labels, path.with_name(f"{stem}_features.txt"): features}
+    sidecars = {file: names for file, names in wanted.items() if names is not None}
+    for file, names in sidecars.items():
+        if os.path.lexists(file) and read_names(file) != names:
+            message = f"the names of {path.name} belong here, but it holds others; remove it or choose another name"
+            raise FileExistsError(errno.EEXIST, message, str(file))
+    return sidecars

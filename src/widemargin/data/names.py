@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from widemargin.data.files import open_input
 from widemargin.exceptions import DataFormatError, DataFormatWarning
-from widemargin.files import PathLike, atomic_file
+from widemargin.files import PathLike, atomic_file, read_lines
 
 __all__ = ["NamesLike", "check_names", "find_label_names", "names_stem", "read_names", "write_names"]
 
@@ -45,16 +44,9 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
     ['red', 'green']
     >>> folder.cleanup()
     """
-    with open_input(path) as file:
-        content = file.readall()
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataFormatError("the file is not UTF-8 text", path=os.fspath(path), line=line) from None
-    if not lines[-1]:
-        lines.pop()
-    names = [line.removesuffix("\r") for line in lines]
+    names = read_lines(path)
+    if not names[-1]:
+        names.pop()
     for number, name in enumerate(names, start=1):
         if "\r" in name:
             problem, remedy = "a carriage return inside a line", "convert the line ends to LF or CR LF"

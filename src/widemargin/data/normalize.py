@@ -1,4 +1,4 @@
-"""Rows of length one.
+"""Rows scaled to length one.
 
     x  ←  x / ‖x‖₂        and rows of zeros stay as they are
 
@@ -18,7 +18,7 @@ __all__ = ["has_unit_rows", "l2_normalize_rows", "with_unit_rows"]
 
 UNIT_TOLERANCE = 1e-6  # on ‖x‖²: the rounding of float32 values leaves about 1e-7
 
-BLOCK_ENTRIES = 1 << 18  # values that are worked on at a time: a few MB in float64
+BLOCK_ENTRIES = 1 << 18  # values handled at a time: a few MB in float64
 
 
 def l2_normalize_rows(X: Any, *, copy: bool = True) -> Any:
@@ -51,23 +51,29 @@ def l2_normalize_rows(X: Any, *, copy: bool = True) -> Any:
             X.sum_duplicates()
         # Only the values are copied: the index arrays, which may be memory maps, are shared.
         X = type(X)((X.data.astype(dtype, copy=copy), X.indices, X.indptr), shape=X.shape, copy=False)
-        _normalize_csr(X.data, X.indptr)
+        start, n_rows, indptr = 0, len(X.indptr) - 1, X.indptr
+        while start < n_rows:
+            stop = int(np.searchsorted(indptr, indptr[start] + BLOCK_ENTRIES, side="right")) - 1
+            stop = max(start + 1, stop)
+            _normalize_rows(X.data[indptr[start] : indptr[stop]], np.diff(indptr[start : stop + 1]))
+            start = stop
         return X
     X = np.array(X, dtype=dtype, copy=True if copy else None, ndmin=2)
-    rows_a_block = max(1, BLOCK_ENTRIES // max(1, X.shape[1]))
-    for start in range(0, len(X), rows_a_block):
-        block = X[start : start + rows_a_block]
+    rows_per_block = max(1, BLOCK_ENTRIES // max(1, X.shape[1]))
+    for start in range(0, len(X), rows_per_block):
+        block = X[start : start + rows_per_block]
         largest = np.abs(block).max(axis=1, initial=0.0).astype(np.float64)
-        scaled = block / _one_for_zero(largest)[:, None]
-        block[...] = scaled / _one_for_zero(np.sqrt((scaled * scaled).sum(axis=1)))[:, None]
+        scaled = block / np.where(largest > 0, largest, 1.0)[:, None]  # 1 leaves rows of zeros alone
+        norms = np.sqrt((scaled * scaled).sum(axis=1))
+        block[...] = scaled / np.where(norms > 0, norms, 1.0)[:, None]
     return X
 
 
 def with_unit_rows(X: Any) -> Any:
-    """X itself if its rows have length one (or zero) already, up to rounding; else a normalised copy.
+    """X itself if its rows already have length one (or zero), up to rounding; otherwise a normalised copy.
 
-    So training data that were normalised once, a mapped store for example, are used where they are. Not for prediction,
-    where the last bit of a row must not depend on the rows beside it.
+    Training data that were normalised once, such as a mapped store, are used in place. Not for prediction, where the
+    last bit of a row must not depend on the other rows.
 
     Parameters
     ----------
@@ -90,13 +96,13 @@ def with_unit_rows(X: Any) -> Any:
 
 
 def has_unit_rows(X: Any) -> bool:
-    """Whether all squared norms are 1 or 0 up to UNIT_TOLERANCE, found a block of rows at a time."""
+    """Whether all squared norms are 1 or 0 up to UNIT_TOLERANCE; checked a block of rows at a time."""
     if sp.issparse(X) and not X.has_canonical_format:
         return False
     n_values = X.nnz if sp.issparse(X) else X.size
-    rows_a_block = max(1, BLOCK_ENTRIES * X.shape[0] // max(1, n_values))
-    for start in range(0, X.shape[0], rows_a_block):
-        block = X[start : start + rows_a_block]
+    rows_per_block = max(1, BLOCK_ENTRIES * X.shape[0] // max(1, n_values))
+    for start in range(0, X.shape[0], rows_per_block):
+        block = X[start : start + rows_per_block]
         if sp.issparse(block):
             squares = np.asarray(block.astype(np.float64).power(2).sum(axis=1)).ravel()
         else:
@@ -106,27 +112,13 @@ def has_unit_rows(X: Any) -> bool:
     return True
 
 
-def _normalize_csr(data: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> None:
-    """The same on CSR values, in place, a block of rows at a time."""
-    start = 0
-    while start < len(indptr) - 1:
-        limit = indptr[start] + BLOCK_ENTRIES
-        stop = max(start + 1, int(np.searchsorted(indptr, limit, side="right")) - 1)
-        _normalize_rows(data[indptr[start] : indptr[stop]], np.diff(indptr[start : stop + 1]))
-        start = stop
-
-
 def _normalize_rows(data: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+    """The same on CSR values of a block of rows, in place."""
     lengths = lengths[lengths > 0]
     if len(lengths) == 0:
         return
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     largest = np.maximum.reduceat(np.abs(data), starts).astype(np.float64)
-    scaled = data / np.repeat(_one_for_zero(largest), lengths)
+    scaled = data / np.repeat(np.where(largest > 0, largest, 1.0), lengths)
     norms = np.sqrt(np.add.reduceat(scaled * scaled, starts))
-    data[...] = scaled / np.repeat(_one_for_zero(norms), lengths)
-
-
-def _one_for_zero(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """A divisor that leaves rows of zeros alone."""
-    return np.where(values > 0, values, 1.0)
+    data[...] = scaled / np.repeat(np.where(norms > 0, norms, 1.0), lengths)

@@ -39,10 +39,19 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.data.files import open_input, refuse_bomb, unpacked_limit
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
-from widemargin.files import PathLike, atomic_file, atomic_folder, file_sha256, parse_json, write_hashed
+from widemargin.files import (
+    PathLike,
+    atomic_file,
+    atomic_folder,
+    file_sha256,
+    open_input,
+    parse_json,
+    refuse_bomb,
+    unpacked_limit,
+    write_hashed,
+)
 
 __all__ = [
     "STORE_FILE",

@@ -1,46 +1,45 @@
-"""Tables of text: chosen columns of CSV, TSV, JSON lines and Parquet files, row by row.
+"""Tables of text: how one is described, and its texts and labels, row by row.
 
-    .csv, .tsv, .tab               a header line with the names of the columns; quotes as spreadsheets write them
-    .jsonl, .ndjson, .json         one JSON object a line
-    .parquet, .pq                  by pyarrow, from the extra `text`
+    .csv, .tsv, .tab               a header line with the column names; quotes as spreadsheets write them
+    .jsonl, .ndjson, .json         one JSON object per line
+    .parquet, .pq                  by pyarrow, from the extra `parquet`
 
-Text files are UTF-8, with or without a byte order mark, plain or gzipped (told by content). Rows are read as they are
-asked for; an error names the file, the line and the column. Memory: a line, or a batch of rows of a Parquet file.
+    text of a row   =  its text columns, joined by line breaks
+    labels          one per row, or a list: a cell such as "red|round" with a separator, or a JSON or Parquet list
 
-Columns of Parquet files by pyarrow, which is an extra and imported only here. Memory: one batch of rows.
-
-Texts and their labels out of a table: several columns make one text, one column has the labels.
-
-    text of a row   =  its text columns, joined by a line break
-    labels          one a row;  or a list: a cell such as "red|round" with a separator, or a list of JSON or Parquet
-
-Rows are read once, as they are asked for, so that a vectoriser sees them as a stream: memory is that of the labels.
+A `TableSpec` says which columns to read and how; it is stored with a model, so that later tables are read the same way.
+Text files may have any encoding and may be gzipped (recognised by content). Rows are read once, as they are asked for,
+so that a vectoriser sees a stream; an error names the file, the line and the column. Memory: a block of the file or a
+batch of Parquet rows, and the labels.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from widemargin.data.files import BrokenGzip, open_input, read_blocks
 from widemargin.exceptions import DataFormatError
-from widemargin.files import PathLike
+from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 
 __all__ = [
     "Cells",
     "TableFormat",
+    "TableSpec",
     "TextRows",
     "Texts",
     "is_table",
     "read_cells",
-    "read_parquet_cells",
     "read_texts",
     "table_format",
 ]
@@ -58,17 +57,116 @@ ENDINGS: dict[str, TableFormat] = {
 }
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 BLOCK_BYTES = 1 << 18
-MAX_LINE_BYTES = 1 << 26  # a longer line is no line of a table
+MAX_LINE_CHARS = 1 << 26  # a longer line is not part of a table
 MAX_CELL_CHARS = 1 << 24  # of CSV, where an open quote would swallow the rest of the file
 ROWS_PER_BATCH = 1024
 LISTED = 20
 """Columns that an error lists."""
+CELLS_KEPT = 10_000
+"""Label cells that `TextRows` counts, for hints about their form."""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """How a table is read: which columns make the text, which one has the labels, and the form of the file.
+
+    Parameters
+    ----------
+    text : tuple of str
+        Text columns.
+    labels : str or None
+        Label column.
+    label_sep : str or None
+        Separator of the labels in a cell; without it a cell is one label, except for JSON and Parquet lists.
+    delimiter : str or None
+        Separator of the cells of CSV and TSV files; None for a comma or a tab.
+    quotes : bool
+        Whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters.
+    encoding : str
+        Encoding of text files.
+    format : {"csv", "tsv", "json", "parquet"} or None
+        Format that delimiter, quotes and encoding belong to; files of other formats have the usual ones.
+
+    Examples
+    --------
+    >>> from widemargin.data.tables import TableSpec
+    >>> spec = TableSpec(("title", "body"), "tags", label_sep="|", delimiter=";", format="csv")
+    >>> TableSpec.from_dict(spec.to_dict()) == spec
+    True
+    >>> spec.for_file("rows.tsv").delimiter is None
+    True
+    """
+
+    text: tuple[str, ...] = ()
+    labels: str | None = None
+    label_sep: str | None = None
+    delimiter: str | None = None
+    quotes: bool = True
+    encoding: str = "utf-8"
+    format: TableFormat | None = None
+
+    def __post_init__(self) -> None:
+        if self.label_sep is not None and not self.label_sep.strip("\n"):
+            raise ValueError(f"label_sep is what stands between two labels, such as '|'; got {self.label_sep!r}")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"a delimiter is one character, not a quote or a line break; got {self.delimiter!r}")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ValueError(f"there is no encoding {self.encoding!r}; give one such as utf-8 or latin-1") from None
+
+    def for_file(self, path: PathLike) -> TableSpec:
+        """The spec for a file, whose format may differ from that of the table described."""
+        found = table_format(path)
+        if self.format in (None, found):
+            return self
+        return replace(self, delimiter=None, quotes=True, encoding="utf-8", format=found)
+
+    def text_of(self, record: Mapping[str, str]) -> str:
+        """The text of a row given by its columns."""
+        missing = [name for name in self.text if name not in record]
+        if missing:
+            raise ValueError(f"there is no column {missing[0]!r}; the text columns are {', '.join(self.text)}")
+        return "\n".join(record[name] for name in self.text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, for a model folder; the form only where it is unusual."""
+        found: dict[str, Any] = {"text": list(self.text), "labels": self.labels, "label_sep": self.label_sep}
+        form: dict[str, Any] = {"delimiter": self.delimiter, "quotes": self.quotes}
+        if self.encoding != "utf-8":
+            form["encoding"] = self.encoding
+        if self.format is not None and form != {"delimiter": None, "quotes": True}:
+            found["form"] = {self.format: form}
+        return found
+
+    @classmethod
+    def from_dict(cls, source: Mapping[str, Any]) -> TableSpec:
+        """The spec that `to_dict` described; a ValueError, TypeError or KeyError for anything else."""
+        if set(source) - {"form"} != {"text", "labels", "label_sep"}:
+            raise ValueError(f"the table is described by {', '.join(sorted(source))}")
+        text, labels, label_sep = source["text"], source["labels"], source["label_sep"]
+        if not isinstance(text, list) or not text:
+            raise ValueError("the table has no text column")
+        forms = source.get("form", {})
+        kind, form = next(iter(dict(forms).items()), (None, {}))
+        form = dict(form)
+        types = set(map(type, (*text, labels, label_sep, form.get("delimiter"), form.get("encoding"), kind)))
+        if not types <= {str, type(None)} or labels is None or None in text or len(forms) > 1:
+            raise ValueError("a column, separator, delimiter or encoding of the table is damaged")
+        if kind not in (None, *ENDINGS.values()) or type(form.get("quotes", True)) is not bool:
+            raise ValueError(f"the table has the format {kind!r} with quotes {form.get('quotes')!r}")
+        if form and not {"delimiter", "quotes"} <= set(form) <= {"delimiter", "quotes", "encoding"}:
+            raise ValueError("the form of the table is not a delimiter, quotes and an encoding")
+        return cls(tuple(text), labels, label_sep, **form, format=kind)
+
+
+USUAL = TableSpec()
 
 
 class Cells(NamedTuple):
-    """The values of the chosen columns of one row, and where it is: a line of text, a row of Parquet, from 1.
+    """The values of the chosen columns of one row, and its line of text or row of Parquet, counted from 1.
 
-    Values are str in CSV and TSV; in other formats anything that JSON has, None for what is missing.
+    Values are str in CSV and TSV; in other formats any JSON value, None where one is missing.
     """
 
     place: int
@@ -96,7 +194,7 @@ def table_format(path: PathLike) -> TableFormat:
     ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS:
         raise DataFormatError(
-            "the format of a table is told by the ending of its name, and this has none of them",
+            "the ending of its name is not that of a table",
             path=os.fspath(path),
             remedy=f"use one of {', '.join(ENDINGS)}",
         )
@@ -115,9 +213,7 @@ def is_table(path: PathLike) -> bool:
     return Path(os.fspath(path).removesuffix(".gz")).suffix.lower() in ENDINGS
 
 
-def read_cells(
-    path: PathLike, columns: Sequence[str], *, delimiter: str | None = None, quotes: bool = True
-) -> Iterator[Cells]:
+def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) -> Iterator[Cells]:
     """The values of some columns, row by row.
 
     Parameters
@@ -126,10 +222,8 @@ def read_cells(
         The table.
     columns : sequence of str
         Names of the columns.
-    delimiter : str, optional
-        What separates the cells of a CSV or TSV file; a comma or a tab by default.
-    quotes : bool, default=True
-        Whether cells of a CSV or TSV file may stand in quotes; False takes quotes as letters like others.
+    spec : TableSpec
+        Delimiter, quotes and encoding of the file.
 
     Yields
     ------
@@ -149,118 +243,108 @@ def read_cells(
     >>> folder.cleanup()
     """
     kind = table_format(path)
-    if delimiter is not None:
-        if kind not in DELIMITERS:
-            raise ValueError(f"{path}: a delimiter separates the cells of CSV and TSV files; leave it out")
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise ValueError(f"a delimiter is one character, no quote and no line break; got {delimiter!r}")
+    if spec.delimiter is not None and kind not in DELIMITERS:
+        raise ValueError(f"{path}: a delimiter separates the cells of CSV and TSV files; leave it out")
     if kind == "parquet":
-        yield from read_parquet_cells(path, columns, ROWS_PER_BATCH)
-    elif kind == "json":
-        yield from _read_json(path, columns)
-    else:
-        yield from _read_csv(path, columns, delimiter or DELIMITERS[kind], quotes)
+        return _read_parquet(path, columns)
+    lines = _lines(path, spec.encoding)
+    if kind == "json":
+        return _read_json(path, lines, columns)
+    return _read_csv(path, lines, columns, spec.delimiter or DELIMITERS[kind], spec.quotes)
 
 
-def check_columns(
+def _check_columns(
     path: PathLike, known: Sequence[str], columns: Sequence[str], hint: str = "", line: int | None = None
 ) -> None:
-    """An error for columns that a table does not have, or has more than once."""
+    """Raise an error for columns that a table does not have, or has more than once."""
     for column in columns:
         if column not in known:
-            raise missing_column(path, column, known, hint)
+            listed = ", ".join(map(repr, known[:LISTED])) or "none"
+            more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+            near = difflib.get_close_matches(column, known, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else hint
+            raise DataFormatError(
+                f"column {column!r} is not in {path}; its columns are {listed}{more}",
+                remedy=remedy or "name one of them (--text, --labels on the command line)",
+            )
         if known.count(column) > 1:
             raise DataFormatError(
                 f"{known.count(column)} columns have the name {column!r}",
                 path=os.fspath(path),
                 line=line,
-                remedy="give each column a name of its own",
+                remedy="give each column its own name",
             )
 
 
-def missing_column(path: PathLike, column: str, known: Sequence[str], hint: str = "") -> DataFormatError:
-    """The error for a column that a table does not have."""
-    listed = ", ".join(map(repr, known[:LISTED])) + (f" and {len(known) - LISTED} more" if len(known) > LISTED else "")
-    near = difflib.get_close_matches(column, known, n=1)
-    remedy = f"did you mean {near[0]!r}?" if near else hint or "name one of them (--text, --labels on the command line)"
-    return DataFormatError(f"column {column!r} is not in {path}; its columns are {listed or 'none'}", remedy=remedy)
-
-
-def _lines(path: PathLike) -> Iterator[str]:
-    """Lines of UTF-8 text with their ends; errors name the line."""
-    for number, line in enumerate(_byte_lines(path), start=1):
+def _lines(path: PathLike, encoding: str) -> Iterator[str]:
+    """Lines of text with their ends, of a plain or gzipped file; errors name the line."""
+    codec = codecs.lookup("utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding)
+    decoder = codecs.getincrementaldecoder(codec.name)()
+    pending, number = [""], 1  # the pieces of an unfinished line
+    blocks = itertools.chain(read_blocks(path, BLOCK_BYTES), [None])
+    while True:
+        broken = None
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            block = next(blocks)
+            text = decoder.decode(b"" if block is None else block.tobytes(), block is None)
+        except BrokenGzip as error:
+            raise DataFormatError(str(error), path=os.fspath(path), line=number) from None
         except UnicodeDecodeError as error:
+            broken, text = error, codec.decode(error.object[: error.start])[0]
+        first, *rest = text.split("\n")
+        pending.append(first)
+        for line in rest:
+            yield "".join([*pending, "\n"])
+            pending, number = [line], number + 1
+        if broken is not None:
+            position = len("".join(pending).encode(encoding, "replace")) + 1
+            name = "UTF-8" if codec.name == "utf-8-sig" else encoding
             raise DataFormatError(
-                f"not UTF-8 text (byte 0x{line[error.start]:02x} at position {error.start + 1})",
+                f"not {name} text (byte 0x{broken.object[broken.start]:02x} at position {position})",
                 path=os.fspath(path),
                 line=number,
-                remedy="save the file as UTF-8",
-            ) from None
-
-
-def _byte_lines(path: PathLike) -> Iterator[bytes]:
-    """Lines as bytes, of a plain or gzipped file."""
-    with open_input(path):  # a missing file or a folder has an error of its own
-        pass
-    pending: list[bytes] = []
-    n_pending, number = 0, 1
-    try:
-        for block in read_blocks(path, BLOCK_BYTES):
-            first, *rest = block.tobytes().split(b"\n")
-            pending.append(first)
-            n_pending += len(first)
-            if n_pending > MAX_LINE_BYTES:
-                raise DataFormatError(
-                    f"a line of more than {MAX_LINE_BYTES:,} bytes; this is no table of text",
-                    path=os.fspath(path),
-                    line=number,
-                )
-            if not rest:
-                continue
-            yield b"".join([*pending, b"\n"])
-            yield from (line + b"\n" for line in rest[:-1])
-            pending, n_pending, number = [rest[-1]], len(rest[-1]), number + len(rest)
-    except BrokenGzip as error:
-        raise DataFormatError(str(error), path=os.fspath(path), line=number) from None
-    if n_pending:
-        yield b"".join(pending)
-
-
-def _read_csv(path: PathLike, columns: Sequence[str], delimiter: str, quotes: bool) -> Iterator[Cells]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))  # the default of 128 k is short for a text
-    reader = csv.reader(
-        _lines(path), delimiter=delimiter, strict=True, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    )
-    header = _next_record(path, reader)
-    if header is None:
-        raise DataFormatError(
-            "the file is empty", path=os.fspath(path), remedy="its first line has the names of the columns"
-        )
-    places = _column_places(path, [name.strip() for name in header], columns, delimiter)
-    while True:
-        start = reader.line_num + 1
-        record = _next_record(path, reader)
-        if record is None:
-            return
-        if not record:
-            continue
-        if len(record) != len(header):
-            raise DataFormatError(
-                f"{len(record)} cells, and the header has {len(header)} columns",
-                path=os.fspath(path),
-                line=start,
-                remedy='put cells with a delimiter or a line break in quotes, "…"',
+                remedy="save the file as UTF-8, or give its encoding (--encoding on the command line)",
             )
-        yield Cells(start, [record[place] for place in places])
+        if sum(map(len, pending)) > MAX_LINE_CHARS:
+            problem = f"a line of more than {MAX_LINE_CHARS:,} characters; this is not a table of text"
+            raise DataFormatError(problem, path=os.fspath(path), line=number)
+        if block is None:
+            break
+    if any(pending):
+        yield "".join(pending)
 
 
-def _next_record(path: PathLike, reader: Any) -> list[str] | None:
-    """The next record, None at the end; csv's errors with file and line."""
-    start = reader.line_num + 1
+def _read_csv(
+    path: PathLike, lines: Iterator[str], columns: Sequence[str], delimiter: str, quotes: bool
+) -> Iterator[Cells]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))  # the default of 128 k is short for a text
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    start = 1
     try:
-        record: list[str] | None = next(reader, None)
+        header = next(reader, None)
+        if header is None:
+            remedy = "its first line has the column names"
+            raise DataFormatError("the file is empty", path=os.fspath(path), remedy=remedy)
+        header = list(map(str.strip, header))
+        hint = ""
+        if len(header) == 1 and (others := sorted(set(header[0]) & set(";\t,|") - {delimiter})):
+            how = "give it as the delimiter (--delimiter on the command line)"
+            hint = f"cells seem to be separated by {others[0]!r}; {how}"
+        _check_columns(path, header, columns, hint, line=1)
+        places = list(map(header.index, columns))
+        start = reader.line_num + 1
+        for record in reader:
+            if record and len(record) != len(header):
+                raise DataFormatError(
+                    f"{len(record)} cells, and the header has {len(header)} columns",
+                    path=os.fspath(path),
+                    line=start,
+                    remedy='put cells with a delimiter or a line break in quotes, "…"',
+                )
+            if record:
+                yield Cells(start, list(map(record.__getitem__, places)))
+            start = reader.line_num + 1
     except csv.Error as error:
         raise DataFormatError(
             f"{error}",
@@ -268,49 +352,38 @@ def _next_record(path: PathLike, reader: Any) -> list[str] | None:
             line=start,
             remedy='inside a quoted cell write a quote twice, "", and close it; or read without quotes',
         ) from None
-    return record
 
 
-def _column_places(path: PathLike, header: list[str], columns: Sequence[str], delimiter: str) -> list[int]:
-    """Where the columns are in a record."""
-    others = [mark for mark in (";", "\t", ",", "|") if mark != delimiter and len(header) == 1 and mark in header[0]]
-    how = "give it as the delimiter (--delimiter on the command line)"
-    hint = f"cells seem to be separated by {others[0]!r}; {how}" if others else ""
-    check_columns(path, header, columns, hint, line=1)
-    return [header.index(column) for column in columns]
-
-
-def _read_json(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
-    """Objects of JSON lines; a key that some lines lack is None there, one that all lack is an error."""
+def _read_json(path: PathLike, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Cells]:
+    """Objects of JSON lines; a key missing in some lines is None there, one missing in all lines is an error."""
     seen: dict[str, None] = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         record = _json_object(path, number, line)
         seen.update(dict.fromkeys(record))
         yield Cells(number, [record.get(column) for column in columns])
-    for column in columns:
-        if seen and column not in seen:
-            raise missing_column(path, column, list(seen))
+    if seen:
+        _check_columns(path, list(seen), columns)
 
 
 def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line, parse_constant=lambda name: None)  # NaN, which pandas may write, is nothing
+        record = json.loads(line, parse_constant=lambda name: None)  # NaN, which pandas may write, is a missing value
     except (ValueError, RecursionError) as error:
         array = line.lstrip()[:1] == "["
         raise DataFormatError(
             f"not a JSON object ({error})",
             path=os.fspath(path),
             line=number,
-            remedy="write one object a line, not an array of them" if array else "write one object a line",
+            remedy="write one object per line, not an array" if array else "write one object per line",
         ) from None
     if not isinstance(record, dict):
         raise DataFormatError(
             f"a {type(record).__name__}, not a JSON object",
             path=os.fspath(path),
             line=number,
-            remedy="write one object a line, with the columns as keys",
+            remedy="write one object per line, with the columns as keys",
         )
     if "\\ud" in line.lower():
         _refuse_half_characters(path, number, record)
@@ -318,7 +391,7 @@ def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
 
 
 def _refuse_half_characters(path: PathLike, number: int, record: dict[str, Any]) -> None:
-    """An error for escapes such as \\ud800 that are not in pairs: no file of a model could hold such a label."""
+    """Raise an error for unpaired escapes such as \\ud800: no model file could hold such a label."""
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -326,43 +399,38 @@ def _refuse_half_characters(path: PathLike, number: int, record: dict[str, Any])
             f"the escape {error.object[error.start]!r} is half of a character",
             path=os.fspath(path),
             line=number,
-            remedy="write such characters as UTF-8, or by both of their escapes",
+            remedy="write such characters as UTF-8, or with both of their escapes",
         ) from None
 
 
-def read_parquet_cells(path: PathLike, columns: Sequence[str], batch_rows: int) -> Iterator[Cells]:
+def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
     """Values of some columns as Python's own; rows are counted from 1."""
-    pyarrow, parquet = _modules(path)
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise DataFormatError(
+            "reading Parquet needs pyarrow",
+            path=os.fspath(path),
+            remedy="pip install widemargin[parquet], or convert the file to CSV or JSON lines",
+        ) from None
     with open_input(path):  # a missing file or a folder has an error of its own
         pass
     try:
         with parquet.ParquetFile(os.fspath(path)) as file:
-            check_columns(path, file.schema_arrow.names, columns)
+            _check_columns(path, file.schema_arrow.names, columns)
             number = 0
-            for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):
+            for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(columns)):
                 parts = [batch.column(column).to_pylist() for column in columns]
                 for values in zip(*parts, strict=True):
                     number += 1
                     yield Cells(number, list(values))
     except DataFormatError:
         raise
-    # Beside its own errors pyarrow lets out those of names that are no UTF-8, and of dates that Python does not have.
+    # pyarrow also lets out errors about names that are not UTF-8, and about dates that Python cannot hold.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataFormatError(f"cannot be read as Parquet ({text})", path=os.fspath(path)) from None
-
-
-def _modules(path: PathLike) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise DataFormatError(
-            "reading Parquet needs pyarrow",
-            path=os.fspath(path),
-            remedy="pip install widemargin[text], or convert the file to CSV or JSON lines",
-        ) from None
-    return pyarrow, pyarrow.parquet
 
 
 class Texts(NamedTuple):
@@ -373,7 +441,7 @@ class Texts(NamedTuple):
     texts : list of str of length n_samples
         The texts.
     y : ndarray of shape (n_samples,), list of lists of str, or None
-        One label a row, or a list of labels a row, in the forms that `fit` takes.
+        One label, or a list of labels, per row, in the forms that `fit` takes.
 
     Examples
     --------
@@ -387,29 +455,31 @@ class Texts(NamedTuple):
 
 
 class TextRows:
-    """The texts of a table, as an iterable that can be gone through once; labels are kept on the way.
+    """The texts of a table, as an iterable that is read once; labels are kept on the way.
 
     Parameters
     ----------
     path : str or path
         The table: CSV, TSV, JSON lines or Parquet.
-    text : sequence of str
-        Names of the columns that make up the text.
-    labels : str, optional
-        Name of the column of labels.
-    label_sep : str, optional
-        What separates the labels of a cell; without it a cell is one label, but for lists of JSON and Parquet.
-    delimiter : str, optional
-        What separates the cells of CSV and TSV files; a comma or a tab by default.
-    quotes : bool, default=True
-        Whether cells of CSV and TSV files may stand in quotes; False takes quotes as letters like others.
+    spec : TableSpec
+        How to read it.
+    labelled : bool, default=True
+        Whether to read the label column.
+    keep : sequence of str
+        Further columns whose values are kept.
+    skip_unlabelled : bool, default=False
+        Leave out rows without a label.
 
     Attributes
     ----------
     multilabel : bool or None
-        Whether rows have lists of labels; None before the first row that tells.
-    n_rows : int
-        Rows read so far.
+        Whether rows have lists of labels; None before the first row that shows it.
+    n_rows, n_skipped : int
+        Rows read and rows left out so far.
+    label_cells : Counter of str
+        The first label cells as they are written.
+    kept : list of list
+        Values of the columns to keep, per row.
 
     Examples
     --------
@@ -419,40 +489,46 @@ class TextRows:
     def __init__(
         self,
         path: PathLike,
-        text: Sequence[str],
-        labels: str | None = None,
+        spec: TableSpec,
         *,
-        label_sep: str | None = None,
-        delimiter: str | None = None,
-        quotes: bool = True,
+        labelled: bool = True,
+        keep: Sequence[str] = (),
+        skip_unlabelled: bool = False,
     ) -> None:
-        if not text:
-            raise ValueError("name at least one column of text")
-        if label_sep is not None and not label_sep.strip("\n"):
-            raise ValueError(f"label_sep is what stands between two labels, such as '|'; got {label_sep!r}")
-        self.path, self.text, self.labels = path, list(text), labels
-        self.label_sep = label_sep
-        self._form: dict[str, Any] = {"delimiter": delimiter, "quotes": quotes}
-        self.multilabel: bool | None = True if label_sep is not None else None
-        self.n_rows = 0
+        if not spec.text:
+            raise ValueError("name at least one text column")
+        self.path, self.spec, self.keep, self.skip_unlabelled = path, spec.for_file(path), keep, skip_unlabelled
+        self.labels = spec.labels if labelled else None
+        self.multilabel: bool | None = True if spec.label_sep is not None else None
+        self.n_rows = self.n_skipped = 0
+        self.label_cells: Counter[str] = Counter()
+        self.kept: list[list[Any]] = []
         self._found: list[Any] = []
-        self._undecided: Cells | None = None  # the first of the rows without a label before one that has some
-        self._unit = "row" if table_format(path) == "parquet" else "line"
+        self._undecided: int | None = None  # place of the first row without a label before one that has some
 
     def __iter__(self) -> Iterator[str]:
-        columns = [*self.text, *([] if self.labels is None else [self.labels])]
-        for cells in read_cells(self.path, columns, **self._form):
-            texts = [
-                self._plain(cells, value, column)
-                for value, column in zip(cells.values[: len(self.text)], self.text, strict=True)
-            ]
+        n_text = len(self.spec.text)
+        columns = [*self.spec.text, *([] if self.labels is None else [self.labels]), *self.keep]
+        for place, values in read_cells(self.path, columns, self.spec):
             if self.labels is not None:
-                self._found.append(self._labels_of(cells, self.labels))
+                value = values[n_text]
+                if self.skip_unlabelled and _is_empty(value):
+                    self.n_skipped += 1
+                    continue
+                if isinstance(value, str) and self.n_rows < CELLS_KEPT:
+                    self.label_cells[value.strip()] += 1
+                self._found.append(self._labels_of(place, value, self.labels))
+            if self.keep:
+                self.kept.append(values[len(values) - len(self.keep) :])
             self.n_rows += 1
+            texts = values[:n_text]
+            for number, text in enumerate(texts):
+                if not isinstance(text, str):
+                    texts[number] = self._plain(place, text, self.spec.text[number])
             yield "\n".join(texts)
 
     def y(self) -> Any:
-        """The labels of the rows that were read, in a form that `fit` takes; None without a column of labels."""
+        """The labels of the rows read so far, in a form that `fit` takes; None without a label column."""
         if self.labels is None:
             return None
         if self.multilabel:
@@ -461,59 +537,65 @@ class TextRows:
             raise self._no_label(self._undecided, self.labels)
         return np.array(self._found, dtype=object)
 
-    def _labels_of(self, cells: Cells, column: str) -> Any:
+    def _labels_of(self, place: int, value: Any, column: str) -> Any:
         """The label or the labels of a row; the first row that has some decides which."""
-        value = cells.values[-1]
         is_list = isinstance(value, list | tuple)
         if self.multilabel is None:
             if value is None:
-                self._undecided = self._undecided or cells
+                self._undecided = self._undecided or place
                 return None
             self.multilabel = is_list
         if self.multilabel:
-            return self._list_of(cells, value, column)
+            return self._list_of(place, value, column)
         if is_list:
-            raise self._error(cells, f"column {column!r} has a list of labels, and earlier rows have one label")
-        label = self._plain(cells, value, column).strip()
+            raise self._error(place, f"column {column!r} has a list of labels, and earlier rows have one label")
+        label = (value if isinstance(value, str) else self._plain(place, value, column)).strip()
         if not label or self._undecided is not None:
-            raise self._no_label(self._undecided or cells, column)
+            raise self._no_label(self._undecided or place, column)
         return label
 
-    def _list_of(self, cells: Cells, value: Any, column: str) -> list[str]:
+    def _list_of(self, place: int, value: Any, column: str) -> list[str]:
         if isinstance(value, list | tuple):
-            parts = [self._plain(cells, part, column) for part in value]
+            parts = [self._plain(place, part, column) for part in value]
         elif value is None:
             parts = []
-        elif self.label_sep is None:
-            raise self._error(cells, f"column {column!r} has one label, and earlier rows have lists")
+        elif self.spec.label_sep is None:
+            raise self._error(place, f"column {column!r} has one label, and earlier rows have lists")
         else:
-            parts = self._plain(cells, value, column).split(self.label_sep)
-        return sorted({part.strip() for part in parts} - {""})
+            parts = self._plain(place, value, column).split(self.spec.label_sep)
+        return sorted({*map(str.strip, parts)} - {""})
 
-    def _no_label(self, cells: Cells, column: str) -> DataFormatError:
+    def _no_label(self, place: int, column: str) -> DataFormatError:
         return self._error(
-            cells,
+            place,
             f"column {column!r} is empty, and each row needs a label",
-            "fill it in, leave the row out, or give a separator of labels for lists, which may be empty",
+            "fill it in, leave out the row (--skip-unlabelled on the command line), or give a label separator for "
+            "lists, which may be empty",
         )
 
-    def _plain(self, cells: Cells, value: Any, column: str) -> str:
-        """A cell as text; numbers and truth values as JSON writes them, nothing as an empty text."""
+    def _plain(self, place: int, value: Any, column: str) -> str:
+        """A cell as text; numbers and booleans as JSON writes them, a missing value as an empty text."""
         if isinstance(value, str):
             return value
-        if value is None or value != value:  # NaN is how tables say that nothing is there
+        if value is None or value != value:  # NaN marks a missing value
             return ""
         if isinstance(value, bool | int | float):
             return json.dumps(value)
-        raise self._error(
-            cells, f"column {column!r} has a value of type {type(value).__name__}, not text", "give strings or numbers"
-        )
+        problem = f"column {column!r} has a value of type {type(value).__name__}, not text"
+        raise self._error(place, problem, "give strings or numbers")
 
-    def _error(self, cells: Cells, problem: str, remedy: str | None = None) -> DataFormatError:
+    def _error(self, place: int, problem: str, remedy: str | None = None) -> DataFormatError:
         path = os.fspath(self.path)
-        if self._unit == "line":
-            return DataFormatError(problem, path=path, line=cells.place, remedy=remedy)
-        return DataFormatError(f"row {cells.place}: {problem}", path=path, remedy=remedy)
+        if table_format(path) == "parquet":
+            return DataFormatError(f"row {place}: {problem}", path=path, remedy=remedy)
+        return DataFormatError(problem, path=path, line=place, remedy=remedy)
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a label cell has no label."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or value != value or (isinstance(value, list | tuple) and not value)
 
 
 def read_texts(
@@ -524,24 +606,27 @@ def read_texts(
     label_sep: str | None = None,
     delimiter: str | None = None,
     quotes: bool = True,
+    encoding: str = "utf-8",
 ) -> Texts:
     """Read texts and their labels from a CSV, TSV, JSON lines or Parquet file.
 
     Parameters
     ----------
     path : str or path
-        The file, told by its ending; all but Parquet may be gzipped. UTF-8, with or without a byte order mark.
+        The file; the ending of its name gives the format. All but Parquet may be gzipped.
     text : str or sequence of str
-        Name of the column of text, or of several, which are joined by line breaks.
+        Name of the text column, or of several, which are joined by line breaks.
     labels : str, optional
-        Name of the column of labels.
+        Name of the label column.
     label_sep : str, optional
-        What separates the labels of a cell, such as "|"; without it a cell is one label, but for lists of JSON and
-        Parquet. Blanks around labels are dropped, and so are empty ones.
+        Separator of the labels in a cell, such as "|"; without it a cell is one label, except for JSON and Parquet
+        lists. Blanks around labels are dropped, and so are empty labels.
     delimiter : str, optional
-        What separates the cells of CSV and TSV files; a comma or a tab by default.
+        Separator of the cells of CSV and TSV files; a comma or a tab by default.
     quotes : bool, default=True
-        Whether cells of CSV and TSV files may stand in quotes; False takes quotes as letters like others.
+        Whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters.
+    encoding : str, default="utf-8"
+        Encoding of text files; a byte order mark is skipped.
 
     Returns
     -------
@@ -563,7 +648,7 @@ def read_texts(
     [['red', 'round'], []]
     >>> folder.cleanup()
     """
-    columns = [text] if isinstance(text, str) else list(text)
-    rows = TextRows(path, columns, labels, label_sep=label_sep, delimiter=delimiter, quotes=quotes)
+    columns = (text,) if isinstance(text, str) else tuple(text)
+    rows = TextRows(path, TableSpec(columns, labels, label_sep, delimiter, quotes, encoding))
     texts = list(rows)
     return Texts(texts, rows.y())

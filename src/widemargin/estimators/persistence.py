@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from widemargin.estimators.training import check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
-from widemargin.model_io.state import encode_value
+from widemargin.model_io.write import encode_value
 from widemargin.problems.certificate import Certificate, WorstProblem
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.probabilities import Calibration

@@ -25,12 +25,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.data.tables import TableSpec
 from widemargin.estimators.calibration import if_calibrated
 from widemargin.estimators.explanation import Explanation
 from widemargin.estimators.scoring import TopK
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState
-from widemargin.model_io.state import encode_value
+from widemargin.model_io.write import encode_value
 from widemargin.problems.probabilities import Calibration, Method
 
 __all__ = [
@@ -162,8 +163,6 @@ def _fitted(parameters: dict[str, Any]) -> TfidfVectorizer:
 
 IDF = "text_idf"
 """Name of the array in the model folder; the options are in the attribute "text"."""
-SOURCE_KEYS = {"text", "labels", "label_sep"}
-FORM_KEYS = {"delimiter", "quotes"}
 
 
 class TextPipeline(Pipeline):
@@ -204,8 +203,8 @@ class TextPipeline(Pipeline):
     @property
     def source_(self) -> dict[str, Any]:
         """Columns of the table that the model was trained on, empty unless the command line did it."""
-        found: dict[str, Any] = getattr(self[-1], "text_source_", {})
-        return found
+        table: TableSpec | None = getattr(self[-1], "table_", None)
+        return {} if table is None else table.to_dict()
 
     def predict_topk(self, X: Iterable[str], k: int = 5) -> TopK:
         """The k best labels of each text.
@@ -328,17 +327,17 @@ class TextPipeline(Pipeline):
 
 
 class TextPart(NamedTuple):
-    """What made rows of text, as `Dataset.text` has it: a fitted vectoriser, and the columns of the table."""
+    """What made rows of text, as `Dataset.text` has it: a fitted vectoriser, and how the table was read."""
 
     vectorizer: Any
-    source: dict[str, Any]
+    table: TableSpec
 
 
 def with_text(classifier: Any, text: TextPart | None) -> Any:
     """A classifier of rows that were made from text, together with what made them; others as they are."""
     if text is None:
         return classifier
-    classifier.text_source_ = dict(text.source)
+    classifier.table_ = text.table
     return TextPipeline([("tfidf", text.vectorizer), ("classifier", classifier)])
 
 
@@ -364,10 +363,11 @@ def pipeline_state(pipeline: Pipeline) -> ModelState:
             f"the vectoriser has {len(terms):,} terms and the classifier {state.attributes['n_features']:,} features; "
             "fit the pipeline as a whole"
         )
+    table: TableSpec | None = getattr(classifier, "table_", None)
     about = {
         "options": stored_options(vectorizer),
         "steps": [name for name, _ in pipeline.steps],
-        "source": dict(getattr(classifier, "text_source_", {})),
+        "source": {} if table is None else table.to_dict(),
     }
     idf = {IDF: vectorizer.idf_} if vectorizer.use_idf else {}
     attributes = {**state.attributes, "text": about, "checks_feature_names": False}
@@ -382,30 +382,11 @@ def restored_pipeline(classifier: Any, state: ModelState) -> TextPipeline:
             raise ValueError("the terms of the vectoriser do not fit the features of the classifier")
         vectorizer = restored_vectorizer(about["options"], terms, _idf(state))
         if about["source"]:
-            classifier.text_source_ = _checked_source(about["source"])
+            classifier.table_ = TableSpec.from_dict(about["source"])
         first, last = (str(name) for name in about["steps"])
         return TextPipeline([(first, vectorizer), (last, classifier)])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFormatError(f"the vectoriser of the model is damaged: {error}; train it again") from error
-
-
-def _checked_source(source: Any) -> dict[str, Any]:
-    """Columns of a table, as the command line stored them."""
-    text, form = source["text"], source.get("form", {})
-    if set(source) - {"form"} != SOURCE_KEYS or not isinstance(text, list) or not text:
-        raise ValueError(f"facts of the table are {', '.join(sorted(source))}")
-    if not all(isinstance(name, str) for name in [*text, source["labels"], source["label_sep"] or ""]):
-        raise ValueError("a column of the table has no name")
-    if not isinstance(form, dict) or not all(map(_is_form, form.values())):
-        raise ValueError("the form of the table is not a delimiter and quotes")
-    return dict(source)
-
-
-def _is_form(options: Any) -> bool:
-    """Whether options are a delimiter, or none, and whether there are quotes."""
-    if not isinstance(options, dict) or set(options) != FORM_KEYS:
-        return False
-    return isinstance(options["delimiter"], str | None) and isinstance(options["quotes"], bool)
 
 
 def _idf(state: ModelState) -> Any:

@@ -15,7 +15,6 @@ This is the specification of cpp/text_reader.hpp and its test oracle: simple, sl
 
 from __future__ import annotations
 
-import enum
 import itertools
 import re
 from collections.abc import Iterator
@@ -25,101 +24,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_COUNT", "MAX_INDEX", "ParsedText", "Problem", "TextFormat", "TextOptions", "TextProblem", "parse_text"]
+from widemargin.data.text import MAX_COUNT, MAX_INDEX, ParsedText, Problem, TextFormat, TextOptions, TextProblem
 
-MAX_COUNT = 2**31 - 1  # counts and offsets are 32-bit
-MAX_INDEX = MAX_COUNT - 1  # so that the number of features fits 32 bits, too
-MAX_TOKEN_BYTES = 80  # of a token that is shown in a message
+__all__ = ["parse_text"]
 
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 NON_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 CONTROL_OR_HIGH = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f-\xff]")
-
-
-class TextFormat(enum.IntEnum):
-    """The three kinds of rows; the numbers are those of cpp/line_parser.hpp."""
-
-    XMC = 0
-    SVMLIGHT = 1
-    SVMLIGHT_MULTILABEL = 2
-
-
-class Problem(enum.IntEnum):
-    """What can be wrong with a text file; the numbers are those of cpp/text_problem.hpp."""
-
-    NOT_TEXT = 1
-    EMPTY = 2
-    BAD_HEADER = 3
-    HEADER_TOO_LARGE = 4
-    TOO_MANY_ROWS = 5
-    TOO_FEW_ROWS = 6
-    BAD_LABEL = 7
-    EMPTY_LABEL = 8
-    NEGATIVE_LABEL = 9
-    LABEL_OUT_OF_RANGE = 10
-    MISSING_TARGET = 11
-    BLANK_LINE = 12
-    MISSING_COLON = 13
-    BAD_INDEX = 14
-    NEGATIVE_INDEX = 15
-    FEATURE_OUT_OF_RANGE = 16
-    BAD_VALUE = 17
-    NOT_FINITE = 18
-    SUM_NOT_FINITE = 19
-    QUERY_ID = 20
-    DUPLICATE_LABEL = 21
-    UNSORTED_LABELS = 22
-    DUPLICATE_FEATURE = 23
-    UNSORTED_FEATURES = 24
-    TOO_MANY_NONZEROS = 25
-
-
-class TextProblem(Exception):
-    """The first problem of a text: which, at which line (from 1; 0 for the whole file), and the piece of text.
-
-    `counts` is the header as far as it is known: n_samples, n_features, n_labels, or -1.
-    """
-
-    def __init__(
-        self, problem: Problem, line: int, token: bytes = b"", counts: tuple[int, int, int] = (-1, -1, -1)
-    ) -> None:
-        self.problem, self.line, self.token, self.counts = problem, line, token[:MAX_TOKEN_BYTES], counts
-        super().__init__(f"{problem.name} at line {line}: {self.token!r}")
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How to read: `base` is 0, 1, or None to accept both; `n_features` (svmlight) is None when not known."""
-
-    format: TextFormat = TextFormat.XMC
-    base: int | None = None
-    n_features: int | None = None
-    refuse_disorder: bool = False
-    max_nonzeros: int = MAX_COUNT
-
-
-@dataclass
-class ParsedText:
-    """CSR arrays of features and labels, indices as written; -1 and line 0 mean none."""
-
-    data: npt.NDArray[Any]
-    indices: npt.NDArray[np.int32]
-    indptr: npt.NDArray[np.int32]
-    labels: npt.NDArray[Any]
-    label_indptr: npt.NDArray[np.int32]
-    n_samples: int = -1
-    n_features: int = -1
-    n_labels: int = -1
-    min_feature: int = -1
-    max_feature: int = -1
-    min_label: int = -1
-    max_label: int = -1
-    feature_limit_line: int = 0  # first line with the largest index that is allowed
-    label_limit_line: int = 0
-    n_unsorted_rows: int = 0
-    n_duplicate_rows: int = 0
-    disorder_line: int = 0
 
 
 @dataclass

@@ -82,21 +82,6 @@ def solve_dual_averaging(
         `coef` (m, n_features) with the weights of the best iterate, row r for node r + 1 of the tree, `intercept` (m,),
         and no `dual`. `history` has one row per iteration: the objective of its iterate, the best bounds so far, and
         both lower bounds of the iteration itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
-    >>> tree, X, labels = Tree(np.array([-1, 0, 0])), np.array([[1.0], [-1.0]]), np.array([1, 2])
-    >>> losses, penalty = tree_losses("per-node", tree, labels), tree_penalty("per-node", tree)
-    >>> result = solve_dual_averaging(X, losses, penalty, tol=1e-3, max_iter=2000)
-    >>> result.status.value, np.round(result.coef.ravel(), 1).tolist()  # optimum: ±½, objective ¼
-    ('converged', [0.5, -0.5])
-    >>> 0.2495 < result.certificate.dual <= 0.25 <= result.certificate.primal < 0.2505
-    True
     """
     if getattr(penalty, "missing", 0.0):
         raise ValueError(

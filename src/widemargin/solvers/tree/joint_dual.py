@@ -38,18 +38,7 @@ from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty, pair_
 from widemargin.solvers.limits import ROUNDING, Limits, best_multiple, ending, history_of
 from widemargin.solvers.result import Callback, SolverResult, Status
 
-__all__ = [
-    "COUPLING_SHARE",
-    "JointAscent",
-    "JointProgress",
-    "JointResult",
-    "JointStart",
-    "check_problem",
-    "core_problem",
-    "largest_value",
-    "rows_with_constant",
-    "solve_joint_dual",
-]
+__all__ = ["JointAscent", "JointProgress", "JointResult", "JointStart", "solve_joint_dual"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -216,7 +205,7 @@ def solve_joint_dual(
     if start is not None:
         ascent.start_from(start)
         best = _certify(ascent, progress, best)
-    n_blocks, core = losses.n_blocks, ascent.core
+    n_blocks, core = len(losses.cost), ascent.core
     while progress.status is None:
         while not core.run(min(SLICE_S, progress.seconds_left)) and not progress.is_out_of_time:
             pass
@@ -304,7 +293,7 @@ def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pair
     largest = float(losses.cost.max(initial=0.0))
     if not largest > 0.0:
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
-    if largest > LARGEST_COST / losses.n_blocks:
+    if largest > LARGEST_COST / len(losses.cost):
         raise ValueError(f"a cost of {largest:g} is too large for sums of losses; use a smaller C")
 
 

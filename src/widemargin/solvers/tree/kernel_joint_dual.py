@@ -50,7 +50,7 @@ from widemargin.solvers.tree.joint_dual import (
     core_problem,
 )
 
-__all__ = ["DualPoint", "SignSteps", "best_alone", "feasible", "solve_kernel_joint_dual", "weight_products"]
+__all__ = ["DualPoint", "SignSteps", "solve_kernel_joint_dual"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -24,16 +24,17 @@ from widemargin.solvers.tree.joint_dual import JointStart, solve_joint_dual
 from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import Distribute, solve_node_top_k
 
-__all__ = ["Algorithm", "TreeOptions", "TreePlan", "make_plan", "solve"]
+__all__ = ["Algorithm", "Solver", "TreeOptions", "TreePlan", "make_plan", "solve"]
 
 Algorithm = Literal["joint-dual", "kernel", "dense", "per-parent", "dual-averaging"]
+Solver = Literal["dual", "dual-averaging", "dual-averaging-published"]
+"""The choice that is left to the user."""
 
 
 @dataclass(frozen=True)
 class TreeOptions:
     """What all algorithms are told in the same words; see `solve_joint_dual`."""
 
-    bias: float
     tol: float
     max_iter: int
     seed: int
@@ -57,26 +58,27 @@ class TreePlan:
         The losses, on rows of X.
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty.
+    bias : float
+        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
     k : int
         k of the top-k loss among siblings.
     kernel : TrainingKernel, PrecomputedKernel or None
         The kernel of the training rows.
     published : bool
         Dual averaging with the lower bound and the stopping rule of the paper.
+    can_continue : bool
+        Whether the result is a start for a similar problem.
     """
 
     algorithm: Algorithm
     method: str
     losses: TreeLosses
     penalty: Penalty
+    bias: float
     k: int
     kernel: TrainingKernel | PrecomputedKernel | None
     published: bool
-
-    @property
-    def can_continue(self) -> bool:
-        """Whether the result is a start for a similar problem."""
-        return self.algorithm in ("joint-dual", "kernel")
+    can_continue: bool
 
     def start_from(self, other: TreePlan, start: JointStart) -> JointStart | None:
         """The start that the solution of another plan gives; None unless method, tree and examples are the same."""
@@ -97,24 +99,12 @@ def make_plan(
     losses: TreeLosses,
     penalty: Penalty,
     *,
+    bias: float = 0.0,
     k: int = 1,
-    solver: Literal["dual", "dual-averaging", "dual-averaging-published"] = "dual",
+    solver: Solver = "dual",
     kernel: TrainingKernel | PrecomputedKernel | None = None,
 ) -> TreePlan:
-    """Choose the algorithm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.plan import make_plan
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0])), np.array([1, 2, 3])
-    >>> problem = tree_losses("per-node", tree, labels), tree_penalty("per-node", tree)
-    >>> make_plan("per-node", *problem).algorithm, make_plan("per-node", *problem, k=2).algorithm
-    ('joint-dual', 'per-parent')
-    """
+    """Choose the algorithm."""
     joins_any = penalty.paths.n_entries != losses.paths.n_entries
     if joins_any and kernel is not None:
         raise ValueError("K joins nodes of which neither is above the other, which needs kernel='linear'")
@@ -125,7 +115,8 @@ def make_plan(
         algorithm = "dual-averaging"
     elif joins_any or k > 1:
         algorithm = "dense" if isinstance(penalty, OrthogonalPenalty) else "per-parent"
-    return TreePlan(algorithm, method, losses, penalty, k, kernel, solver == "dual-averaging-published")
+    published, can_continue = solver == "dual-averaging-published", algorithm in ("joint-dual", "kernel")
+    return TreePlan(algorithm, method, losses, penalty, bias, k, kernel, published, can_continue)
 
 
 def solve(
@@ -133,7 +124,8 @@ def solve(
 ) -> SolverResult:
     """Solve a plan on rows X, from a `start` if the plan can continue one; `run` solves parents elsewhere."""
     losses, penalty = plan.losses, plan.penalty
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("bias", "tol", "max_iter", "callback")}
+    given: dict[str, Any] = {"bias": plan.bias, "tol": options.tol, "max_iter": options.max_iter}
+    given |= {"callback": options.callback}
     if plan.algorithm == "dual-averaging":
         published: dict[str, Any] = {"lower_bound": "published", "stop": "gap"} if plan.published else {}
         return solve_dual_averaging(X, losses, penalty, **given, **published)

@@ -1,0 +1,140 @@
+// The truncated Newton solver and its starts.
+#include "bindings/one_vs_all.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "one_vs_all/starts.hpp"
+
+namespace widemargin {
+
+namespace {
+
+using RecordTable = nb::ndarray<nb::numpy, double, nb::ndim<2>>;
+constexpr size_t N_RECORD_COLUMNS = 8;
+
+// (n_records, 8): label, iteration, value, gradient_ratio, active_rows, step, cg_steps, seconds
+RecordTable to_table(const std::vector<LabelRecord> &records) {
+    auto *values = new double[std::max<size_t>(1, records.size() * N_RECORD_COLUMNS)];
+    double *row = values;
+    for (const LabelRecord &r : records) {
+        const double columns[] = {
+            double(r.label), double(r.state.iteration), r.state.value, r.gradient_ratio, double(r.state.active_rows),
+            r.state.step,    double(r.state.cg_steps),  r.seconds};
+        row = std::copy(columns, columns + N_RECORD_COLUMNS, row);
+    }
+    nb::capsule owner(values, [](void *p) noexcept { delete[] static_cast<double *>(p); });
+    return RecordTable(values, {records.size(), N_RECORD_COLUMNS}, owner);
+}
+
+template <class Matrix, typename T = typename Matrix::value_type>
+RecordTable solve_block(const Matrix &X, const OneVsAllTask &task, OutMatrix<T> coef, OutVector<T> intercept,
+                        OutMatrix<double> bounds, OutVector<int64_t> n_iter, OutVector<uint8_t> converged) {
+    std::vector<LabelRecord> records;
+    {
+        nb::gil_scoped_release release;
+        const BlockResult<T> out{coef.data(), intercept.data(), bounds.data(), n_iter.data(), converged.data()};
+        const LabelBlock block = task.block();
+        records = with_loss(task.loss, [&](auto loss) {
+            return OneVsAllSolver<Matrix, decltype(loss)>(X, block, task.options).solve(out);
+        });
+    }
+    return to_table(records);
+}
+
+// Starts of a task's labels from the mean row and its scores.
+template <class Matrix, typename T = typename Matrix::value_type>
+void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, double s, double t, ConstVector<double> x,
+                 ConstVector<double> scores, OutMatrix<T> coef, OutVector<T> intercept) {
+    nb::gil_scoped_release release;
+    double total_weight = 0;
+    for (int64_t i = 0; i < X.n_rows; ++i) total_weight += task.row_weight.data()[i];
+    const MeanRow mean{x.data(), scores.data(), total_weight};
+    const MeanStartOptions start{subspace, s, t};
+    const LabelBlock block = task.block();
+    with_loss(task.loss, [&](auto loss) {
+        MeanStarts<Matrix, decltype(loss)>(X, block, task.options, mean, start).fill(coef.data(), intercept.data());
+    });
+}
+
+constexpr const char *SOLVE_DOC =
+    "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and get the\n"
+    "stored weights; `bounds` (n_labels, 5) gets primal, dual, primal_at_zero, primal_before_pruning, pruned_share.\n"
+    "Returns the records (n_records, 8): label, iteration, value, gradient_ratio, active_rows, step, cg_steps, "
+    "seconds.";
+constexpr const char *MEAN_DOC =
+    "Fill `x` (n_features,) with the weighted mean of the rows, and `scores` (n_samples,) with X·x.";
+constexpr const char *START_DOC =
+    "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
+    "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
+    "`subspace`, else mean-separating with `s` and `t`.";
+
+template <typename T, typename I>
+void bind_mean_row(MatrixModule<CsrView<T, I>> matrix) {
+    matrix.module.def(
+        "mean_row_csr",
+        [](ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, ConstVector<double> row_weight,
+           OutVector<double> x, OutVector<double> scores) {
+            const auto X = csr_view<T, I>(data, indices, indptr, static_cast<int64_t>(x.shape(0)));
+            mean_row(X, row_weight.data(), x.data(), scores.data());
+        },
+        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+        nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(), nb::arg("scores").noconvert(),
+        nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
+}
+template <typename T>
+void bind_mean_row(MatrixModule<DenseView<T>> matrix) {
+    matrix.module.def(
+        "mean_row_dense",
+        [](ConstMatrix<T> X, ConstVector<double> row_weight, OutVector<double> x, OutVector<double> scores) {
+            mean_row(dense_view(X), row_weight.data(), x.data(), scores.data());
+        },
+        nb::arg("X").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("x").noconvert(),
+        nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(), MEAN_DOC);
+}
+
+template <class Matrix>
+void bind_matrix(MatrixModule<Matrix> matrix) {
+    matrix.def("solve_one_vs_all", &solve_block<Matrix>, nb::arg("task"), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(),
+               nb::arg("converged").noconvert(), SOLVE_DOC);
+    bind_mean_row(matrix);
+    matrix.def("fill_starts", &fill_starts<Matrix>, nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
+               nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), START_DOC);
+}
+
+void bind_task(nb::module_ &module) {
+    nb::class_<OneVsAllTask>(module, "OneVsAllTask", "The labels of a block and how to solve them.")
+        .def(
+            "__init__",
+            [](OneVsAllTask *self, ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+               ConstVector<double> row_weight, ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+               std::string loss, double C, double bias_value, double bias_penalty, double tol, double gap_tol,
+               double prune, int max_iter, int n_threads, bool polish, bool solve_one_sided, bool tighten_cg) {
+                new (self) OneVsAllTask{positive_rows,
+                                        positive_indptr,
+                                        row_weight,
+                                        positive_factor,
+                                        negative_factor,
+                                        loss,
+                                        {C, bias_value, bias_penalty, tol, gap_tol, prune, max_iter, n_threads, polish,
+                                         solve_one_sided, tighten_cg}};
+            },
+            nb::kw_only(), nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
+            nb::arg("row_weight").noconvert(), nb::arg("positive_factor").noconvert(),
+            nb::arg("negative_factor").noconvert(), nb::arg("loss"), nb::arg("C"), nb::arg("bias_value"),
+            nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("prune"), nb::arg("max_iter"),
+            nb::arg("n_threads"), nb::arg("polish") = false, nb::arg("solve_one_sided") = false,
+            nb::arg("tighten_cg") = true);
+}
+
+}  // namespace
+
+void bind_one_vs_all(nb::module_ &module) {
+    bind_task(module);
+    for_matrix_types(module, [](auto matrix) { bind_matrix(matrix); });
+}
+
+}  // namespace widemargin

@@ -1,0 +1,247 @@
+// The fast one-vs-all solver as Python sees it (arrays in, work in the background, arrays out), and objectives of
+// stored weights.
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/one_vs_all.hpp"
+#include "one_vs_all/fast.hpp"
+#include "one_vs_all/stored_objective.hpp"
+#include "simd/threads.hpp"
+
+namespace widemargin {
+
+namespace {
+
+using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
+                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
+
+// Joins the pieces of the labels, giving each back as soon as it is copied.
+FastResult join(std::vector<StoredLabel> &&labels) {
+    const size_t n = labels.size();
+    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
+    std::vector<float> intercept(n);
+    std::vector<double> bounds(n * N_BOUNDS);
+    std::vector<uint8_t> converged(n), plain(n);
+    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
+    std::vector<float> data(indptr[n]);
+    std::vector<int32_t> indices(indptr[n]);
+    for (size_t j = 0; j < n; ++j) {
+        StoredLabel label = std::move(labels[j]);
+        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
+        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
+        std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
+        intercept[j] = label.intercept;
+        n_iter[j] = label.n_iter;
+        converged[j] = label.converged;
+        plain[j] = label.plain;
+    }
+    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
+            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
+}
+
+// Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
+constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
+
+// Holds the data matrix's arrays and the row store made of them. Labels are solved in the background: the caller waits
+// with the GIL released, a little at a time, so that Python sees to signals in between.
+template <typename T, typename I>
+class FastSolver {
+  public:
+    FastSolver(const HeldRows<T, I> &rows, const OneVsAllOptions &options)
+        : rows_(rows), solver_(rows_.X, rows_.row_weight.data(), options) {}
+
+    ~FastSolver() { stop(); }
+
+    void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
+        background_.start([this, labels] { solver_.begin(labels, start_); });
+    }
+
+    void begin_part(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                    const std::vector<int64_t> &pilot, bool whole, const std::vector<double> &prior) {
+        const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
+        if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
+        for (int64_t j : pilot) {
+            if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot has a label that is not here");
+        }
+        const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
+        background_.start([this, labels, choices] { solver_.begin_part(labels, choices); });
+    }
+
+    std::tuple<std::vector<int64_t>, bool, std::vector<double>> choices() const {
+        const SharedChoices &found = solver_.shared_choices();
+        std::vector<double> prior(found.prior.sums(), found.prior.sums() + BiasPrior::BINS);
+        prior.insert(prior.end(), found.prior.counts(), found.prior.counts() + BiasPrior::BINS);
+        return {found.pilot, found.whole, prior};
+    }
+
+    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
+                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
+        start_data_ = data;
+        start_indices_ = indices;
+        start_indptr_ = indptr;
+        start_intercept_ = intercept;
+        start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
+        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
+    }
+
+    void start(int64_t first, int64_t last) {
+        background_.start([this, first, last] { solver_.solve(first, last); });
+    }
+    bool wait(double seconds) {
+        nb::gil_scoped_release release;
+        return background_.wait(seconds);
+    }
+    void stop() {
+        solver_.stop();
+        background_.join();
+    }
+
+    FastResult take(int64_t first, int64_t last, bool all) {
+        std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
+        for (const StoredLabel &label : labels) add_bounds(label, taken_);
+        return join(std::move(labels));
+    }
+
+    // Number of finished labels before `last`, and the sums of their bounds.
+    std::tuple<int64_t, double, double> progress(int64_t last) const {
+        int64_t n_finished = 0;
+        BoundSums sums = taken_;
+        for (int64_t j = 0; j < last; ++j) {
+            if (!solver_.is_finished(j)) continue;
+            ++n_finished;
+            if (solver_.finished_label(j) != nullptr) add_bounds(*solver_.finished_label(j), sums);
+        }
+        return {n_finished, sums.primal, sums.dual};
+    }
+    NumpyVector<uint8_t> is_finished(int64_t first, int64_t last) const {
+        std::vector<uint8_t> flags;
+        for (int64_t j = first; j < last; ++j) flags.push_back(solver_.is_finished(j));
+        return own(std::move(flags));
+    }
+
+  private:
+    HeldRows<T, I> rows_;
+    ConstVector<double> positive_factor_, negative_factor_;
+    ConstVector<int64_t> positive_rows_, positive_indptr_, start_indptr_;
+    ConstVector<float> start_data_, start_intercept_;
+    ConstVector<int32_t> start_indices_;
+    WeightsView start_;
+    FastOneVsAll<CsrView<T, I>> solver_;
+    Background background_;
+
+    struct BoundSums {
+        double primal = 0, dual = 0;
+    };
+    BoundSums taken_;  // of the labels given away
+
+    // Keeps the arrays of the labels.
+    LabelBlock hold(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                    ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+        positive_rows_ = positive_rows;
+        positive_indptr_ = positive_indptr;
+        positive_factor_ = positive_factor;
+        negative_factor_ = negative_factor;
+        taken_ = {};
+        return label_block(positive_rows_, positive_indptr_, rows_.row_weight, positive_factor_, negative_factor_);
+    }
+
+    static void add_bounds(const StoredLabel &label, BoundSums &sums) {
+        sums.primal += label.bounds[PRIMAL];
+        sums.dual += label.bounds[DUAL];
+    }
+};
+
+template <typename T, typename I>
+void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
+    using Solver = FastSolver<T, I>;
+    bind_csr_solver<Solver, T, I>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
+        .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
+             nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
+             "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
+             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and begin to solve the pilot labels; then wait.")
+        .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+             "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
+             "labels whose\nweights are all zero start as usual.")
+        .def("begin_part", &Solver::begin_part, nb::arg("positive_rows").noconvert(),
+             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+             nb::arg("negative_factor").noconvert(), nb::arg("pilot"), nb::arg("whole"), nb::arg("prior"),
+             "Take some labels of a fit instead of all, and what `choices` gave for all of them, `pilot` being the "
+             "places of the pilot\nlabels among these; each label then gets the weights that it has in the whole fit.")
+        .def("choices", &Solver::choices,
+             "What `begin` decided on all labels: the pilot labels, whether frequent labels are solved one by one, and "
+             "the usual bias\n(sums and counts in 64 bins of frequency).")
+        .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
+             "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
+        .def("wait", &Solver::wait, nb::arg("seconds"),
+             "Whether the work begun has ended, after at most so many seconds; its error is raised here.")
+        .def("stop", &Solver::stop, nb::call_guard<nb::gil_scoped_release>(),
+             "End the work soon and wait for its threads; labels in hand are lost, and no more are solved.")
+        .def("take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
+             "Take over the labels from `first` on, up to the first that is not finished unless `all`, and not much "
+             "more "
+             "than a million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, "
+             "bounds (5 values a label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, "
+             "converged, and plain: finished by the plain\nNewton solver.")
+        .def("progress", &Solver::progress, nb::arg("last"),
+             "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
+        .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
+             "Flags of labels first ... last - 1, uint8 of shape (last - first,).");
+}
+
+template <typename T, typename I>
+NumpyVector<double> bound_pruned_objectives(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr,
+                                            int64_t n_features, ConstVector<double> row_weight,
+                                            ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                                            ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+                                            double C, double bias_value, double bias_penalty, int n_threads,
+                                            ConstVector<float> coef_data, ConstVector<int32_t> coef_indices,
+                                            ConstVector<int64_t> coef_indptr, ConstVector<float> intercept,
+                                            const std::vector<double> &thresholds) {
+    const CsrView<T, I> X = csr_view(data, indices, indptr, n_features);
+    const OneVsAllOptions options{C, bias_value, bias_penalty, 1.0, 1.0, 0.0, 0, n_threads, false};
+    const LabelBlock labels = label_block(positive_rows, positive_indptr, row_weight, positive_factor, negative_factor);
+    const WeightsView weights{coef_data.data(), coef_indices.data(), coef_indptr.data(), intercept.data()};
+    std::vector<double> out(labels.n_labels * thresholds.size());
+    {
+        nb::gil_scoped_release release;
+        pruned_objectives(X, row_weight.data(), options, labels, weights, thresholds, out.data());
+    }
+    return own(std::move(out));
+}
+
+template <typename T, typename I>
+void bind_objectives(nb::module_ &module, CsrTypes<T, I>) {
+    module.def("pruned_objectives", &bound_pruned_objectives<T, I>, nb::kw_only(), nb::arg("data").noconvert(),
+               nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_features"),
+               nb::arg("row_weight").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+               nb::arg("negative_factor").noconvert(), nb::arg("C"), nb::arg("bias_value"), nb::arg("bias_penalty"),
+               nb::arg("n_threads"), nb::arg("coef_data").noconvert(), nb::arg("coef_indices").noconvert(),
+               nb::arg("coef_indptr").noconvert(), nb::arg("intercept").noconvert(), nb::arg("thresholds"),
+               "Squared-hinge objectives of stored weights (CSR, (n_labels, n_features)) without those below each "
+               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
+}
+
+}  // namespace
+
+void bind_one_vs_all_fast(nb::module_ &module) {
+    for_csr_types([&](auto types, const char *suffix) {
+        bind_solver(module, std::string("FastOneVsAll") + suffix, types);
+        bind_objectives(module, types);
+    });
+}
+
+}  // namespace widemargin

@@ -1,0 +1,119 @@
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+
+#include "bindings/bind.hpp"
+#include "scores/dense.hpp"
+
+namespace widemargin {
+namespace {
+
+// Python objects that point into NumPy arrays; `keep_alive` ties the arrays' lives to theirs.
+struct Rows {
+    std::unique_ptr<RowSource> source;
+};
+struct Weights {
+    std::unique_ptr<LinearWeights> weights;
+};
+
+template <typename T>
+void bind_dense_rows(nb::class_<Rows> &rows) {
+    rows.def(
+        "__init__",
+        [](Rows *self, ConstMatrix<T> x) {
+            new (self) Rows{std::make_unique<DenseRows<T>>(x.data(), x.shape(0), x.shape(1))};
+        },
+        nb::arg("x").noconvert(), nb::keep_alive<1, 2>());
+}
+
+template <typename T, typename I>
+void bind_sparse_rows(nb::class_<Rows> &rows, CsrTypes<T, I>) {
+    rows.def(
+        "__init__",
+        [](Rows *self, ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features) {
+            const int64_t n_stored = std::min(data.shape(0), indices.shape(0));
+            new (self) Rows{std::make_unique<SparseRows<T, I>>(data.data(), indices.data(), indptr.data(), n_stored,
+                                                               int64_t(indptr.shape(0)) - 1, n_features)};
+        },
+        nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
+        nb::arg("n_features"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>());
+}
+
+template <typename T>
+void bind_dense_weights(nb::class_<Weights> &weights) {
+    weights.def(
+        "__init__",
+        [](Weights *self, ConstMatrix<T> coef, ConstVector<double> intercept) {
+            new (self)
+                Weights{std::make_unique<DenseWeights<T>>(coef.data(), intercept.data(), coef.shape(0), coef.shape(1))};
+        },
+        nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
+}
+
+template <typename T, typename I>
+void bind_sparse_weights(nb::class_<Weights> &weights, CsrTypes<T, I>) {
+    weights.def(
+        "__init__",
+        [](Weights *self, ConstVector<T> data, ConstVector<I> labels, ConstVector<I> indptr,
+           ConstVector<double> intercept, ConstVector<int32_t> by_intercept, int64_t labels_per_block) {
+            new (self) Weights{std::make_unique<SparseWeights<T, I>>(
+                data.data(), labels.data(), indptr.data(), intercept.data(), by_intercept.data(), labels_per_block,
+                intercept.shape(0), int64_t(indptr.shape(0)) - 1)};
+        },
+        nb::arg("data").noconvert(), nb::arg("labels").noconvert(), nb::arg("indptr").noconvert(),
+        nb::arg("intercept").noconvert(), nb::arg("by_intercept").noconvert(), nb::arg("labels_per_block"),
+        nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),
+        nb::keep_alive<1, 6>());
+}
+
+template <typename I>
+void bind_label_scores(nb::class_<Weights> &weights) {
+    weights.def(
+        "label_scores",
+        [](const Weights &self, const Rows &rows, ConstVector<I> labels, ConstVector<I> indptr, int64_t n_threads,
+           int64_t work_bytes, OutVector<double> out) {
+            label_scores(*self.weights, *rows.source, labels.data(), indptr.data(), {n_threads, work_bytes},
+                         out.data());
+        },
+        nb::arg("rows"), nb::arg("labels").noconvert(), nb::arg("indptr").noconvert(), nb::arg("n_threads"),
+        nb::arg("work_bytes"), nb::arg("out").noconvert(), nb::call_guard<nb::gil_scoped_release>(),
+        "out[p] = score of row i for labels[p], indptr[i] <= p < indptr[i + 1]; labels and out (n_pairs,).");
+}
+
+}  // namespace
+
+void bind_scores(nb::module_ &module) {
+    nb::class_<Rows> rows(module, "Rows", "Rows of X: a dense matrix (n, n_features), or a CSR triple.");
+    bind_dense_rows<float>(rows);
+    bind_dense_rows<double>(rows);
+
+    nb::class_<Weights> weights(module, "Weights",
+                                "Linear weights: dense (n_labels, n_features), or the CSC triple of that matrix with "
+                                "increasing labels and, for every block of labels, their order by intercept.");
+    bind_dense_weights<float>(weights);
+    bind_dense_weights<double>(weights);
+    for_csr_types([&](auto types, const char *) {
+        bind_sparse_rows(rows, types);
+        bind_sparse_weights(weights, types);
+    });
+    weights.def(
+        "top_k",
+        [](const Weights &self, const Rows &rows, int64_t n_threads, int64_t work_bytes, OutMatrix<int64_t> labels,
+           OutMatrix<double> scores) {
+            self.weights->top_k(*rows.source, labels.shape(1), {n_threads, work_bytes}, labels.data(), scores.data());
+        },
+        nb::arg("rows"), nb::arg("n_threads"), nb::arg("work_bytes"), nb::arg("labels").noconvert(),
+        nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(),
+        "The k best labels of every row, best first; labels and scores (n_rows, k).");
+    weights.def(
+        "scores",
+        [](const Weights &self, const Rows &rows, int64_t n_threads, int64_t work_bytes, OutMatrix<double> out) {
+            self.weights->scores(*rows.source, {n_threads, work_bytes}, out.data());
+        },
+        nb::arg("rows"), nb::arg("n_threads"), nb::arg("work_bytes"), nb::arg("out").noconvert(),
+        nb::call_guard<nb::gil_scoped_release>(), "All scores; out (n_rows, n_labels).");
+    bind_label_scores<int32_t>(weights);
+    bind_label_scores<int64_t>(weights);
+}
+
+}  // namespace widemargin

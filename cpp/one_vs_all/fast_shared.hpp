@@ -1,0 +1,105 @@
+// What all labels and threads of a fast one-vs-all fit share and none of them changes: the rows, the kernels, the
+// allowances of a pass, samples of rows, and the bias that labels of a frequency usually end with.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "one_vs_all/batch_pass.hpp"
+#include "one_vs_all/kernels.hpp"
+#include "one_vs_all/row_store.hpp"
+
+namespace widemargin {
+
+constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
+constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
+constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, as lanes without slack multiply it by 0
+constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
+constexpr double LARGEST_START_BIAS = -1.03;
+
+// Rows of the first working set besides positives and the spread ones.
+inline int64_t wanted_seed_rows(int64_t n_positive) {
+    return 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
+}
+inline int64_t seed_rows(int64_t n_positive, int64_t n_rows) {
+    return std::min(n_rows / 4, wanted_seed_rows(n_positive));
+}
+
+// The bias that labels of a frequency end with, learnt on the pilot labels and frozen.
+class BiasPrior {
+  public:
+    void add(int64_t n_positive, double bias) {
+        sum_[bin(n_positive)] += bias;
+        ++count_[bin(n_positive)];
+    }
+    double operator()(int64_t n_positive) const {
+        double sum = PRIOR_BIAS, count = 1;
+        for (int k = std::max(0, bin(n_positive) - 1); k <= std::min(BINS - 1, bin(n_positive) + 1); ++k) {
+            const double share = k == bin(n_positive) ? 1.0 : NEIGHBOUR_SHARE;
+            sum += share * sum_[k];
+            count += share * count_[k];
+        }
+        return std::min(LARGEST_START_BIAS, sum / count);
+    }
+
+    static constexpr int BINS = 64;
+    // Sums and numbers of the biases in each bin, to be carried to another process.
+    const double *sums() const { return sum_; }
+    const double *counts() const { return count_; }
+    BiasPrior() = default;
+    BiasPrior(const double *sums, const double *counts) {
+        std::copy(sums, sums + BINS, sum_);
+        std::copy(counts, counts + BINS, count_);
+    }
+    static int bin(int64_t n) { return n < 1 ? 0 : 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
+
+  private:
+    static constexpr double PRIOR_BIAS = -1.25, NEIGHBOUR_SHARE = 0.2;
+    double sum_[BINS] = {}, count_[BINS] = {};
+};
+
+// Everything that is the same for all labels and threads.
+struct FastShared {
+    const RowStore &store;
+    PackedRows packed;
+    const VectorKernels &kernels;
+    std::vector<float> slack;  // (n_rows,) added to scores for pruning if covers_pruning, else 0
+    bool covers_pruning;
+    std::vector<int64_t> sample_start;  // evenly spaced rows, copied next to each other
+    std::vector<RowEntry> sample_entries;
+    std::vector<uint32_t> spread;  // evenly spaced rows of every first working set
+    double prune;
+    BiasPrior prior;
+};
+
+// Allowances of a pass for pruning, as long as few rows need more than SLACK_CAP.
+inline void set_slack(FastShared &shared) {
+    const RowStore &store = shared.store;
+    int64_t outliers = 0;
+    for (float norm : store.l1_norm) outliers += shared.prune * norm > SLACK_CAP;
+    shared.covers_pruning = static_cast<double>(outliers) <= SLACK_OUTLIERS * static_cast<double>(store.n_rows);
+    shared.slack.resize(store.n_rows);
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
+        const bool always = pruning > SLACK_CAP || shared.packed.unbounded[i];
+        shared.slack[i] = always ? ALWAYS_EMITTED : static_cast<float>(NORM_SLACK * pruning);
+    }
+}
+
+inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
+    FastShared shared{store, pack_rows(store), kernels, {}, false, {0}, {}, {}, prune, {}};
+    set_slack(shared);
+    const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
+    for (int64_t k = 0; k < size; ++k) {
+        const int64_t row = k * store.n_rows / size;
+        shared.sample_entries.insert(shared.sample_entries.end(), store.entries.get() + store.start[row],
+                                     store.entries.get() + store.start[row + 1]);
+        shared.sample_start.push_back(static_cast<int64_t>(shared.sample_entries.size()));
+    }
+    for (int64_t k = 0; k < spread; ++k) shared.spread.push_back(static_cast<uint32_t>(k * store.n_rows / spread));
+    return shared;
+}
+
+}  // namespace widemargin

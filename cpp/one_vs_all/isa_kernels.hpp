@@ -1,0 +1,187 @@
+// Vector kernels of the fast one-vs-all solver; included by one_vs_all/kernels.hpp once for every instruction set,
+// hence no #pragma once. Sums of many rows are flushed from float32 to double every FLUSH_ROWS rows. Each lane and each
+// sum is computed in an order that does not depend on its neighbours.
+
+#include "simd/isa_floats.hpp"
+
+namespace widemargin {
+namespace WIDEMARGIN_ISA_NAME {
+
+constexpr int PARTS = LANES / WIDTH;  // vectors in a line of a table
+constexpr int64_t FLUSH_ROWS = 512;
+
+// line += x table[col] for one entry
+WIDEMARGIN_INLINE void add_entry(const RowEntry *e, const float *table, V *line) {
+    __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
+    const float *__restrict t = table + static_cast<size_t>(e->col) * LANES;
+    const V x = splat(e->val);
+    for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
+}
+
+// line = Σ_k val_k table[col_k], for one row; two chains of additions, as one would be waited for.
+WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
+    V odd[PARTS] = {};
+    for (int part = 0; part < PARTS; ++part) line[part] = V{};
+    for (; end - e >= 2; e += 2) {
+        add_entry(e, table, line);
+        add_entry(e + 1, table, odd);
+    }
+    if (e != end) add_entry(e, table, line);
+    for (int part = 0; part < PARTS; ++part) line[part] += odd[part];
+}
+
+}  // namespace WIDEMARGIN_ISA_NAME
+}  // namespace widemargin
+
+// clang-format off: each needs what comes before it
+#include "one_vs_all/isa_batch.hpp"
+#include "one_vs_all/isa_scan.hpp"
+// clang-format on
+
+namespace widemargin {
+namespace WIDEMARGIN_ISA_NAME {
+
+static void search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
+    std::fill_n(sums, N_SEARCH_SUMS, 0.0);
+    const V b = splat(bias), t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]), t3 = splat(theta[3]);
+    for (int64_t block = 0; block < rows.n; block += FLUSH_ROWS) {
+        V acc[N_SEARCH_SUMS] = {};
+        const int64_t stop = std::min(rows.n, block + FLUSH_ROWS);
+        for (int64_t i = block; i < stop; i += WIDTH) {
+            const int64_t at = i / LANES * rows.stride + i % LANES;
+            const V s = load(rows.s + at), z = load(rows.sz + at), p = load(rows.sp + at), w = s - b;
+            const V signed_cost = load(rows.signed_cost + at), cost = magnitude(signed_cost);
+            const V y = copy_sign(signed_cost);
+            const V m = 1.0f - y * (s + t0 * z + t1 * p + t2 * w + t3);
+            const V k = select(m > 0.0f, cost);
+            const V r = k * m, ry = r * y, kz = k * z, kp = k * p, kw = k * w;
+            acc[0] += ry * z, acc[1] += ry * p, acc[2] += ry * w, acc[3] += ry;
+            acc[4] += kz * z, acc[5] += kz * p, acc[6] += kz * w, acc[7] += kz;
+            acc[8] += kp * p, acc[9] += kp * w, acc[10] += kp;
+            acc[11] += kw * w, acc[12] += kw, acc[13] += k, acc[14] += r * m;
+        }
+        for (int j = 0; j < N_SEARCH_SUMS; ++j) sums[j] += total(acc[j]);
+    }
+}
+
+static void step_rows(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s) {
+    const V b = splat(bias), t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]), t3 = splat(theta[3]);
+    for (int64_t i = 0; i < n; i += WIDTH) {
+        const V old = load(s + i), step = t0 * load(sz + i) + t1 * load(sp + i) + t2 * (old - b);
+        store(sp + i, step);
+        store(s + i, old + (step + t3));
+    }
+}
+
+static void step_features(int64_t n, const float *theta, float *z, float *p, float *w, double *products) {
+    const V t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]);
+    std::fill_n(products, 3, 0.0);
+    for (int64_t block = 0; block < n; block += FLUSH_ROWS) {
+        V pp{}, pw{}, ww{};
+        const int64_t stop = std::min(n, block + FLUSH_ROWS);
+        for (int64_t k = block; k < stop; k += WIDTH) {
+            const V old = load(w + k), step = t0 * load(z + k) + t1 * load(p + k) + t2 * old, now = old + step;
+            store(p + k, step);
+            store(w + k, now);
+            store(z + k, -now);
+            pp += step * step, pw += step * now, ww += now * now;
+        }
+        products[0] += total(pp), products[1] += total(pw), products[2] += total(ww);
+    }
+}
+
+static void direction_products(int64_t n, const float *z, const float *p, const float *w, double *products) {
+    std::fill_n(products, 3, 0.0);
+    for (int64_t block = 0; block < n; block += FLUSH_ROWS) {
+        V zz{}, zp{}, zw{};
+        const int64_t stop = std::min(n, block + FLUSH_ROWS);
+        for (int64_t k = block; k < stop; k += WIDTH) {
+            const V v = load(z + k);
+            zz += v * v, zp += v * load(p + k), zw += v * load(w + k);
+        }
+        products[0] += total(zz), products[1] += total(zp), products[2] += total(zw);
+    }
+}
+
+WIDEMARGIN_INLINE float rest_of_row(const RowEntry *e, const RowEntry *end, const float *v, float sum) {
+    for (; e < end; ++e) sum += e->val * v[e->col];
+    return sum;
+}
+
+// Four rows at a time, as far as the shortest goes: one loop, four chains of additions. Rows come by ascending length,
+// so that the rest is mostly empty. Every row is summed in the order of its entries. Left to itself GCC gathers by
+// shuffles here, which takes 1.7 times as long (10 % of all time on yso-finna-en).
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("no-tree-vectorize")))
+#endif
+static void row_dots(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out) {
+    constexpr int GROUP = 4;
+    int64_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        const RowEntry *row[GROUP];
+        for (int j = 0; j < GROUP; ++j) row[j] = entries + start[i + j];
+        const int64_t common = start[i + 1] - start[i];
+        float sum[GROUP] = {};
+        for (int64_t k = 0; k < common; ++k) {
+            for (int j = 0; j < GROUP; ++j) sum[j] += row[j][k].val * v[row[j][k].col];
+        }
+        for (int j = 0; j < GROUP; ++j)
+            out[i + j] = rest_of_row(row[j] + common, entries + start[i + j + 1], v, sum[j]);
+    }
+    for (; i < n; ++i) out[i] = rest_of_row(entries + start[i], entries + start[i + 1], v, 0.0f);
+}
+
+typedef double TwoDoubles __attribute__((vector_size(16)));
+
+WIDEMARGIN_INLINE TwoDoubles times_pair(const float *pairs, uint32_t col, double x) {
+    const float *pair = pairs + 2 * static_cast<size_t>(col);
+#ifdef WIDEMARGIN_X86  // GCC converts one by one otherwise
+    const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(pair));
+    return x * reinterpret_cast<TwoDoubles>(_mm_cvtps_pd(reinterpret_cast<__m128>(both)));
+#else
+    return x * TwoDoubles{pair[0], pair[1]};
+#endif
+}
+
+// Two chains of additions.
+template <class Value>
+WIDEMARGIN_INLINE void pair_sums(const RowView &row, Value value, const float *pairs, double *out) {
+    TwoDoubles even{}, odd{};
+    uint32_t k = 0;
+    for (; k + 2 <= row.length; k += 2) {
+        even += times_pair(pairs, row.entries[k].col, value(k));
+        odd += times_pair(pairs, row.entries[k + 1].col, value(k + 1));
+    }
+    if (k < row.length) even += times_pair(pairs, row.entries[k].col, value(k));
+    const TwoDoubles sum = even + odd;
+    out[0] = sum[0], out[1] = sum[1];
+}
+
+static void pair_dots(const RowView &row, const double *exact, const float *pairs, double *out) {
+    if (exact == nullptr) {
+        pair_sums(row, [&](uint32_t k) { return static_cast<double>(row.entries[k].val); }, pairs, out);
+    } else {
+        pair_sums(row, [&](uint32_t k) { return exact[k]; }, pairs, out);
+    }
+}
+
+inline const VectorKernels &kernels() {
+    static const VectorKernels table{scan,
+                                     search_sums,
+                                     step_rows,
+                                     step_features,
+                                     direction_products,
+                                     row_dots,
+                                     pair_dots,
+                                     batch_dots,
+                                     batch_gradient<SquaredHingeRows>,
+                                     batch_features,
+                                     batch_search<LogisticRows>,
+                                     batch_gradient<LogisticRows>};
+    return table;
+}
+
+#undef WIDEMARGIN_INLINE
+
+}  // namespace WIDEMARGIN_ISA_NAME
+}  // namespace widemargin

@@ -1,0 +1,337 @@
+// Labels through the slots of a batch: each label is in its own stage, a finished slot is refilled at once.
+//
+//     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
+//             solved with the bias fixed at what labels of this frequency usually end with
+//     check   (where labels with a start of their own come in)
+//             the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
+//             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
+//             failure on together with the old set, so that the set only grows and the end is certain
+//     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
+//
+// What a label goes through depends on the label alone, so results do not depend on threads or on neighbours.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "one_vs_all/batch_pass.hpp"
+#include "one_vs_all/fast_shared.hpp"
+#include "one_vs_all/labels.hpp"
+#include "one_vs_all/local_problem.hpp"
+#include "one_vs_all/sparse_certificate.hpp"
+
+namespace widemargin {
+
+// Most values are those of the measured prototype. Shares, band and quick rejection were varied again by factors of 2
+// to 10 on 400 labels of yso-finna-en: passes and iterations change by a few per cent, the time by less than its noise.
+constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stop rule
+constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
+constexpr double INNER_GAP_SHARE = 0.5;
+constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
+constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
+constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
+constexpr double CHECK_BAND = 0.01;  // room for the bias to move to its optimum; the slack of the rows comes on top
+constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
+constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
+constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
+constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
+constexpr int MAX_ROUNDS = 12;
+constexpr int LOCAL_MAX_ITER = 150;       // as in one_vs_all/batch_search.hpp
+constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
+
+struct FinishedLabel {
+    int64_t index = 0;
+    SparseWeights weights;  // unpruned, in columns of the store
+    LabelBounds bounds;
+    int64_t n_iter = 0;
+    bool accepted = false;
+};
+
+class LabelScheduler {
+  public:
+    explicit LabelScheduler(const FastShared &shared)
+        : shared_(shared),
+          store_(shared.store),
+          pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
+          local_(shared.store, shared.kernels),
+          certificate_(shared.store, shared.kernels),
+          dense_(shared.store.n_cols, 0.0f) {}
+
+    // Takes labels from `next` (false: none left), at most n_lanes at a time, until all are finished, or until `stop`.
+    // finish(FinishedLabel) is called once for each.
+    template <class Next, class Finish>
+    void run(const std::atomic<bool> &stop, int n_lanes, Next next, Finish finish) {
+        while (!stop) {
+            int busy = 0;
+            for (int lane = 0; lane < n_lanes; ++lane) {
+                if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
+                busy += slots_[lane].stage != Stage::FREE;
+            }
+            if (busy == 0) return;
+            pass_.run();
+            for (int lane = 0; lane < SCAN_LANES && !stop; ++lane) {
+                Slot &slot = slots_[lane];
+                if (slot.stage == Stage::FREE) continue;
+                if (!advance(lane, slot)) continue;
+                pass_.clear(lane);
+                slot.stage = Stage::FREE;
+                finish(slot.result);
+            }
+        }
+    }
+
+  private:
+    enum class Stage { FREE, SEED, CHECK, PRUNED };
+    struct Slot {
+        Stage stage = Stage::FREE;
+        LabelProblem label;
+        FinishedLabel result;
+        std::vector<uint32_t> rows;  // working set
+        double threshold = 0, accuracy = 1;
+        int round = 0;
+        bool complete = false;  // the weights come from all rows
+        bool stuck = false;     // the last solve did not reach its target; only a check can still accept it
+    };
+    const FastShared &shared_;
+    const RowStore &store_;
+    BatchPass pass_;
+    LocalProblem local_;
+    SparseCertificate certificate_;
+    std::vector<float> dense_, sample_scores_;
+    std::vector<RowView> chosen_, merged_;
+    std::vector<float> scores_;
+    Slot slots_[SCAN_LANES];
+
+    template <class Next>
+    void start_next(int lane, Next &next) {
+        Slot &slot = slots_[lane];
+        Candidate candidate;
+        if (!next(candidate)) return;
+        slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
+        slot.label = std::move(candidate.label);
+        slot.accuracy = 1;
+        slot.stuck = false;
+        slot.rows.clear();
+        slot.complete = candidate.whole || candidate.solved;
+        slot.round = slot.complete ? FREE_ROUNDS : 0;
+        if (candidate.whole) solve_whole(slot, candidate.carried);
+        if (!slot.complete && !candidate.carried) {
+            start_seed(lane, slot);
+        } else {
+            slot.stage = Stage::CHECK;
+            await(lane, slot);
+        }
+    }
+
+    // All rows at once: for a frequent label that has no batch to share.
+    void solve_whole(Slot &slot, bool carried) {
+        chosen_.clear();
+        for (int64_t i = 0; i < store_.n_rows; ++i) chosen_.push_back(store_.view(static_cast<uint32_t>(i)));
+        const double share = static_cast<double>(slot.label.positives.size()) / static_cast<double>(store_.n_rows);
+        if (!carried) slot.result.weights.bias = slot.label.has_bias ? 2 * share - 1 : 0.0;
+        solve(slot, {INNER_RULE_SHARE * slot.label.rule, INNER_GAP_SHARE * slot.label.gap_tol, !slot.label.has_bias,
+                     LOCAL_MAX_ITER});
+    }
+
+    // Sum of the positives into the lane; the threshold is estimated on the sample.
+    void start_seed(int lane, Slot &slot) {
+        for (uint32_t row : slot.label.positives) {
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                dense_[store_.entries[k].col] += store_.entries[k].val;
+            }
+        }
+        const float threshold = seed_threshold(slot.label);
+        SparseWeights sum;
+        for (uint32_t row : slot.label.positives) {  // meets every column once with its sum, later with zero
+            for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
+                float &x = dense_[store_.entries[k].col];
+                if (x == 0) continue;
+                sum.cols.push_back(store_.entries[k].col);
+                sum.vals.push_back(x);
+                x = 0;
+            }
+        }
+        pass_.set(lane, sum, threshold, false);
+        slot.stage = Stage::SEED;
+    }
+
+    float seed_threshold(const LabelProblem &label) {
+        const int64_t n_sample = static_cast<int64_t>(shared_.sample_start.size()) - 1;
+        sample_scores_.resize(n_sample);
+        shared_.kernels.row_dots(n_sample, shared_.sample_start.data(), shared_.sample_entries.data(), dense_.data(),
+                                 sample_scores_.data());
+        const double wanted = SEED_THRESHOLD_SHARE * seed_rows(label.positives.size(), store_.n_rows);
+        const int64_t size = static_cast<int64_t>(sample_scores_.size());
+        const int64_t rank = std::min<int64_t>(size - 1, std::llround(wanted * size / store_.n_rows));
+        std::nth_element(sample_scores_.begin(), sample_scores_.begin() + rank, sample_scores_.end(), std::greater<>());
+        return std::max(sample_scores_[rank], SMALLEST_SEED_SCORE);
+    }
+    static constexpr float SMALLEST_SEED_SCORE = 1e-6f;  // rows that share nothing with the positives stay out
+
+    // True when the label is finished.
+    bool advance(int lane, Slot &slot) {
+        if (slot.stage == Stage::PRUNED) return finish_pruned(lane, slot);
+        if (slot.stage == Stage::SEED) {
+            choose_seed(lane, slot.label);
+            slot.result.weights.bias = shared_.prior(static_cast<int64_t>(slot.label.positives.size()));
+            solve(slot,
+                  {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
+            slot.stage = Stage::CHECK;
+            slot.stuck = false;
+            await(lane, slot);
+            return false;
+        }
+        if (slot.round > 0 && try_accept(lane, slot)) {
+            slot.result.accepted = true;
+            if (slot.result.bounds.pruned_valid) return true;
+            await_pruned(lane, slot);
+            return false;
+        }
+        if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
+        choose_grown(lane, slot);
+        if (is_too_large(chosen_)) {
+            std::vector<RowView>().swap(chosen_);
+            std::vector<RowView>().swap(merged_);
+            return true;
+        }
+        slot.complete = false;
+        const double share = slot.accuracy;
+        solve(slot, {INNER_RULE_SHARE * share * slot.label.rule, INNER_GAP_SHARE * share * slot.label.gap_tol,
+                     !slot.label.has_bias, LOCAL_MAX_ITER});
+        await(lane, slot);
+        return false;
+    }
+
+    // A local copy of most of the data would cost more memory than all labels together usually do; such a label (one in
+    // thousands, of rows without features, say) is left to the Newton method, which copies nothing.
+    bool is_too_large(const std::vector<RowView> &rows) const {
+        int64_t n_entries = 0;
+        for (const RowView &row : rows) n_entries += row.length;
+        return n_entries > LARGE_SET_ENTRIES && n_entries > store_.nnz() / 2;
+    }
+
+    // On the rows chosen_.  Sets: the slot's rows, weights, stuck.
+    void solve(Slot &slot, const LocalTarget &target) {
+        bool converged = false;
+        local_.build(slot.label, chosen_, slot.result.weights);
+        const int iterations = local_.solve(target, converged);
+        local_.read(slot.result.weights);
+        local_.trim();
+        slot.stuck = !converged;
+        slot.result.n_iter += iterations;
+        slot.rows.clear();
+        if (slot.complete) return;
+        for (const RowView &view : chosen_) slot.rows.push_back(view.row);
+    }
+
+    // How far beyond the margin rows are taken into a set.
+    static double growth_band(double bias) { return std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias))); }
+
+    // Puts the weights into the lane for the next check; the first one never accepts.
+    void await(int lane, Slot &slot) {
+        const double bias = slot.result.weights.bias;
+        const bool may_accept = slot.round > 0;
+        slot.threshold = -1 - (may_accept ? CHECK_BAND : growth_band(bias));
+        pass_.set(lane, slot.result.weights, slot.threshold, may_accept);
+    }
+
+    // Positives, the best rows of the pass, and some evenly spaced ones.  Sets: chosen_.
+    void choose_seed(int lane, const LabelProblem &label) {
+        const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
+        best_emitted(lane, -std::numeric_limits<float>::infinity(), wanted);
+        add_rows(label.positives);
+        add_rows(shared_.spread);
+    }
+
+    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best.  Sets: chosen_, ascending.
+    void best_emitted(int lane, float least, int64_t wanted) {
+        const Emission found = pass_.emitted(lane);
+        if (found.n > wanted) {
+            scores_.clear();
+            for (int64_t k = 0; k < found.n; ++k) scores_.push_back(found.rows[k].score);
+            std::nth_element(scores_.begin(), scores_.begin() + wanted, scores_.end(), std::greater<>());
+            least = std::max(least, scores_[wanted]);
+        }
+        chosen_.resize(found.n + 1);
+        size_t count = 0;
+        for (int64_t k = 0; k < found.n; ++k) {
+            chosen_[count] = found.view(k, store_);
+            count += found.rows[k].score > least;
+        }
+        chosen_.resize(count);
+    }
+
+    // Sets: chosen_, united with `rows` (ascending).
+    void add_rows(const std::vector<uint32_t> &rows) {
+        merged_.clear();
+        auto known = chosen_.begin();
+        for (uint32_t row : rows) {
+            while (known != chosen_.end() && known->row < row) merged_.push_back(*known++);
+            if (known == chosen_.end() || known->row != row) merged_.push_back(store_.view(row));
+        }
+        merged_.insert(merged_.end(), known, chosen_.end());
+        chosen_.swap(merged_);
+    }
+
+    void choose_grown(int lane, const Slot &slot) {
+        const bool capped = slot.round <= FREE_ROUNDS;
+        const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
+        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        add_rows(slot.label.positives);
+        if (!capped) add_rows(slot.rows);
+    }
+
+    bool try_accept(int lane, Slot &slot) {
+        int64_t n_missing = 0;
+        const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
+        if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, shared_.covers_pruning};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
+        if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
+            bounds.relative_gap() <= ACCEPT_SHARE * slot.label.gap_tol) {
+            return true;
+        }
+        if (n_missing == 0) slot.accuracy *= TIGHTENING_SHARE;
+        return false;
+    }
+
+    // Gradient of the bias from active rows outside the working set.
+    double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
+        const Emission found = pass_.emitted(lane);
+        const EmittedRow *rows = found.rows;
+        auto known = slot.rows.begin();
+        double sum = 0;
+        for (int64_t k = 0; k < found.n; ++k) {
+            if (rows[k].score <= -1) continue;
+            while (known != slot.rows.end() && *known < rows[k].row) ++known;
+            if (known != slot.rows.end() && *known == rows[k].row) continue;
+            sum += 2 * store_.weight_of(rows[k].row) * slot.label.negative_factor * (1 + rows[k].score);
+            ++n_missing;
+        }
+        return sum;
+    }
+
+    void await_pruned(int lane, Slot &slot) {
+        const SparseWeights kept = slot.result.weights.pruned(shared_.prune);
+        slot.threshold = -1;
+        slot.stage = Stage::PRUNED;
+        pass_.set(lane, kept, slot.threshold);
+    }
+
+    bool finish_pruned(int lane, Slot &slot) {
+        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, false};
+        LabelBounds &bounds = slot.result.bounds;
+        bounds.pruned_valid =
+            certificate_.objective(slot.label, emitted, slot.result.weights.pruned(shared_.prune), bounds.primal);
+        return true;
+    }
+};
+
+}  // namespace widemargin

@@ -1,0 +1,81 @@
+// The top k labels of a row, in a heap whose root is the worst of them: its score is the running threshold. Best first;
+// ties go to the lower label. NaN ranks as -inf.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace widemargin {
+
+constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
+
+struct Candidate {
+    double score;
+    int64_t label;
+};
+
+inline bool is_better(const Candidate &a, const Candidate &b) {
+    return a.score > b.score || (a.score == b.score && a.label < b.label);
+}
+
+// The heaps of a block of rows, with k places each.
+class TopKHeaps {
+  public:
+    explicit TopKHeaps(int64_t k) : k_(k) {}
+
+    void reset(int64_t n_rows) {
+        sizes_.assign(n_rows, 0);
+        places_.resize(n_rows * k_);
+    }
+    // A score below the threshold cannot enter; an equal one may, depending on its label.
+    double threshold(int64_t row) const { return sizes_[row] < k_ ? MINUS_INFINITY : places_[row * k_].score; }
+    bool can_enter(int64_t row, Candidate c) const { return sizes_[row] < k_ || is_better(c, places_[row * k_]); }
+
+    void offer(int64_t row, Candidate c) {
+        if (c.score != c.score) c.score = MINUS_INFINITY;
+        Candidate *heap = places_.data() + row * k_;
+        int64_t &size = sizes_[row];
+        if (size == k_) {
+            if (!is_better(c, heap[0])) return;
+            std::pop_heap(heap, heap + k_, is_better);
+            heap[k_ - 1] = c;
+        } else {
+            heap[size++] = c;
+        }
+        std::push_heap(heap, heap + size, is_better);
+    }
+
+    // Offers labels first_label + j with scores[j], j < count. Eight comparisons at a time without branches, because
+    // nearly all scores are below the threshold.
+    void offer_all(int64_t row, const double *scores, int64_t count, int64_t first_label) {
+        constexpr int64_t STEP = 8;
+        for (int64_t j = 0; j < count; j += STEP) {
+            const int64_t last = std::min(j + STEP, count);
+            const double bar = threshold(row);
+            bool any = bar == MINUS_INFINITY;
+            for (int64_t i = j; i < last; ++i) any |= scores[i] >= bar;
+            if (!any) continue;
+            for (int64_t i = j; i < last; ++i) offer(row, {scores[i], first_label + i});
+        }
+    }
+
+    // Writes the row, best first; the n_places - size places that no label fills get label -1 and score -inf.
+    void write_sorted(int64_t row, int64_t n_places, int64_t *labels, double *scores) {
+        Candidate *heap = places_.data() + row * k_;
+        std::sort_heap(heap, heap + sizes_[row], is_better);
+        for (int64_t j = 0; j < n_places; ++j) {
+            const bool filled = j < sizes_[row];
+            labels[j] = filled ? heap[j].label : -1;
+            scores[j] = filled ? heap[j].score : MINUS_INFINITY;
+        }
+    }
+
+  private:
+    int64_t k_;
+    std::vector<int64_t> sizes_;
+    std::vector<Candidate> places_;
+};
+
+}  // namespace widemargin

@@ -1,0 +1,68 @@
+// The batched logistic solver under the sanitizers: frequent, rare, turned and one-sided labels, more of them than
+// lanes, enough rows for sampled searches; objectives and bounds recomputed here.
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "one_vs_all/batch_logistic.hpp"
+#include "one_vs_all_data.hpp"
+
+using namespace widemargin;
+
+namespace {
+
+TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
+    TestRows d(n_cols);
+    std::mt19937 random(6);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        for (int64_t col = static_cast<int64_t>(9 * uniform(random)); col < n_cols;
+             col += 1 + static_cast<int64_t>(40 * uniform(random))) {
+            d.add_entry(col, uniform(random) - 0.3);
+        }
+        d.end_row();
+    }
+    d.draw_labels(shares, [&] { return uniform(random); });
+    return d;
+}
+
+double objective(const TestRows &d, int64_t j, const float *coef, double intercept) {
+    return d.objective(j, {coef, coef + d.n_cols}, intercept, 1.0, [](double m) { return std::log1p(std::exp(-m)); });
+}
+
+std::vector<float> check_labels(const TestRows &d, double prune, int n_threads) {
+    const int64_t n = d.n_labels();
+    const TestRows::Matrix X = d.view();
+    const BatchLogistic<TestRows::Matrix> solver(X, d.row_weight.data(),
+                                                 {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads, false});
+    TestOutputs<float> out(n, d.n_cols);
+    solver.solve(d.block(), out.view());
+    for (int64_t j = 0; j < n; ++j) {
+        const double *b = out.bounds.data() + j * N_BOUNDS;
+        const bool one_sided = d.n_positive(j) == 0 || d.n_positive(j) == d.n_rows();
+        CHECK(out.converged[j] == (one_sided ? NOT_ATTAINED : CONVERGED));
+        const double value = objective(d, j, out.coef.data() + j * d.n_cols, out.intercept[j]);
+        CHECK(std::abs(value - b[PRIMAL]) <= 1e-9 * (1 + value));
+        CHECK(b[DUAL] <= b[PRIMAL_BEFORE_PRUNING] && b[PRIMAL_BEFORE_PRUNING] <= b[PRIMAL_AT_ZERO]);
+        if (!one_sided) {
+            CHECK(b[PRIMAL_BEFORE_PRUNING] - b[DUAL] <= 1e-3 * b[PRIMAL_BEFORE_PRUNING]);
+        }
+    }
+    return out.coef;
+}
+
+}  // namespace
+
+int main() {
+    std::vector<double> shares{0.0, 1.0, 0.5, 0.9};
+    for (int k = 0; k < 16; ++k) shares.push_back(0.01 + 0.03 * k);
+    const TestRows some = make_data(500, 60, shares), many = make_data(9000, 100, {0.001, 0.01, 0.2});
+    for (double prune : {0.0, 0.05}) {
+        const std::vector<float> one = check_labels(some, prune, 1);
+        CHECK(one == check_labels(some, prune, 3));
+    }
+    check_labels(many, 0.0, 2);
+    return 0;
+}

@@ -1,0 +1,131 @@
+// The fast one-vs-all solver under the sanitizers: every path on small random data, its rule and bounds recomputed
+// here.
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "one_vs_all/fast.hpp"
+#include "one_vs_all_data.hpp"
+
+using namespace widemargin;
+
+namespace {
+
+// Rows of up to 12 entries, scaled to length 1; labels of the given shares of positives.
+TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
+    TestRows d(n_cols);
+    std::mt19937 random(5);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        const int length = static_cast<int>(12 * uniform(random));
+        double norm = 0;
+        std::vector<float> values;
+        for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(uniform(random) - 0.2));
+        for (float x : values) norm += static_cast<double>(x) * x;
+        for (int k = 0; k < length; ++k) {
+            d.add_entry((k * n_cols + static_cast<int64_t>(n_cols * uniform(random))) / 12,
+                        values[k] / std::sqrt(norm));
+        }
+        d.end_row();
+    }
+    d.draw_labels(shares, [&] { return uniform(random); });
+    return d;
+}
+
+// The objective of a stored label, in double precision over all rows.
+double objective(const TestRows &d, int64_t j, const StoredLabel &label) {
+    std::vector<double> w(d.n_cols, 0.0);
+    for (size_t k = 0; k < label.cols.size(); ++k) w[label.cols[k]] = label.vals[k];
+    return d.objective(j, w, label.intercept, 1.0, SquaredHinge::value);
+}
+
+using Solver = FastOneVsAll<TestRows::Matrix>;
+
+void check_labels(const TestRows &d, double prune, int n_threads) {
+    const int64_t n_labels = d.n_labels();
+    const TestRows::Matrix X = d.view();
+    Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads});
+    solver.begin(d.block());
+    solver.solve(0, n_labels);
+    const std::vector<StoredLabel> labels = solver.take(0, n_labels, false, int64_t{1} << 40);
+    CHECK(static_cast<int64_t>(labels.size()) == n_labels);
+    for (int64_t j = 0; j < n_labels; ++j) {
+        const StoredLabel &label = labels[j];
+        CHECK(label.converged);
+        CHECK(std::abs(objective(d, j, label) - label.bounds[PRIMAL]) <= 1e-9 * (1 + label.bounds[PRIMAL]));
+        CHECK(label.bounds[DUAL] <= label.bounds[PRIMAL_BEFORE_PRUNING]);
+        CHECK(label.bounds[PRIMAL_BEFORE_PRUNING] - label.bounds[DUAL] <= 1e-3 * label.bounds[PRIMAL_BEFORE_PRUNING]);
+        for (float w : label.vals) CHECK(std::abs(w) >= prune);
+    }
+}
+
+// Labels in two parts, the second first, with what was decided on all of them: the same weights.
+void check_parts(const TestRows &d, int64_t cut) {
+    const int64_t n_labels = d.n_labels();
+    const TestRows::Matrix X = d.view();
+    Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, 0.01, 100, 2});
+    solver.begin(d.block());
+    solver.solve(0, n_labels);
+    const std::vector<StoredLabel> whole = solver.take(0, n_labels, false, int64_t{1} << 40);
+    const SharedChoices all = solver.shared_choices();
+    for (const auto &[first, last] : {std::pair{cut, n_labels}, std::pair{int64_t{0}, cut}}) {
+        SharedChoices choices{{}, all.whole, BiasPrior(all.prior.sums(), all.prior.counts())};
+        for (int64_t j : all.pilot) {
+            if (j >= first && j < last) choices.pilot.push_back(j - first);
+        }
+        solver.begin_part(d.block(first, last), choices);
+        solver.solve(0, last - first);
+        const std::vector<StoredLabel> part = solver.take(0, last - first, false, int64_t{1} << 40);
+        for (int64_t j = first; j < last; ++j) {
+            CHECK(part[j - first].cols == whole[j].cols && part[j - first].vals == whole[j].vals);
+            CHECK(part[j - first].intercept == whole[j].intercept && part[j - first].n_iter == whole[j].n_iter);
+        }
+    }
+}
+
+// Every row of a pass can be read, whether its copy had room or not.
+void check_copies(int64_t n_rows) {
+    const TestRows d = make_data(n_rows, 50, {});
+    const std::vector<float> slack(n_rows, 0.0f);
+    const RowStore store = build_row_store(d.view(), d.row_weight.data());
+    const PackedRows packed = pack_rows(store);
+    BatchPass pass(store, packed, choose_kernels(choose_instruction_set()), slack.data());
+    for (int lane = 0; lane < SCAN_LANES; ++lane) pass.set(lane, {}, lane % 2 == 0 ? -1.0 : 1.0);
+    for (int repetition = 0; repetition < 2; ++repetition) {
+        pass.run();
+        for (int lane = 0; lane < SCAN_LANES; ++lane) {
+            const Emission found = pass.emitted(lane);
+            CHECK(found.n == (lane % 2 == 0 ? n_rows : 0));
+            CHECK(static_cast<int64_t>(found.rows[found.n].begin) <= COPY_LIMIT);
+            for (int64_t k = 0; k < found.n; ++k) {
+                const RowView got = found.view(k, store), expected = store.view(static_cast<uint32_t>(k));
+                CHECK(got.row == k && got.length == expected.length);
+                for (uint32_t e = 0; e < got.length; ++e) {
+                    CHECK(got.entries[e].col == expected.entries[e].col);
+                    CHECK(got.entries[e].val == expected.entries[e].val);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+
+int main() {
+    check_copies(3000);                  // 16,000 entries
+    check_copies(COPY_LIMIT / 5 + 999);  // a few more than have room
+    const TestRows rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
+    const TestRows frequent = make_data(700, 90, {0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.05, 0.02});
+    const TestRows lone = make_data(2500, 200, {0.3, 0.001, 0.002});
+    check_parts(rare, 3);
+    check_parts(frequent, 5);
+    check_parts(lone, 1);
+    for (double prune : {0.0, 0.01, 0.5}) {
+        check_labels(rare, prune, 1);
+        check_labels(frequent, prune, 2);
+        check_labels(lone, prune, 3);
+    }
+    return 0;
+}

@@ -1,0 +1,160 @@
+// Top-k prediction against a brute-force sort, on small integers (all sums exact, many ties), for every storage.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "scores/dense.hpp"
+
+using namespace widemargin;
+
+namespace {
+
+struct Problem {
+    int64_t n_rows, n_labels, n_features;
+    std::vector<double> x, w, intercept;
+};
+
+Problem make_problem(std::mt19937 &random, int64_t n_rows, int64_t n_labels, int64_t n_features, double density) {
+    std::uniform_int_distribution<int> value(-2, 2);
+    std::bernoulli_distribution kept(density);
+    Problem p{n_rows, n_labels, n_features, {}, {}, {}};
+    for (int64_t i = 0; i < n_rows * n_features; ++i) p.x.push_back(kept(random) ? value(random) : 0);
+    for (int64_t i = 0; i < n_labels * n_features; ++i) p.w.push_back(kept(random) ? value(random) : 0);
+    for (int64_t i = 0; i < n_labels; ++i) p.intercept.push_back(value(random));
+    return p;
+}
+
+template <typename T, typename I>
+struct Csr {
+    std::vector<T> data;
+    std::vector<I> indices, indptr{0};
+};
+
+// CSR of a row-major matrix, entries of each row from the last column to the first when `reversed`.
+template <typename T, typename I>
+Csr<T, I> to_csr(const std::vector<double> &dense, int64_t n_rows, int64_t n_columns, bool reversed) {
+    Csr<T, I> csr;
+    for (int64_t i = 0; i < n_rows; ++i) {
+        for (int64_t j = 0; j < n_columns; ++j) {
+            const int64_t column = reversed ? n_columns - 1 - j : j;
+            if (dense[i * n_columns + column] == 0) continue;
+            csr.data.push_back(T(dense[i * n_columns + column]));
+            csr.indices.push_back(I(column));
+        }
+        csr.indptr.push_back(I(csr.indices.size()));
+    }
+    return csr;
+}
+
+std::vector<double> transpose(const std::vector<double> &dense, int64_t n_rows, int64_t n_columns) {
+    std::vector<double> out(dense.size());
+    for (int64_t i = 0; i < n_rows; ++i)
+        for (int64_t j = 0; j < n_columns; ++j) out[j * n_rows + i] = dense[i * n_columns + j];
+    return out;
+}
+
+std::vector<double> brute_force_scores(const Problem &p) {
+    std::vector<double> scores;
+    for (int64_t i = 0; i < p.n_rows; ++i)
+        for (int64_t l = 0; l < p.n_labels; ++l) {
+            double sum = p.intercept[l];
+            for (int64_t f = 0; f < p.n_features; ++f) sum += p.x[i * p.n_features + f] * p.w[l * p.n_features + f];
+            scores.push_back(sum);
+        }
+    return scores;
+}
+
+void check_weights(const Problem &p, const LinearWeights &weights, const RowSource &rows, int64_t k, WorkPlan plan) {
+    const std::vector<double> expected = brute_force_scores(p);
+    std::vector<double> scores(expected.size());
+    weights.scores(rows, plan, scores.data());
+    CHECK(scores == expected);
+
+    std::vector<int64_t> labels(p.n_rows * k);
+    std::vector<double> best(p.n_rows * k);
+    weights.top_k(rows, k, plan, labels.data(), best.data());
+    for (int64_t i = 0; i < p.n_rows; ++i) {
+        const double *row = expected.data() + i * p.n_labels;
+        std::vector<int64_t> order(p.n_labels);
+        for (int64_t l = 0; l < p.n_labels; ++l) order[l] = l;
+        std::stable_sort(order.begin(), order.end(), [row](int64_t a, int64_t b) { return row[a] > row[b]; });
+        for (int64_t j = 0; j < k; ++j) {
+            CHECK(labels[i * k + j] == (j < p.n_labels ? order[j] : -1));
+            CHECK(best[i * k + j] == (j < p.n_labels ? row[order[j]] : -INFINITY));
+        }
+    }
+
+    std::vector<int64_t> every_label, indptr{0};
+    for (int64_t i = 0; i < p.n_rows; ++i) {
+        for (int64_t l = 0; l < p.n_labels; ++l) every_label.push_back(l);
+        indptr.push_back(int64_t(every_label.size()));
+    }
+    label_scores(weights, rows, every_label.data(), indptr.data(), plan, scores.data());
+    CHECK(scores == expected);
+}
+
+template <typename T, typename I>
+void check_storages(const Problem &p, int64_t k, int64_t labels_per_block, WorkPlan plan) {
+    const std::vector<T> x(p.x.begin(), p.x.end()), w(p.w.begin(), p.w.end());
+    const auto x_csr = to_csr<T, I>(p.x, p.n_rows, p.n_features, true);
+    const auto by_feature = to_csr<T, I>(transpose(p.w, p.n_labels, p.n_features), p.n_features, p.n_labels, false);
+    std::vector<int32_t> by_intercept(p.n_labels);
+    for (int64_t l = 0; l < p.n_labels; ++l) by_intercept[l] = int32_t(l);
+    for (int64_t base = 0; base < p.n_labels; base += labels_per_block)
+        std::stable_sort(by_intercept.begin() + base,
+                         by_intercept.begin() + std::min(base + labels_per_block, p.n_labels),
+                         [&p](int32_t a, int32_t b) { return p.intercept[a] > p.intercept[b]; });
+
+    const DenseRows<T> dense_rows(x.data(), p.n_rows, p.n_features);
+    const SparseRows<T, I> sparse_rows(x_csr.data.data(), x_csr.indices.data(), x_csr.indptr.data(),
+                                       int64_t(x_csr.data.size()), p.n_rows, p.n_features);
+    const DenseWeights<T> dense(w.data(), p.intercept.data(), p.n_labels, p.n_features);
+    const SparseWeights<T, I> sparse(by_feature.data.data(), by_feature.indices.data(), by_feature.indptr.data(),
+                                     p.intercept.data(), by_intercept.data(), labels_per_block, p.n_labels,
+                                     p.n_features);
+    for (const RowSource *rows :
+         {static_cast<const RowSource *>(&dense_rows), static_cast<const RowSource *>(&sparse_rows)})
+        for (const LinearWeights *weights :
+             {static_cast<const LinearWeights *>(&dense), static_cast<const LinearWeights *>(&sparse)})
+            check_weights(p, *weights, *rows, k, plan);
+}
+
+void check_bad_rows() {
+    const std::vector<double> data{1.0};
+    const std::vector<int32_t> indices{5}, indptr{0, 1}, falling{0, 7};
+    RowBuffer buffer;
+    for (const auto &[ptr, n_features] : {std::pair{&indptr, 3}, std::pair{&falling, 9}}) {
+        const SparseRows<double, int32_t> rows(data.data(), indices.data(), ptr->data(), 1, 1, n_features);
+        bool refused = false;
+        try {
+            rows.append(0, buffer);
+        } catch (const std::invalid_argument &) {
+            refused = true;
+        }
+        CHECK(refused);
+    }
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937 random(1);
+    for (int64_t n_labels : {0, 1, 5, 17, 300})
+        for (int64_t n_features : {0, 1, 9, 140})
+            for (double density : {0.0, 0.05, 0.5}) {
+                const Problem p = make_problem(random, 7, n_labels, n_features, density);
+                check_storages<float, int32_t>(p, 3, 4, {1, 1 << 20});
+                check_storages<double, int64_t>(p, 20, 64, {3, 100});
+            }
+    check_bad_rows();
+    // More occurring features than a chunk of the dense kernel for sparse rows, and more rows than a block.
+    check_storages<float, int32_t>(make_problem(random, 260, 20, 2500, 0.02), 2, 32, {2, 1 << 24});
+    // So few non-zeros that their features are sorted, and not counted in a set of bits.
+    check_storages<float, int32_t>(make_problem(random, 3, 20, 2500, 0.002), 2, 32, {1, 1 << 24});
+    // So many labels that estimates pay.
+    check_storages<double, int64_t>(make_problem(random, 5, 700, 12, 0.8), 4, 256, {1, 1 << 24});
+    std::puts("test_top_k: ok");
+    return 0;
+}

@@ -1,0 +1,176 @@
+// The state of the ascent of the top-k multiclass SVM: rows of X, dual variables, and weights by feature. The kernels
+// that work on it are in top_k/isa_kernels.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "simd/arrays.hpp"
+#include "top_k/projections.hpp"
+#include "top_k/step.hpp"
+
+namespace widemargin {
+
+constexpr double ABSENT_SCORE = -1e30;  // for the true class and for lanes without a class: never above a threshold
+
+// The projection of one visit, in units of scores: see top_k/isa_thresholds.hpp.
+struct TopKTarget {
+    int64_t k;
+    double r, rho;
+    bool alpha;
+};
+
+// The k largest of the values offered one by one, ascending; for small k, where a heap or a selection costs more.
+template <typename T>
+class LargestValues {
+  public:
+    static constexpr int64_t MOST = 32;
+    explicit LargestValues(int64_t k) : k_(k) { std::fill_n(values_, k, -std::numeric_limits<T>::infinity()); }
+    void offer(T value) {
+        if (!(value > values_[0])) return;
+        int64_t at = 0;
+        for (; at + 1 < k_ && values_[at + 1] < value; ++at) values_[at] = values_[at + 1];
+        values_[at] = value;
+    }
+    T smallest() const { return values_[0]; }
+    const T *begin() const { return values_; }
+    const T *end() const { return values_ + k_; }
+
+  private:
+    int64_t k_;
+    T values_[MOST];
+};
+
+template <typename T>
+struct ClassThresholds {
+    T t, hi;  // hi = 0: all of x is 0
+};
+
+// Rows of X, sparse (columns in any order) or dense (cols is null), and a constant feature of value `bias` after them.
+template <typename T>
+struct DataRows {
+    const T *values;
+    const int32_t *cols;
+    const int64_t *start;  // null when dense
+    int64_t n_rows, n_cols;
+    double bias;  // double for any T, so that a certificate for float32 values uses the exact constant
+
+    int64_t begin(int64_t i) const { return start != nullptr ? start[i] : i * n_cols; }
+    int64_t length(int64_t i) const { return start != nullptr ? start[i + 1] - start[i] : n_cols; }
+    double squared_norm(int64_t i) const {
+        double sum = bias * bias;
+        const T *x = values + begin(i);
+        for (int64_t p = 0; p < length(i); ++p) sum += double(x[p]) * double(x[p]);
+        return sum;
+    }
+};
+
+// Where the weights of feature f and group g start: by feature, so that the groups of a feature are contiguous, or by
+// group, so that adjacent features share a cache line (10 % less time on silhouettes, half of whose values are 0).
+struct WeightLayout {
+    int64_t feature_step, group_step;
+    int64_t at(int64_t f, int64_t g) const { return f * feature_step + g * group_step; }
+};
+
+// The groups of classes that visits of a row look at, with their dual variables: all groups, or a list.
+template <typename T>
+struct ListedGroups {
+    AlignedArray<T> lanes;  // (count, width)
+    std::vector<uint32_t> ids;
+};
+
+template <typename T>
+struct alignas(32) RowState {
+    T t = 0, hi = 0;  // thresholds of the last visit
+    T sigma = 0;      // sum of the dual variables
+    T norm = 0;       // ‖x_i‖², the constant feature included
+    T cost = 0;
+    int32_t y = 0;
+    int32_t next = 0;  // pass of the next visit
+    uint8_t level = 0, visits = 0;
+};
+
+// Sleep: a row whose visit changed almost nothing is skipped for 1, 2, 4 … 64 passes. A cap of 16 was as good on text
+// and 10–15 % worse on digits and letter. SLEEP_SHARE is the share of the mean gap per row that counts as almost
+// nothing: 0.1–0.5 are alike; 2 is 1.5 times slower for α with k = 10.
+constexpr int MAX_SLEEP_LEVEL = 6;
+constexpr double SLEEP_SHARE = 0.5;
+// A change below this share of the cost, or of 1/‖x_i‖² if that is less (dual variables do not grow with the cost where
+// classes are separable), is not made. With float, 1e-6 stalls at a gap of 4e-5 if x is far below the cost; with
+// double, 1e-8 stalls at 1e-7.
+template <typename T>
+constexpr double SKIPPED_CHANGE = sizeof(T) == 4 ? 1e-8 : 1e-15;
+// Radius of a projection, C‖x_i‖² + γ in units of margins, below which it cannot be distinguished from 0.
+template <typename T>
+constexpr double LOST_RADIUS = sizeof(T) == 4 ? 1e-6 : 1e-10;
+constexpr int FULL_VISIT_EVERY = 16;  // visits of a row with a list between those of all groups
+
+template <typename T>
+struct TopKState {
+    DataRows<T> X;
+    TopKLoss loss;
+    int n_classes, width, n_groups;
+    bool lists;                  // rows have lists of groups; otherwise visits look at all groups
+    AlignedArray<T> W, average;  // (n_cols + 1) * stride values
+    WeightLayout layout;
+    AlignedArray<T> dual;         // (n_rows, stride), without lists
+    AlignedArray<T> lane_number;  // (stride,) 0, 1, 2 …
+    AlignedArray<T> absent;       // (stride,) ABSENT_SCORE in lanes without a class, 0 elsewhere
+    std::vector<RowState<T>> rows;
+    std::vector<ListedGroups<T>> listed;  // (n_rows,) with lists
+    int32_t epoch = 0;
+    double total_cost = 0;
+    double still = 0;     // change of the objective below which a row sleeps longer
+    double drift = 1e-4;  // running mean of the threshold's change, with lists
+    std::vector<double> work;
+    AlignedArray<T> scores, old_dual, new_dual, step;  // (stride,) of one visit
+    std::vector<uint32_t> all_groups, changed;
+
+    int64_t stride() const { return int64_t(n_groups) * width; }
+    int64_t weight_at(int64_t f, int64_t j) const { return layout.at(f, j / width) + j % width; }
+
+    // The dual variables of a row, (n_classes,) with 0 at the true class.
+    void read_dual(int64_t i, double *x) const {
+        std::fill_n(x, n_classes, 0.0);
+        if (!lists) {
+            for (int j = 0; j < n_classes; ++j) x[j] = double(dual[i * stride() + j]);
+            return;
+        }
+        const ListedGroups<T> &groups = listed[i];
+        for (size_t g = 0; g < groups.ids.size(); ++g) {
+            for (int lane = 0; lane < width; ++lane) {
+                const int j = groups.ids[g] * width + lane;
+                if (j < n_classes) x[j] = double(groups.lanes[g * width + lane]);
+            }
+        }
+    }
+
+    // Sets the dual variables of a row; `W` must then be recomputed.
+    void write_dual(int64_t i, const double *x) {
+        double sum = 0.0;
+        for (int j = 0; j < n_classes; ++j) sum += double(T(x[j]));
+        rows[i].sigma = T(sum);
+        if (!lists) {
+            for (int j = 0; j < n_classes; ++j) dual[i * stride() + j] = T(x[j]);
+            return;
+        }
+        ListedGroups<T> &groups = listed[i];
+        groups.ids.clear();
+        for (int g = 0; g < n_groups; ++g) {
+            bool used = rows[i].y / width == g;
+            for (int j = g * width; j < std::min(n_classes, (g + 1) * width); ++j) used |= x[j] != 0.0;
+            if (used) groups.ids.push_back(uint32_t(g));
+        }
+        groups.lanes = aligned_array<T>(int64_t(groups.ids.size()) * width);
+        for (size_t g = 0; g < groups.ids.size(); ++g) {
+            const int first = groups.ids[g] * width, last = std::min(n_classes, first + width);
+            for (int j = first; j < last; ++j) groups.lanes[g * width + (j - first)] = T(x[j]);
+        }
+        rows[i].visits = 0;
+    }
+};
+
+}  // namespace widemargin

@@ -1,0 +1,241 @@
+"""What the commands share on the terminal: failures, tables, JSON, progress bars, warnings as one line.
+
+A failure is one sentence on standard error and an exit code, without a traceback: 0 success, 1 a failure that the
+message explains, 2 wrong usage (typer's), 3 a training to be resumed, 130 interrupted, 141 the reader of standard
+output went away (as `head` does). rich is imported only when there is a table or a bar to draw.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+
+__all__ = [
+    "INTERRUPTED",
+    "failures_explained",
+    "gap_text",
+    "output",
+    "print_columns",
+    "print_json",
+    "print_note",
+    "print_table",
+    "progress_bar",
+    "short_warnings",
+    "size_text",
+    "stdout_is_utf8",
+    "time_bar",
+]
+
+FAILED = 1
+UNFINISHED = 3
+INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
+BROKEN_PIPE = 141  # the shell's code for a process ended by a broken pipe
+LONGEST_NAME = 40
+"""Length of a name in the first column of a table that is not folded."""
+USUAL, WIDEST = 80, 10_000
+"""Characters per line: of a usual terminal, and where there is no limit."""
+
+
+@contextlib.contextmanager
+def failures_explained(writes: bool) -> Iterator[None]:
+    """Turn errors that a user can cause or fix into a message and an exit code; others keep their traceback."""
+    try:
+        yield
+        sys.stdout.flush()  # here, where a failure can still be reported
+    except BrokenPipeError as error:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer, so that closing it does not fail again
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        raise SystemExit(BROKEN_PIPE) from error
+    except (WidemarginError, OSError, ValueError, MemoryError) as error:
+        sentence = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        print_note(sentence)
+        raise SystemExit(UNFINISHED if isinstance(error, UnfinishedTrainingError) else FAILED) from error
+    except TrainingInterrupted as error:
+        print_note(f"interrupted; {error}")
+        raise SystemExit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
+        raise SystemExit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def short_warnings() -> Iterator[None]:
+    """Show warnings as one line on standard error, without the source line."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print_note(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def print_note(sentence: str) -> None:
+    """A line on standard error about what is going on."""
+    sys.stderr.write(f"widemargin: {sentence}\n")
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """One JSON object on standard output; inf and nan, which JSON lacks, are null."""
+    text = json.dumps(_finite(values), indent=2, ensure_ascii=not stdout_is_utf8(), allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def stdout_is_utf8() -> bool:
+    """Whether standard output takes every character."""
+    return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+def output(without_terminal: int = WIDEST) -> Any:
+    """A rich console on standard output for any text: names of labels and files may look like rich's markup.
+
+    A pipe or a file has no line width unless COLUMNS or the caller sets one.
+    """
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = without_terminal
+    return console
+
+
+def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """A table of names and values on standard output; long ones are folded, in a pipe as on a usual terminal."""
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    no_wrap = max((len(name) for name, _ in rows), default=0) <= LONGEST_NAME
+    table.add_column(style="cyan", no_wrap=no_wrap, overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    output().print(title, style="bold", soft_wrap=True)
+    output(USUAL).print(table)
+
+
+def print_columns(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, n_keys: int, marked: int | None
+) -> None:
+    """A table whose cells are never cut: columns that do not fit the terminal follow below, after the first ones again.
+
+    One row may be marked.
+    """
+    from rich.measure import Measurement
+
+    console = output()
+    console.print(title, style="bold", soft_wrap=True)  # it may name a long path
+    endless = console.options.update(max_width=WIDEST)
+    rest = list(range(n_keys, len(names)))
+    while rest:
+        for n_fit in range(len(rest), 0, -1):
+            table = _part(names, rows, [*range(n_keys), *rest[:n_fit]], marked)
+            width = Measurement.get(console, endless, table).maximum
+            if width <= console.width:
+                break
+        console.width, usual = max(width, console.width), console.width
+        console.print(table)
+        console.width = usual
+        console.print()
+        rest = rest[n_fit:]
+
+
+def _part(names: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int], marked: int | None) -> Any:
+    """A table of some columns; text to the left, numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in shown:
+        is_text = any(row[column][:1].isalpha() for row in rows)
+        table.add_column(names[column], justify="left" if is_text else "right", no_wrap=True)
+    for number, row in enumerate(rows):
+        table.add_row(*(row[column] for column in shown), style="bold" if number == marked else None)
+    return table
+
+
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[Any], bool] | None]:
+    """A bar on a terminal's standard error; yields the callback for a solver, None where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    ends = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(
+        bars.TextColumn("{task.description}"), *ends, console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(what, total=None)
+
+        def update(progress: Any) -> bool:
+            bar.update(task, completed=progress.done, total=progress.total)
+            return False
+
+        yield update
+
+
+@contextlib.contextmanager
+def time_bar(first: str) -> Iterator[Callable[[str, float, float], None] | None]:
+    """A bar on a terminal's standard error with the time that is left; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    left = bars.TextColumn("{task.fields[left]}")
+    with bars.Progress(
+        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TimeElapsedColumn(), left,
+        console=Console(stderr=True), transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task(first, total=None, left="")
+
+        def show(what: str, elapsed: float, total: float) -> None:
+            remaining = f"about {max(total - elapsed, 0.0):.0f} s left"
+            bar.update(task, description=what, completed=elapsed, total=total, left=remaining)
+
+        yield show
+
+
+def size_text(n_bytes: float) -> str:
+    """A size for people: 1.5 MB."""
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} bytes"
+    for unit in ("kB", "MB"):
+        n_bytes /= 1000
+        if n_bytes < 1000:
+            return f"{n_bytes:.1f} {unit}"
+    return f"{n_bytes / 1000:.1f} GB"
+
+
+def gap_text(certificate: dict[str, Any]) -> str:
+    """The relative gap as stored and, where pruning cost something, before it."""
+    before = certificate["primal_before_pruning"]
+    text = f"{certificate['relative_gap']:.2e} of the objective"
+    if before != certificate["primal"] and before > 0:
+        text += f" as stored, {(before - certificate['dual']) / before:.2e} before pruning"
+    return text

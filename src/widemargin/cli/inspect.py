@@ -1,0 +1,190 @@
+"""`widemargin inspect`: what a model folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.cli.console import gap_text, print_json, print_table, size_text
+from widemargin.cli.inputs import OpenModel, display_names, open_model
+from widemargin.cli.options import Given
+from widemargin.estimators.tree.classifier import HierarchicalClassifier
+from widemargin.labels.taxonomy import Taxonomy
+from widemargin.model_io import describe_model, folder_size
+from widemargin.problems.tree_factor import TreeWeights
+
+__all__ = ["run"]
+
+
+def run(given: Given) -> None:
+    """Report the model, or the largest weights of one label."""
+    opened = open_model(given.model)
+    model, shown = opened.classifier, {} if given.names is None else display_names(given.names)
+    if given.label is not None:
+        weights = largest_weights(model, given.label, given.top)
+        title = f"{shown.get(given.label, given.label)}: largest weights"
+        if given.json:
+            print_json({"label": given.label, "weights": weights})
+        else:
+            print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
+        return
+    summary = summarize(model, given.model) | text_facts(opened)
+    if given.json:
+        print_json(summary)
+        return
+    summary["worst_label"] = shown.get(summary["worst_label"], summary["worst_label"])
+    print_table(f"{summary['class']} in {given.model}", table_rows(summary))
+    if summary["tuning"] is not None:
+        from widemargin.cli.train import print_tuning
+        from widemargin.comparison import Tuning
+
+        print_tuning(Tuning.from_dict(summary["tuning"]))
+
+
+def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
+    """The model as plain values."""
+    described = describe_model(model_folder)
+    certificate = getattr(model, "certificate_", None)  # an output code of foreign classifiers may have none
+    worst = None if certificate is None else certificate.worst
+    support = {"support_rows": len(model.support_)} if hasattr(model, "support_") else {}
+    return {
+        "class": described["kind"],
+        "format_version": described["format_version"],
+        "instruction_set": described["instruction_set"],
+        "parameters": plain_parameters(model),
+        "targets": model.kind_,
+        "rows": int(model.n_samples_fit_),
+        "features": int(model.n_features_in_),
+        "labels": len(model.classes_),
+        "stored_weights": model._n_weights(),
+        **support,
+        **_tree_facts(model),
+        "bytes": folder_size(model_folder),
+        "status": model.status_.value,
+        "tuning": getattr(model, "tuning_", None),
+        "certificate": None if certificate is None else certificate.to_dict(),
+        "worst_label": None if worst is None else model._problem_name(worst.index),
+    }
+
+
+def plain_parameters(model: Any) -> dict[str, Any]:
+    """Parameters as JSON values."""
+    return {name: _plain(value) for name, value in model.get_params(deep=False).items()}
+
+
+def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary as lines for people."""
+    certificate = summary["certificate"]
+    parameters = ", ".join(f"{name}={value!r}" for name, value in summary["parameters"].items())
+    share = summary["stored_weights"] / max(1, summary["labels"])
+    rows = [
+        ("trained on", f"{summary['rows']:,} rows, {summary['features']:,} features, {summary['targets']} targets"),
+        ("labels", f"{summary['labels']:,}"),
+        ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} per label)"),
+        *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
+        *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
+        *([("text", _text_text(summary["text"]))] if "text" in summary else []),
+        ("size", size_text(summary["bytes"])),
+        *([] if certificate is None else _certificate_rows(certificate, summary["status"])),
+    ]
+    if summary["worst_label"] is not None:
+        rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
+    rows.append(("instructions", summary["instruction_set"]))
+    rows.append(("parameters", parameters))
+    return rows
+
+
+def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[str, str]]:
+    return [
+        ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({status})"),
+        ("certified gap", gap_text(certificate)),
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as a JSON value; classifiers inside, trees and matrices as text."""
+    if isinstance(value, Taxonomy) or hasattr(value, "get_params"):
+        return repr(value)
+    return f"matrix of shape {value.shape}" if hasattr(value, "shape") else value
+
+
+def _tree_facts(model: Any) -> dict[str, Any]:
+    """What a model on a tree says of it."""
+    if not isinstance(model, HierarchicalClassifier):
+        return {}
+    tree = model.taxonomy_
+    facts: dict[str, Any] = {"nodes": tree.n_nodes, "leaves": len(tree.leaves), "levels": tree.height}
+    if hasattr(model, "orthogonality_"):
+        apart = int(model.orthogonality_.forced_apart.sum())
+        facts |= {"alpha": model.alpha_, "ancestor_pairs": len(model.orthogonality_), "forced_apart": apart}
+    return {"tree": facts}
+
+
+def text_facts(opened: OpenModel) -> dict[str, Any]:
+    """Text columns, number of terms, and unusual options of a model with a vectoriser."""
+    vectorizer, spec = opened.vectorizer, opened.spec
+    if spec is None:
+        return {}
+    standard = type(vectorizer)()
+    options = {
+        name: value
+        for name, value in vectorizer.get_params(deep=False).items()
+        if value != getattr(standard, name) and name not in ("dtype", "vocabulary")
+    }
+    columns = {"columns": list(spec.text), "labels": spec.labels, "label_sep": spec.label_sep}
+    return {"text": columns | {"terms": len(vectorizer.vocabulary_), "options": options}}
+
+
+def _text_text(facts: dict[str, Any]) -> str:
+    options = "".join(f", {name}={value!r}" for name, value in facts["options"].items())
+    columns = f"; columns {', '.join(facts['columns'])}" if facts["columns"] else ""
+    labels = "" if facts["labels"] is None else f"; labels {facts['labels']}"
+    sep = "" if facts["label_sep"] is None else f", separated by {facts['label_sep']!r}"
+    return f"tf-idf of {facts['terms']:,} terms{options}{columns}{labels}{sep}"
+
+
+def _tree_text(facts: dict[str, Any]) -> str:
+    text = f"{facts['nodes']:,} nodes, {facts['leaves']:,} leaves, {facts['levels']} levels"
+    if "forced_apart" not in facts:
+        return text
+    alpha = "" if facts["alpha"] is None else f"; alpha {facts['alpha']:.4g}"
+    return text + alpha + f"; {facts['forced_apart']:,} of {facts['ancestor_pairs']:,} ancestor pairs forced apart"
+
+
+def _weights_of_node(model: Any, label: str) -> Any:
+    """The weights of any node but the root of a model on a tree."""
+    names = [str(name) for name in model.taxonomy_.nodes[1:]]
+    if label not in names:
+        raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")
+    row = names.index(label)
+    if not isinstance(model.coef_, TreeWeights):
+        return model.coef_[[row]]
+    return model.coef_.row(row)[None, :]
+
+
+def _weights_of_label(model: Any, label: str) -> Any:
+    """The weights of a label; the first of two classes has those of the second, with the sign changed."""
+    names = [str(name) for name in model.classes_.tolist()]
+    if label not in names:
+        raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
+    weights = model.coef_[[0 if model.kind_ == "binary" else names.index(label)]]
+    return -weights if model.kind_ == "binary" and names.index(label) == 0 else weights
+
+
+def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
+    """The weights of one label that are largest in absolute value, largest first."""
+    if not hasattr(model, "coef_"):
+        why = "is an output code" if hasattr(model, "code_book_") else f"has kernel={model.kernel!r}"
+        raise ValueError(f"the model {why}, so it has no feature weights to show for a label; leave out --label")
+    on_tree = isinstance(model, HierarchicalClassifier)
+    weights = _weights_of_node(model, label) if on_tree else _weights_of_label(model, label)
+    weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]
+    order = np.argsort(-np.abs(weights), kind="stable")[:top]
+    return [
+        {"feature": model.feature_name(index), "weight": float(weights[index])}
+        for index in order.tolist()
+        if weights[index] != 0
+    ]

@@ -1,0 +1,403 @@
+"""`widemargin predict`: the top labels of each row, as tab-separated text, CSV, JSON lines or Parquet.
+
+More rows, or more labels, than memory holds are predicted in parts. A part is a range of labels and a range of rows;
+its task reads both from disk, and any executor can run it. The top k of a row over all parts are the top k of the
+parts' top k, and a score does not depend on its part, so the result is that of `predict_topk`, bit for bit. Memory of a
+worker: the weights of one range of labels, held by feature, and one block of rows; of this process: one block, and a
+table of the top labels on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import io
+import itertools
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.cli.console import short_warnings, stdout_is_utf8
+from widemargin.cli.inputs import (
+    OpenModel,
+    check_rows_fit,
+    display_names,
+    known_columns,
+    open_model,
+    reading_options,
+    standard_input,
+)
+from widemargin.cli.options import Given, columns, executor_of
+from widemargin.data.load import refuse_input_as_output
+from widemargin.data.tables import TextRows, is_table
+from widemargin.estimators.scoring import LabelModel, TopK
+from widemargin.exceptions import DataFormatError, MissingExtraError
+from widemargin.files import atomic_file, check_file_target
+
+__all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]
+
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+"""Escapes for the characters in a name that would break tab-separated text."""
+STANDARD_OUTPUT = Path("/dev/stdout")
+"""Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
+OURS = {"labels", "scores", "probabilities", "explanations"}
+ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
+ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
+
+
+def run(given: Given) -> None:
+    """Write the predictions of all rows; a file appears under its name only when it is complete."""
+    if given.out is not None:
+        check_file_target(given.out)
+    refuse_input_as_output(STANDARD_OUTPUT if given.out is None else given.out, given.data, given.model)
+    one_text = given.text if given.data is None else None
+    if given.data is None and one_text is None:
+        raise ValueError("DATA is missing: name a file, - for standard input, or give one text with --text")
+    given.text = None if given.data is None or given.text is None else columns("--text", given.text)
+    opened = open_model(given.model, given)
+    model, executor = opened.classifier, executor_of(given)
+    model.n_jobs, calibrated = given.jobs, hasattr(model, "label_proba")
+    # A probability may depend on the scores of other labels.
+    joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
+    here = given.explain or joint
+    if here and not (executor is None and given.memory_limit is None):
+        what = "explanations" if given.explain else "probabilities of labels that depend on each other"
+        raise ValueError(f"{what} are made in this process; leave out --processes, --scheduler and --memory-limit")
+    k = min(given.k, len(model.classes_))  # missing places are not printed
+    shown = {} if given.names is None else display_names(given.names)
+    with contextlib.ExitStack() as stack:
+        with short_warnings():
+            rows, kept = _rows(opened, given, one_text, stack)
+        write = stack.enter_context(_writer(given, k, calibrated))
+        if rows is None:  # empty input gives empty output
+            write([])
+            return
+        if here or (executor is None and label_ranges(model, given.memory_limit) is None):
+            tops: Any = ((model.predict_topk(block, k), block) for block in _blocks(rows))
+        else:
+            limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
+            tops = ((top, None) for top in predict_in_parts(model, given.model, rows, k, executor=executor, **limits))
+        for top, block in tops:
+            values: list[Any] = [top.labels, top.scores]
+            if calibrated:
+                values.append(model.label_proba(block, top.indices) if joint else _of_scores(model, top))
+            why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))] if given.explain else None
+            write(_found(top.indices, values, why, kept, given.threshold, shown))
+
+
+def _rows(
+    opened: OpenModel, given: Given, one_text: str | None, stack: contextlib.ExitStack
+) -> tuple[Any, Iterator[list[Any]]]:
+    """The rows to predict, None if there are none; and the values of the columns to keep."""
+    spec, path = opened.spec, given.data
+    texts: Any = None if one_text is None else [one_text]
+    if str(path) == "-":
+        if spec is not None and given.text is None:
+            texts = sys.stdin.buffer.read().decode(spec.encoding).removesuffix("\n").split("\n")
+            texts = [] if texts == [""] else texts
+        else:
+            ending = ENDINGS[spec.format or "csv"] if spec is not None else ".txt"
+            path = stack.enter_context(standard_input(ending))
+    if given.keep and (texts is not None or spec is None):
+        raise ValueError("--keep copies columns of a table; the input has none")
+    if spec is None:
+        return _numbers(opened.classifier, given, path), iter([])
+    if texts is None:
+        texts = TextRows(path, known_columns(spec, path), labelled=False, keep=given.keep or ())
+    first = next(stream := iter(texts), None)
+    if first is None:
+        return None, iter([])
+    return opened.vectorizer.transform(itertools.chain([first], stream)), iter(texts.kept if given.keep else ())
+
+
+def _numbers(model: Any, given: Given, path: Path | None) -> Any:
+    """The stream of the rows of a file of numbers, None if it has none."""
+    from widemargin.data.stream import open_rows
+
+    if path is None or is_table(path):
+        raise DataFormatError("text, and the model takes rows of numbers", path=str(given.data or "--text"))
+    if path.is_file() and path.stat().st_size == 0:
+        return None
+    rows = open_rows(path, **reading_options(model, path, given))
+    if rows.n_rows == 0:
+        return None
+    check_rows_fit(model, path, rows.n_rows, rows.n_features)
+    return rows
+
+
+def _blocks(rows: Any) -> Iterator[Any]:
+    """Rows of a stream, or of an array, a block at a time."""
+    if hasattr(rows, "blocks"):
+        yield from rows.blocks()
+        return
+    for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+        yield rows[start : start + ROWS_PER_BLOCK]
+
+
+def _of_scores(model: Any, top: TopK) -> Any:
+    """`label_proba` of the top labels, for models where it depends on the label's score alone."""
+    found, asked = np.zeros(top.scores.shape), top.indices >= 0
+    found[asked] = model.calibration_.of_labels(top.scores[asked], top.indices[asked])
+    return found
+
+
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
+"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
+
+
+def _found(
+    indices: Any,
+    values: list[Any],
+    why: list[Any] | None,
+    kept: Iterator[list[Any]],
+    threshold: float | None,
+    shown: dict[str, str],
+) -> Iterator[Row]:
+    """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
+    listed = indices >= 0
+    if threshold is not None:
+        listed &= values[-1] >= threshold
+    parts = [part.tolist() for part in (listed, *values)]
+    for row, mask in enumerate(parts[0]):
+        labels, scores, *known = (list(itertools.compress(part[row], mask)) for part in parts[1:])
+        if shown:
+            labels = [shown.get(str(label), label) for label in labels]
+        yield next(kept, []), labels, scores, known[0] if known else None, why and why[row]
+
+
+@contextlib.contextmanager
+def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
+    """A function that writes predictions to standard output, or to a file that takes its name at the end."""
+    ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
+    kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
+    keep = given.keep or []
+    if given.explain and kind in ("csv", "parquet"):
+        raise ValueError(f"explanations are written as tab-separated text or JSON lines, not as {kind}")
+    if kind in ("jsonl", "parquet") and not OURS.isdisjoint(keep):
+        raise ValueError(f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are columns of the output; rename yours")
+    with contextlib.ExitStack() as stack:
+        if kind == "parquet":
+            yield stack.enter_context(_parquet_writer(given, calibrated))
+            return
+        stream: Any = sys.stdout
+        if given.out is not None:
+            stream = io.TextIOWrapper(stack.enter_context(atomic_file(given.out)), encoding="utf-8", newline="\n")
+        if kind == "csv":
+            table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
+            table.writerow(keep + [f"{name}_{place + 1}" for place in range(k) for name in ("label", value)])
+            yield lambda found: table.writerows(map(_cells, found))
+        else:
+            ascii_only = given.out is None and not stdout_is_utf8()
+            line = functools.partial(_tsv_line if kind == "tsv" else _json_line, given, ascii_only)
+            yield lambda found: stream.writelines(map(line, found))
+        if given.out is not None:
+            stream.detach()  # flushes, and leaves closing to the file itself
+
+
+def _cells(row: Row) -> list[Any]:
+    """Kept columns, then labels with their probabilities or, without those, their scores."""
+    kept, labels, scores, probabilities, _ = row
+    cells = list(kept)
+    for label, value in zip(labels, scores if probabilities is None else probabilities, strict=True):
+        cells += [label, f"{value:.6g}"]
+    return cells
+
+
+def _tsv_line(given: Given, ascii_only: bool, row: Row) -> str:
+    """One line, whatever the names, and indented ones that explain it."""
+    lines = [_cells(row)] + ([] if row[4] is None else [[line] for line in row[4].lines(given.explain_features)])
+    return "\n  ".join("\t".join([str(cell).translate(ESCAPES) for cell in line]) for line in lines) + "\n"
+
+
+def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
+    kept, labels, scores, probabilities, why = row
+    values = dict(zip(given.keep or (), kept, strict=True)) | {"labels": labels, "scores": scores}
+    if probabilities is not None:
+        values["probabilities"] = probabilities
+    if why is not None:
+        values["explanations"] = why.to_dict(given.explain_features)["labels"]
+    return json.dumps(values, ensure_ascii=ascii_only) + "\n"
+
+
+@contextlib.contextmanager
+def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
+    """A function that collects rows with lists of labels and scores, for a Parquet file."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise MissingExtraError("writing Parquet", "pyarrow", "parquet") from None
+    if given.out is None:
+        raise ValueError("Parquet is written to a file: name it with --out")
+    keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
+    lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
+    schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
+    batches = []
+
+    def write(found: Iterable[Row]) -> None:
+        records = []
+        for kept, labels, scores, probabilities, _ in found:
+            cells = [cell if cell is None else str(cell) for cell in kept]
+            values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+            records.append(dict(zip(schema.names, [*cells, *values], strict=True)))
+        batches.append(pyarrow.Table.from_pylist(records, schema))
+
+    yield write
+    with atomic_file(given.out, compress=False) as file:
+        parquet.write_table(pyarrow.concat_tables(batches), file)
+
+
+# Bytes per weight while the index by feature is made: the rows of the range, their transpose, and the core's copy.
+BYTES_PER_WEIGHT = 40
+BLOCK_SHARE = 0.25  # share of the memory for a block of rows and its work area
+
+Range = tuple[int, int]
+_LOCK = threading.Lock()
+_SCORERS: dict[tuple[str, Range | None], tuple[Any, Any]] = {}  # of one range: the model and its scorer
+
+
+def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | None:
+    """Ranges of labels whose weights fit in memory one at a time; None if all fit, or if labels cannot be separated."""
+    if memory_limit_mb is None or model.kind_ == "binary":
+        return None
+    # Labels must be ranked by rows of sparse weights; on a tree, the rows belong to nodes.
+    by_score = isinstance(model, LabelModel) and type(model).predict_topk is LabelModel.predict_topk
+    if not by_score or not sp.issparse(getattr(model, "coef_", None)):
+        return None
+    from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
+
+    room = (1 - BLOCK_SHARE) * (memory_limit_mb - PROCESS_MB) * MEGABYTE
+    if room <= 0:
+        raise MemoryError(f"the memory limit of {memory_limit_mb:,.0f} MB is too low; prediction needs some 300 MB")
+    starts = model.coef_.indptr
+    n_weights = max(1, int(room / BYTES_PER_WEIGHT))
+    bounds = [0]
+    while bounds[-1] < len(starts) - 1:
+        fitting = int(np.searchsorted(starts, starts[bounds[-1]] + n_weights, side="right")) - 1
+        bounds.append(max(fitting, bounds[-1] + 1))
+    return None if len(bounds) == 2 else list(itertools.pairwise(bounds))
+
+
+def predict_part(
+    model: str, label_range: Range | None, rows: str, row_range: Range, k: int, n_threads: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """A task: the top k of a range of labels for a range of the rows of a store.
+
+    Parameters
+    ----------
+    model : str
+        Model folder.
+    label_range : tuple of int, or None
+        First label and the one after the last; None for all.
+    rows : str
+        Store folder.
+    row_range : tuple of int
+        The first row and the one after the last.
+    k : int
+        Number of labels.
+    n_threads : int
+        Threads; the result does not depend on them.
+
+    Returns
+    -------
+    indices, scores : ndarray of shape (n_rows, k)
+        As from `predict_topk`.
+    """
+    from widemargin.data.store import open_store
+    from widemargin.estimators.persistence import load_classifier
+    from widemargin.parallel.folders import find_folder
+    from widemargin.problems.scores import LinearScorer
+
+    X = open_store(find_folder(rows)).X[row_range[0] : row_range[1]]
+    with _LOCK:
+        key = (model, label_range)
+        if key not in _SCORERS:
+            _SCORERS.clear()
+            estimator, scorer = load_classifier(find_folder(model), verify=False), None  # the driver verified it
+            if label_range is not None:
+                labels = slice(*label_range)
+                scorer = LinearScorer(estimator.coef_[labels], np.asarray(estimator.intercept_[labels]))
+            _SCORERS[key] = estimator, scorer
+        estimator, scorer = _SCORERS[key]
+    estimator.n_jobs = n_threads
+    if label_range is None:
+        top = estimator.predict_topk(X, k)
+        return top.indices, top.scores
+    indices, scores = scorer.top_k(estimator._check_rows(X), k, n_threads=n_threads)
+    return np.where(indices >= 0, indices + label_range[0], indices), scores
+
+
+def predict_in_parts(
+    model: Any,
+    folder: str | os.PathLike[str],
+    rows: Any,
+    k: int,
+    *,
+    executor: Any = None,
+    memory_limit_mb: float | None = None,
+    n_threads: int = 1,
+) -> Iterator[TopK]:
+    """The top labels of the rows of a file, block after block, in order.
+
+    Parameters
+    ----------
+    model : fitted model
+        What `load` returned for the folder.
+    folder : path
+        Its folder, from which workers load it.
+    rows : RowStream or CSR array
+        The rows.
+    k : int
+        Number of labels.
+    executor : None, int, str or dask.distributed.Client
+        As in `train`.
+    memory_limit_mb : float, optional
+        Memory limit of a worker: if the weights do not fit, labels are scored range by range.
+    n_threads : int
+        Threads of a worker.
+
+    Yields
+    ------
+    TopK
+        Of one block of rows.
+    """
+    ranges = label_ranges(model, memory_limit_mb)
+    if executor is None and ranges is None:
+        yield from (model.predict_topk(block, k) for block in _blocks(rows))
+        return
+    from widemargin.data.stream import rows_of_array, store_of_rows
+    from widemargin.parallel import as_executor, run_tasks
+    from widemargin.parallel.folders import shared_folders
+
+    rows, engine = rows if hasattr(rows, "blocks") else rows_of_array("-", rows), as_executor(executor)
+    with tempfile.TemporaryDirectory(prefix="widemargin-predict-") as work:
+        store, shape = store_of_rows(rows, Path(work, "rows")), (rows.n_rows, k)
+        indices = np.lib.format.open_memmap(Path(work, "indices.npy"), mode="w+", dtype=np.int64, shape=shape)
+        scores = np.lib.format.open_memmap(Path(work, "scores.npy"), mode="w+", dtype=np.float64, shape=shape)
+        indices[:], scores[:] = -1, -np.inf
+        blocks = [(start, min(start + ROWS_PER_BLOCK, rows.n_rows)) for start in range(0, rows.n_rows, ROWS_PER_BLOCK)]
+        groups: list[Range | None] = [None] if ranges is None else [*ranges]
+        with shared_folders(engine, [folder, store]) as names:
+            tasks = [(names[0], labels, names[1], part, k, n_threads) for labels in groups for part in blocks]
+            for number, (places, values) in run_tasks(predict_part, tasks, engine):
+                # The top of the old and new labels; equal scores go to the lower label.
+                part = slice(*tasks[number][3])
+                places, values = np.hstack([indices[part], places]), np.hstack([scores[part], values])
+                order = np.lexsort((places, -values), axis=-1)[:, :k]
+                indices[part] = np.take_along_axis(places, order, axis=1)
+                scores[part] = np.take_along_axis(values, order, axis=1)
+        _SCORERS.clear()
+        for start, stop in blocks:
+            top = np.array(indices[start:stop])
+            yield TopK(model._encoding().decode(top), np.array(scores[start:stop]), top, model.classes_)

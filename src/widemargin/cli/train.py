@@ -1,0 +1,183 @@
+"""`widemargin train`: data file in, model folder out; with `--tune`, after choosing values by cross-validation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from widemargin.cli.console import (
+    gap_text,
+    output,
+    print_json,
+    print_note,
+    print_table,
+    progress_bar,
+    short_warnings,
+    size_text,
+    time_bar,
+)
+from widemargin.cli.inputs import load_training, read_table, table_spec, targets_for, vectorizer_of
+from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimator
+from widemargin.data.load import Dataset, refuse_input_as_output
+from widemargin.estimators.one_vs_all.folder_training import train
+from widemargin.estimators.persistence import save
+from widemargin.estimators.text import with_text
+from widemargin.model_io import check_writable, folder_size
+from widemargin.solvers.limits import TimeLimit
+
+__all__ = ["print_tuning", "run"]
+
+CALIBRATION_FOLDS = 3
+MANY = 10**6  # more classes than any k: the parameters to tune do not depend on the data
+
+
+def run(given: Given) -> None:
+    """Read, train into the folder, and report."""
+    spec = table_spec(given)
+    names = () if spec else (given.labels, given.features)
+    refuse_input_as_output(given.out, given.data, given.taxonomy, *names)
+    check_writable(given.out)
+    # Only the rows to hold out are drawn at random in one-vs-all.
+    no_seed = {"seed": None} if given.test_size is not None and given.method == "one-vs-all" else {}
+    estimator = make_estimator(given.method, vars(given) | no_seed)  # wrong options are errors before a file is read
+    if given.tune:
+        check_tunable(estimator, given)
+    with short_warnings():
+        dataset, held_out = load_training(given, spec, given.test_size)
+        dataset = replace(dataset, Y=targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
+        if given.tune:
+            X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), vectorizer_of(given))
+            tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, given)
+            if not given.json:
+                print_tuning(tuning)
+        wall, cpu = time.perf_counter(), time.process_time()
+        with progress_bar("Training") as callback:
+            if given.time_limit is not None:
+                callback = TimeLimit(given.time_limit, callback)
+            estimator.set_params(callback=callback)
+            how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
+            how |= {"shard_size": given.shard_size, "restart": given.restart, "report": print_note}
+            fitted = train(estimator, dataset, given.out, **how)
+        model = fitted if dataset.text is None else fitted[-1]
+        if given.calibrate is not None:
+            model.calibrate(dataset.X, dataset.targets.labels, method=given.calibrate, cv=CALIBRATION_FOLDS)
+            save(with_text(model, dataset.text), given.out)
+        seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+        measured = None if held_out is None else _measured(model, held_out)
+    summary = summarize(model, dataset, seconds) | {"model": str(given.out), "model_bytes": folder_size(given.out)}
+    summary |= ({"tuning": model.tuning_} if given.tune else {}) | ({"test": measured} if measured else {})
+    if given.json:
+        print_json(summary)
+    else:
+        print_table(f"Model in {given.out}", table_rows(summary))
+        if measured:
+            from widemargin.cli.evaluate import table_rows as rows_of_metrics
+
+            print_table(f"Measured on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
+
+
+def _texts(given: Given, spec: Any) -> Any:
+    """The texts of the table again: the folds of --tune have their own vectorisers."""
+    return read_table(given.data, spec, given.skip_unlabelled).texts
+
+
+def _measured(model: Any, held_out: Dataset) -> dict[str, Any]:
+    """Metrics on the rows held out."""
+    from widemargin.cli.evaluate import measure
+
+    return {"rows": int(held_out.X.shape[0])} | measure(model, held_out, None)
+
+
+def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[str, Any]:
+    """What `train` reports, as plain values."""
+    n_rows, n_features = dataset.X.shape
+    certificate = model.certificate_
+    worst = certificate.worst
+    return {
+        "rows": int(n_rows),
+        "features": int(n_features),
+        "labels": len(model.classes_),
+        **seconds,
+        "status": model.status_.value,
+        "calibration": model.calibration_.method if hasattr(model, "calibration_") else None,
+        "certificate": certificate.to_dict(),
+        # The gap that `tol` bounds for models on a tree.
+        **({"decrease_gap": certificate.decrease_gap} if hasattr(model, "taxonomy_") else {}),
+        "worst_label": None if worst is None else model._problem_name(worst.index),
+    }
+
+
+def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary as lines for people."""
+    certificate = summary["certificate"]
+    rows = [
+        ("rows", f"{summary['rows']:,}"),
+        ("features", f"{summary['features']:,}"),
+        ("labels", f"{summary['labels']:,}"),
+        ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
+        *([("probabilities", f"by {summary['calibration']}")] if summary["calibration"] else []),
+        ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
+        ("certified gap", gap_text(certificate)),
+        *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),
+    ]
+    if summary["worst_label"] is not None:
+        rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
+    rows.append(("model size", size_text(summary["model_bytes"])))
+    return rows
+
+
+def _axes(estimator: Any, given: Given) -> dict[str, Any]:
+    """What is left to choose: parameters that were given keep their values."""
+    is_code = "code_size" in estimator.get_params(deep=False)
+    learned = is_code and estimator.learn is not None and estimator.norm_bound is None and estimator.learn != "greedy"
+    C = given.binary_C if is_code and not learned else given.C
+    return {"Cs": "auto" if C is None else None, "ks": "auto" if given.k is None else None, "alpha_shares": "auto"}
+
+
+def check_tunable(estimator: Any, given: Given) -> None:
+    """Raise an error before a large file is read if nothing is left to choose."""
+    from widemargin.comparison.tune import grid_for
+
+    try:
+        grid_for(estimator, MANY, **_axes(estimator, given))
+    except ValueError:
+        flags = [option.flag for option in OPTIONS_OF["train"] if option.name in ("C", "binary_C", "k", "alpha")]
+        named = " and ".join(flag for flag in flags if getattr(given, flag[2:].replace("-", "_")) is not None)
+        raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
+
+
+def with_best_values(estimator: Any, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
+    """Choose the values and set them; X are texts if there is a vectoriser.
+
+    Sets: the parameters of the estimator, and its `tuning_`, which goes into the model.
+    """
+    from sklearn.pipeline import Pipeline
+
+    from widemargin.comparison import tune
+
+    whole = estimator if vectorizer is None else Pipeline([("tfidf", vectorizer), ("classifier", estimator)])
+    how = {"cv": given.folds or 5, "metric": given.metric, "budget": given.budget, "refit": False}
+    with time_bar("choosing values") as report:
+        found = tune(whole, X, y, **_axes(estimator, given), **how, report=report)
+    estimator.set_params(**found.best)
+    estimator.tuning_ = found.to_dict()
+    return found
+
+
+def print_tuning(found: Any) -> None:
+    """The values tried, the chosen ones in bold, and the reason."""
+    from rich.table import Table
+
+    from widemargin.comparison.result import NAMES
+
+    folds = f"{found.n_folds} folds" if found.n_folds > 1 else "one fold"
+    table = Table(title=f"Values tried, {folds}", title_justify="left", title_style="bold")
+    for name in (*(NAMES.get(name, name) for name in found.params), found.metric):
+        table.add_column(name, justify="right", no_wrap=True)
+    for index, (values, quality) in enumerate(zip(found.tried, found.quality, strict=True)):
+        measured = "no time" if quality is None else f"{quality.mean:.4f} ± {quality.high - quality.mean:.4f}"
+        cells = [*(f"{value:.4g}" for value in values.values()), measured]
+        table.add_row(*cells, style="bold" if index == found.best_index else None)
+    for line in (table, found.reason, *found.notes):
+        output().print(line)
