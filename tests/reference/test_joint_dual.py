@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.tree_constraints import constraints_of
-from widemargin.labels.tree import Tree
-from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.reference.joint_dual import (
+from reference.joint_dual import (
     Block,
     JointProblem,
     JointState,
@@ -23,6 +19,10 @@ from widemargin.reference.joint_dual import (
     pairwise_steps,
     run_round,
 )
+from reference.tree_constraints import constraints_of
+from widemargin.labels.tree import Tree
+from widemargin.problems.tree_losses import tree_losses
+from widemargin.problems.tree_penalties import tree_penalty
 from widemargin.solvers.tree.joint_dual import JointAscent, JointStart, rows_with_constant
 
 METHODS = ["orthogonal", "similarity", "per-node", "tree-loss", "flat"]
