@@ -70,6 +70,7 @@ def test_training_outputs_are_taken_when_asked_for(data):
     np.testing.assert_allclose(model.decision_function(X), h @ model.code_matrix_.T, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_other_classifiers_are_held_out_as_well(data):
     X, y = data
     inner = LogisticRegression(C=3.0)
@@ -110,6 +111,7 @@ def test_folds_divide_every_class_and_leave_out_rows_without_weight():
     assert set(fold_of_rows(None, None, y, None, np.random.default_rng(0))) == set(range(5))
 
 
+@pytest.mark.slow
 def test_a_class_with_one_row_can_be_held_out(data):
     X, y = np.vstack([data[0], np.full((1, 5), 4.0)]), np.append(data[1], "yew")
     for code in ("one-vs-rest", "all-pairs", "random"):

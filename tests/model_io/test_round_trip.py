@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState, describe_model, read_model, write_model
-from widemargin.model_io.state import decode_value, encode_value
+from widemargin.model_io.read import decode_value
+from widemargin.model_io.write import encode_value
 
 VERSION_1 = Path(__file__).parents[1] / "data_files" / "model-v1"
 

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.tree_constraints import constraints_of
-from widemargin.labels.tree import Tree
-from widemargin.problems.tree_losses import tree_losses
-from widemargin.problems.tree_penalties import tree_penalty
-from widemargin.reference.joint_dual import (
+from reference.joint_dual import (
     Block,
     JointProblem,
     JointState,
@@ -23,6 +19,10 @@ from widemargin.reference.joint_dual import (
     pairwise_steps,
     run_round,
 )
+from reference.tree_constraints import constraints_of
+from widemargin.labels.tree import Tree
+from widemargin.problems.tree_losses import tree_losses
+from widemargin.problems.tree_penalties import tree_penalty
 from widemargin.solvers.tree.joint_dual import JointAscent, JointStart, rows_with_constant
 
 METHODS = ["orthogonal", "similarity", "per-node", "tree-loss", "flat"]
@@ -90,6 +90,7 @@ def test_rounds_of_the_core_are_those_of_the_specification(method, seed, C):
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000))
+@pytest.mark.slow
 def test_signs_of_small_and_of_large_subtrees_reach_the_same_value(seed):
     X, losses, penalty = draw_problem("orthogonal", seed, n_nodes=12, n_samples=20)
     twin = twin_of(X, losses, penalty)

@@ -84,6 +84,7 @@ def test_rows_of_weight_zero_need_no_margin(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.slow
 def test_many_classes_start_with_some_of_the_margins(norm):
     h, y = make(3, 0.2, k=20, n=160, n_columns=12)
     learned = continuous_code(h, y, norm=norm, C=np.inf, tol=1e-6)

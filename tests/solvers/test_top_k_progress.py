@@ -60,10 +60,10 @@ def test_a_step_on_the_face_that_gains_little_waits_for_half_the_gap():
 )
 def test_passes_foreseen_put_off_the_first_evaluations_within_the_limit(foreseen, max_iter, expected):
     progress = TopKProgress(1e-3, max_iter, None)
-    progress.begin_from_start(foreseen)
+    progress.plan_from_start(foreseen)
     evaluations = []
     for _ in expected:
         evaluations.append(progress.next_evaluation)
-        progress.passes += progress.passes_to_go
+        progress.passes = progress.next_evaluation
         progress.record((2.0, 1.0), 1, 1)
     assert evaluations == expected

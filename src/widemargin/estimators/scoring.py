@@ -197,8 +197,11 @@ class LabelModel(ClassifierMixin, BaseEstimator):
             # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
             return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
 
-        tied = find_tied(indices, scores, k, n_labels, labels_tied)
         listed = np.ascontiguousarray(indices[:, :k])
+        if k < n_labels:
+            tied = find_tied(indices, scores, k, n_labels, labels_tied)
+        else:  # all labels are listed
+            tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
         return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

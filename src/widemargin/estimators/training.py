@@ -55,6 +55,7 @@ __all__ = [
     "progress_callback",
     "row_factors",
     "training_data",
+    "warn_if_unfinished",
     "warn_of_pruned_gap",
 ]
 
@@ -263,23 +264,35 @@ def finish_fit(
     """Keep the facts of the data and of the result, and warn if the solver missed its tolerance.
 
     Sets: certificate_, history_, n_iter_, status_, and the attributes of `keep_data`.
-
-    A ConvergenceWarning has the gap reached and what to do. NOT_ATTAINED is worth one when a certified relative gap is
-    above `tol`, and the gap above the share `negligible` of the objective at zero: labels without a minimiser have a
-    relative gap of 1 however close they are to their infimum. Both are of the weights before pruning, which is no part
-    of training and has its own warning.
     """
     keep_data(model, data)
     model.certificate_, model.history_ = result.certificate, result.history
     model.n_iter_, model.status_ = result.n_iter, result.status
-    if result.status is Status.CONVERGED:
-        return
+    if result.status is not Status.CONVERGED:
+        warn_if_unfinished(result, advice, scope=scope, tol=tol, negligible=negligible, stacklevel=stacklevel + 1)
+
+
+def warn_if_unfinished(
+    result: SolverResult,
+    advice: dict[Status, str],
+    *,
+    scope: str = "",
+    tol: float = 0.0,
+    negligible: float = 0.0,
+    stacklevel: int = 4,
+) -> None:
+    """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
+
+    NOT_ATTAINED is worth one when a certified relative gap is above `tol`, and the gap above the share `negligible` of
+    the objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
+    Both are of the weights before pruning, which is no part of training and has its own warning.
+    """
     certificate = replace(result.certificate, primal=result.certificate.primal_before_pruning)
     widest, worst = certificate.relative_gap, certificate.worst
     if worst is not None and certificate == result.certificate:  # with pruning, `worst` is of the stored weights
         widest = max(widest, worst.relative_gap)
     small = widest <= tol or certificate.gap <= negligible * certificate.primal_at_zero
-    if result.status is Status.NOT_ATTAINED and small:
+    if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(
         f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,26 +23,22 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.files import parse_json
-from widemargin.model_io.state import (
-    DTYPES,
-    FORMAT_NAME,
-    FORMAT_VERSION,
-    MANIFEST,
-    ModelState,
-    all_finite,
-    csr_problem,
-    decode_value,
-)
-from widemargin.model_io.write import FILE_NAME
+from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, ModelState
 
-__all__ = ["describe_model", "read_model"]
+__all__ = ["all_finite", "csr_problem", "decode_value", "describe_model", "read_model"]
 
-MAX_MANIFEST_BYTES = 2**24  # labels and arrays are in files of their own; a manifest of ours has a few kilobytes
+MAX_MANIFEST_BYTES = 2**24  # labels and arrays have their own files; a manifest of ours has a few kilobytes
 MAX_LIST_BYTES = 2**30  # names of ten million labels
 MAX_DIMENSIONS = 4
+LARGEST_COUNT = 2**62
 # What NumPy writes, and nothing else, is handed to NumPy's parser of headers.
 NPY_HEADER = re.compile(rb"\{'descr': '[<|][a-z]\d', 'fortran_order': False, 'shape': \([0-9, ]*\), \} *\n")
 NPY_MAGIC = b"\x93NUMPY\x01\x00"
+# Prediction needs 8 bytes per column, so a small file must not claim any number of them: 1 GB, or what it deserves.
+FREE_COLUMNS = 2**27
+COLUMNS_PER_BYTE = 2**10
+FINITE_CHUNK = 2**20
+SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _DAMAGED = "the folder is damaged; restore it from a copy or save the model again"
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "package_version": str,
@@ -70,7 +67,7 @@ def read_model(
         Check the hash of every file, CSR indices, and that numbers are finite; this reads all bytes once. Without it
         sizes, types, shapes and row pointers are still checked.
     kinds : collection of str, optional
-        The kinds the caller can make use of; any other is an error.
+        The kinds that the caller knows; any other is an error.
 
     Returns
     -------
@@ -108,7 +105,7 @@ def read_model(
 
 
 def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `model.json` says, without opening any other file.
+    """The content of `model.json`, without opening any other file.
 
     Parameters
     ----------
@@ -138,37 +135,29 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     for entry in manifest["arrays"].values():
         is_csr = isinstance(entry, dict) and entry.get("type") == "csr"
         files += [entry.get(part) for part in ("data", "indices", "indptr")] if is_csr else [entry]
-    sizes = [_whole(where, file, "size") for file in files if file is not None]
-    plain = {name: _decoded(where, manifest[name]) for name in ("params", "certificate", "attributes")}
-    about = {name: manifest[name] for name in ("kind", "package_version", "format_version", "instruction_set")}
-    return (
-        plain
-        | about
-        | {
-            "arrays": {name: list(_shape(where, entry)) for name, entry in manifest["arrays"].items()},
-            "n_labels": None if manifest["labels"] is None else _whole(where, manifest["labels"], "count"),
-            "size_bytes": sum(sizes) + where.stat().st_size,
-        }
-    )
-
-
-def _fail(path: Path, problem: str, remedy: str = _DAMAGED) -> NoReturn:
-    raise ModelFormatError(f"{path}: {problem}; {remedy}")
+    fields = ("kind", "package_version", "format_version", "instruction_set", "params", "certificate", "attributes")
+    about = {name: manifest[name] for name in fields}
+    return about | {
+        "arrays": {name: list(_shape(where, entry)) for name, entry in manifest["arrays"].items()},
+        "n_labels": None if manifest["labels"] is None else _count(where, manifest["labels"], "count"),
+        "size_bytes": sum(_count(where, file, "size") for file in files if file is not None) + where.stat().st_size,
+    }
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """`model.json` with its outer fields checked."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: this is a file; give the folder that the model was saved to")
+    """`model.json` with its outer fields checked, and its values decoded."""
+    remedy = "give the folder that the model was saved to"
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no such model folder; give the folder that the model was saved to")
+        if folder.exists():
+            raise NotADirectoryError(f"{folder}: this is a file; {remedy}")
+        raise FileNotFoundError(f"{folder}: there is no such model folder; {remedy}")
     path = folder / MANIFEST
     if not path.exists():
-        _fail(path, "missing", "give the folder that the model was saved to")
+        _fail(path, "missing", remedy)
     with _open_inside(folder, MANIFEST) as file:
-        content = _parse_json(path, file, MAX_MANIFEST_BYTES)
+        content = _read_json(path, file, MAX_MANIFEST_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
-        _fail(path, "not the description of a widemargin model", "give the folder that the model was saved to")
+        _fail(path, "not the description of a widemargin model", remedy)
     version = content.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         remedy = "load it with the release of widemargin that wrote it, or a newer one"
@@ -176,6 +165,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     for name, types in _FIELDS.items():
         if not isinstance(content.get(name, ...), types):
             _fail(path, f"the field {name!r} is missing or of a wrong type")
+    try:
+        for name in ("params", "certificate", "attributes"):
+            content[name] = decode_value(content[name])
+    except (ValueError, RecursionError) as error:
+        _fail(path, f"a value cannot be read ({error})")
     return content
 
 
@@ -184,34 +178,25 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
     kind = manifest["kind"]
     if kinds is not None and kind not in kinds:
         _fail(where, f"unknown kind {kind!r:.100}", f"this release knows {', '.join(sorted(kinds))}")
-    arrays = {name: _read_matrix(folder, entry, verify) for name, entry in manifest["arrays"].items()}
-    history = {name: _read_array(folder, entry, verify) for name, entry in manifest["history"].items()}
-    if any(column.ndim != 1 for column in history.values()) or len({len(c) for c in history.values()}) > 1:
-        _fail(where, "the columns of the history are not vectors of one length")
-    feature_names = _read_list(folder, manifest["feature_names"], verify)
-    if feature_names is not None and not all(isinstance(name, str) for name in feature_names):
-        _fail(where, "a feature name is not a string")
+    arrays, history, n_rows = {}, {}, None
+    for name, entry in manifest["arrays"].items():
+        arrays[name] = _read_matrix(folder, entry, verify)
+    for name, entry in manifest["history"].items():
+        column = history[name] = _read_array(folder, entry, verify)
+        n_rows = len(column) if n_rows is None and column.ndim == 1 else n_rows
+        if column.ndim != 1 or len(column) != n_rows:
+            _fail(where, "the columns of the history are not vectors of one length")
     return ModelState(
         kind=kind,
-        params=_decoded(where, manifest["params"]),
+        params=manifest["params"],
         arrays=arrays,
-        labels=_read_list(folder, manifest["labels"], verify),
-        feature_names=feature_names,
-        certificate=_decoded(where, manifest["certificate"]),
+        labels=_read_list(folder, manifest["labels"], verify, (str, int, float)),
+        feature_names=_read_list(folder, manifest["feature_names"], verify, str),
+        certificate=manifest["certificate"],
         history=history,
-        attributes=_decoded(where, manifest["attributes"]),
+        attributes=manifest["attributes"],
         instruction_set=manifest["instruction_set"],
     )
-
-
-def _decoded(where: Path, field: dict[str, Any] | None) -> Any:
-    """The values of a field that is an object, or None."""
-    if field is None:
-        return None
-    try:
-        return {name: decode_value(value) for name, value in field.items()}
-    except (ValueError, RecursionError) as error:
-        _fail(where, f"a value cannot be read ({error})")
 
 
 def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:
@@ -225,22 +210,17 @@ def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:
         shape = _shape(where, entry)
         if len(shape) != 2:
             _fail(where, "a CSR array has not two dimensions")
-        values, indices, indptr = (
-            _read_array(folder, entry.get(part), verify) for part in ("data", "indices", "indptr")
-        )
+        values = _read_array(folder, entry.get("data"), verify)
+        indices = _read_array(folder, entry.get("indices"), verify)
+        indptr = _read_array(folder, entry.get("indptr"), verify)
         problem = csr_problem(values, indices, indptr, shape, check_indices=verify)
         if problem is not None:
             _fail(where, f"a CSR array is not valid: {problem}")
-        matrix = _csr_over(values, indices, indptr, shape)
+        # Over its parts as they are: scipy's constructor would copy int64 indices that fit in int32.
+        matrix = sp.csr_array(shape, dtype=values.dtype)
+        matrix.data, matrix.indices, matrix.indptr = values, indices, indptr
     if verify and not all_finite(values):
         _fail(where, "an array has values that are not finite")
-    return matrix
-
-
-def _csr_over(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) -> Any:
-    """A CSR array that uses its parts as they are; scipy's constructor would copy int64 indices that fit in int32."""
-    matrix = sp.csr_array(shape, dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
 
 
@@ -248,21 +228,22 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     """Map one `.npy` file whose header, length and hash agree with the table."""
     where = folder / MANIFEST
     shape = _shape(where, entry)
-    name, dtype = _file_name(where, entry, ".npy"), entry.get("dtype")
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        _fail(where, f"an array has the type {dtype!r:.50}, which is not allowed")
-    with _open_inside(folder, name) as file:
-        _check_size_and_hash(folder / name, file, entry, verify)
-        offset = _check_header(folder / name, file, shape, np.dtype(dtype))
-        n_values = _product(shape)
-        if offset + n_values * np.dtype(dtype).itemsize != entry["size"]:
-            _fail(folder / name, "the length of the file is not that of its array")
+    if not isinstance(entry.get("dtype"), str) or entry["dtype"] not in DTYPES:
+        _fail(where, f"an array has the type {entry.get('dtype')!r:.50}, which is not allowed")
+    dtype, n_values = np.dtype(entry["dtype"]), math.prod(shape)
+    with _open_entry(folder, entry, ".npy", verify) as file:
+        path = folder / entry["file"]
+        offset = _check_header(path, file, shape, dtype)
+        if offset + n_values * dtype.itemsize != entry["size"]:
+            _fail(path, "the length of the file is not that of its array")
         try:
-            if n_values == 0:
-                return _read_only(np.empty(shape, dtype=dtype))
-            return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+            if n_values:
+                return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+            array = np.empty(shape, dtype=dtype)
+            array.setflags(write=False)
         except (ValueError, OverflowError) as error:
-            _fail(folder / name, f"cannot be mapped ({error})")
+            _fail(path, f"cannot be mapped ({error})")
+    return array
 
 
 def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -282,20 +263,38 @@ def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], d
     return file.tell()
 
 
-def _read_list(folder: Path, entry: Any, verify: bool) -> list[Any] | None:
+def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type, ...]) -> list[Any] | None:
     """Label or feature names."""
     if entry is None:
         return None
-    where = folder / MANIFEST
-    name, count = _file_name(where, entry, ".json"), _whole(where, entry, "count")
-    with _open_inside(folder, name) as file:
-        _check_size_and_hash(folder / name, file, entry, verify)
-        values = _parse_json(folder / name, file, MAX_LIST_BYTES)
+    count = _count(folder / MANIFEST, entry, "count")
+    with _open_entry(folder, entry, ".json", verify) as file:
+        path = folder / entry["file"]
+        values = _read_json(path, file, MAX_LIST_BYTES)
     if not isinstance(values, list) or len(values) != count:
-        _fail(folder / name, f"not a list of {count} names")
-    if not all(isinstance(value, str | int | float) for value in values):
-        _fail(folder / name, "a name is neither a string nor a number")
+        _fail(path, f"not a list of {count} names")
+    for value in values:
+        if not isinstance(value, types):
+            _fail(path, "a name is not a string" if types is str else "a name is neither a string nor a number")
     return values
+
+
+def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.BufferedReader:
+    """Open a file of the table, whose size, and with `verify` its hash, must be those of the table."""
+    name = entry.get("file") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
+        _fail(folder / MANIFEST, f"{name!r:.100} is not the name of a model's file")
+    file, path = _open_inside(folder, name), folder / name
+    try:
+        size = os.fstat(file.fileno()).st_size
+        if _count(path, entry, "size") != size:
+            _fail(path, f"has {size} bytes, not {entry['size']}")
+        if verify and hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
+            _fail(path, "its content is not what was saved (SHA-256 differs)")
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _open_inside(folder: Path, name: str) -> io.BufferedReader:
@@ -314,15 +313,7 @@ def _open_inside(folder: Path, name: str) -> io.BufferedReader:
         _fail(path, f"cannot be opened ({error.strerror})", "check the permissions and the disk")
 
 
-def _check_size_and_hash(path: Path, file: io.BufferedReader, entry: dict[str, Any], verify: bool) -> None:
-    size = os.fstat(file.fileno()).st_size
-    if _whole(path, entry, "size") != size:
-        _fail(path, f"has {size} bytes, not {entry['size']}")
-    if verify and hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-        _fail(path, "its content is not what was saved (SHA-256 differs)")
-
-
-def _parse_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
+def _read_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
     """JSON of bounded length, without inf, nan and repeated keys."""
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
@@ -335,35 +326,84 @@ def _parse_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
         _fail(path, f"not valid JSON ({error})")
 
 
-def _file_name(where: Path, entry: Any, suffix: str) -> str:
-    name = entry.get("file") if isinstance(entry, dict) else None
-    if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
-        _fail(where, f"{name!r:.100} is not the name of a model's file")
-    return name
-
-
-def _whole(where: Path, entry: Any, field: str) -> int:
-    value = entry.get(field) if isinstance(entry, dict) else None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-        _fail(where, f"{field!r} of a file is not a whole number")
-    return value
-
-
 def _shape(where: Path, entry: Any) -> tuple[int, ...]:
     shape = entry.get("shape") if isinstance(entry, dict) else None
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         _fail(where, f"an array has no shape of at most {MAX_DIMENSIONS} dimensions")
-    return tuple(_whole(where, {"shape": length}, "shape") for length in shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    """In Python's integers, which do not overflow."""
-    product = 1
     for length in shape:
-        product *= length
-    return product
+        _count(where, {"shape": length}, "shape")
+    return tuple(shape)
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.setflags(write=False)
-    return array
+def _count(where: Path, entry: Any, field: str) -> int:
+    value = entry.get(field) if isinstance(entry, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST_COUNT:
+        _fail(where, f"{field!r} of a file is not a whole number")
+    return value
+
+
+def decode_value(value: Any) -> Any:
+    """Inverse of `encode_value`; ValueError for what it would never have written.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.read import decode_value
+    >>> decode_value({"weights": {"$items": [[0, 1.5], [1, {"$float": "-inf"}]]}})
+    {'weights': {0: 1.5, 1: -inf}}
+    """
+    if isinstance(value, list):
+        return list(map(decode_value, value))
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if key.startswith("$"):
+            break
+    else:
+        return dict(zip(value, map(decode_value, value.values()), strict=True))
+    ((tag, content),) = value.items()
+    if tag == "$float" and isinstance(content, str) and content in SPECIAL_FLOATS:
+        return SPECIAL_FLOATS[content]
+    if tag == "$tuple" and isinstance(content, list):
+        return tuple(map(decode_value, content))
+    if tag == "$items" and isinstance(content, list):
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+            raise ValueError("$items must be a list of pairs")
+        try:
+            return {decode_value(key): decode_value(item) for key, item in content}
+        except TypeError as error:
+            raise ValueError(f"a key of $items cannot be a key: {error}") from None
+    raise ValueError(f"{tag!r} is not a value of this format")
+
+
+def csr_problem(data: Any, indices: Any, indptr: Any, shape: Sequence[int], *, check_indices: bool) -> str | None:
+    """What is wrong with a CSR triple, or None; `check_indices` reads all column indices."""
+    if data.ndim != 1 or indices.ndim != 1 or indptr.ndim != 1:
+        return "its parts are not vectors"
+    if indices.dtype != indptr.dtype or indices.dtype not in (np.int32, np.int64):
+        return f"its indices are {indices.dtype} and {indptr.dtype}, not both int32 or both int64"
+    if len(indptr) != shape[0] + 1:
+        return f"its indptr has {len(indptr)} entries for {shape[0]} rows"
+    if len(data) != len(indices) or indptr[0] != 0 or indptr[-1] != len(indices):
+        return "the lengths of its parts disagree"
+    if (indptr[1:] < indptr[:-1]).any():
+        return "its indptr decreases"
+    stored_bytes = data.nbytes + indices.nbytes + indptr.nbytes
+    if shape[1] > max(FREE_COLUMNS, COLUMNS_PER_BYTE * stored_bytes):
+        return f"it claims {shape[1]:,} columns for {len(indices):,} values"
+    if check_indices and len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
+        return f"a column index is outside 0 … {shape[1] - 1}"
+    return None
+
+
+def all_finite(array: npt.NDArray[Any]) -> bool:
+    """Whether no value is inf or nan, checked in chunks, so that a memory map is not doubled in memory."""
+    if array.dtype.kind == "f":
+        flat = array.reshape(-1)
+        for first in range(0, len(flat), FINITE_CHUNK):
+            if not np.isfinite(flat[first : first + FINITE_CHUNK]).all():
+                return False
+    return True
+
+
+def _fail(path: Path, problem: str, remedy: str = _DAMAGED) -> NoReturn:
+    raise ModelFormatError(f"{path}: {problem}; {remedy}")

@@ -1,14 +1,9 @@
 """Write a model folder so that a kill at any moment leaves the previous model or the new one.
 
 Order: all parameters are turned into JSON before the disk is touched; each array goes to a temporary name, is synced
-to disk and renamed to a name with its hash; `model.json` is replaced (the switch); what nothing refers to is removed.
-Memory: chunks of the array that is being written.
-
-Arrays that are written part after part, so that a model larger than memory can be saved.
-
-The file is byte for byte that of the same array in one piece. Memory: one part.
-
-Questions about a model folder that need no model: may it be written to, and how large is it?
+to disk and renamed to a name with its hash; `model.json` is replaced (the switch); files that nothing refers to are
+removed. A model larger than memory is written part by part (`JoinedArray`); its files are byte-identical with those of
+the same arrays in one piece. Memory: chunks of the array that is being written, or one part.
 """
 
 from __future__ import annotations
@@ -31,108 +26,24 @@ import scipy.sparse as sp
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
 from widemargin.files import file_sha256, locked_folder, sync_folder, write_hashed
+from widemargin.model_io.read import all_finite, csr_problem
 from widemargin.model_io.state import (
     DTYPES,
+    FILE_NAME,
     FORMAT_NAME,
     FORMAT_VERSION,
+    HASH_DIGITS,
     MANIFEST,
     WORK_FOLDER,
     ModelState,
-    all_finite,
-    csr_problem,
-    encode_value,
 )
 
-__all__ = [
-    "FILE_NAME",
-    "JoinedArray",
-    "JoinedCsr",
-    "check_writable",
-    "folder_size",
-    "refuse_other_files",
-    "write_model",
-]
+__all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "write_model"]
+
+ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+TEMPORARY = ".tmp-widemargin-"
 
 Parts = Callable[[], Iterator[npt.NDArray[Any]]]
-
-
-@dataclass(frozen=True)
-class JoinedArray:
-    """An array whose parts, along the first axis, are made when they are written.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Type of the whole; parts are converted.
-    shape : tuple of int
-        Shape of the whole.
-    parts : callable
-        Gives the parts, anew at every call.
-
-    Examples
-    --------
-    >>> import io
-    >>> import numpy as np
-    >>> from widemargin.model_io.write import JoinedArray
-    >>> joined, file = JoinedArray(np.dtype("<f4"), (3,), lambda: iter([np.ones(2), np.zeros(1)])), io.BytesIO()
-    >>> joined.write(file)
-    >>> _ = file.seek(0)
-    >>> np.load(file).tolist()
-    [1.0, 1.0, 0.0]
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    parts: Parts
-
-    def write(self, file: BinaryIO) -> None:
-        """Write the `.npy` file; a ValueError when the parts do not make up the shape."""
-        dtype = self.dtype.newbyteorder("<")
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        n_rows = 0
-        for part in self.parts():
-            plain = np.ascontiguousarray(part, dtype=dtype)
-            if plain.shape[1:] != self.shape[1:]:
-                raise ValueError(f"a part of shape {plain.shape} is none of an array of shape {self.shape}")
-            if not all_finite(plain):
-                raise NotSavableError("an array has values that are not finite; train again with finite data")
-            file.write(plain.tobytes())
-            n_rows += len(plain)
-        if n_rows != self.shape[0]:
-            raise ValueError(f"the parts have {n_rows} rows, the array {self.shape[0]}")
-
-
-@dataclass(frozen=True)
-class JoinedCsr:
-    """A CSR array whose values and indices come in parts.
-
-    Parameters
-    ----------
-    data, indices : JoinedArray
-        Values and columns, row after row.
-    indptr : ndarray of shape (n_rows + 1,)
-        Where rows begin, of the type of the indices.
-    shape : tuple of int
-        Rows and columns.
-
-    Examples
-    --------
-    >>> from widemargin.model_io.write import JoinedCsr
-    >>> list(JoinedCsr.__dataclass_fields__)
-    ['data', 'indices', 'indptr', 'shape']
-    """
-
-    data: JoinedArray
-    indices: JoinedArray
-    indptr: npt.NDArray[Any]
-    shape: tuple[int, int]
-
-
-HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table
-FILE_NAME = re.compile(rf"[A-Za-z0-9_]+-[0-9a-f]{{{HASH_DIGITS}}}\.(npy|json)")
-ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-_TEMPORARY = ".tmp-widemargin-"
 
 
 def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
@@ -152,7 +63,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     FileExistsError
         The folder has other files and no model.
     OSError
-        The disk is full, the folder is read-only, or the like; a previous model is unchanged.
+        The disk is full or the folder is read-only, for example; a previous model is unchanged.
 
     Examples
     --------
@@ -187,7 +98,7 @@ def _write_all(
     history: Mapping[str, Any],
     lists: Mapping[str, list[Any] | None],
 ) -> None:
-    """Files first, then the manifest; in the end, however it comes, only files of the model in force are left."""
+    """Files first, then the manifest; in any case, only files of the model in force are left at the end."""
     previous = _referenced_files(folder)
     _remove_temporary(folder)
     try:
@@ -225,6 +136,36 @@ def _plain_parts(state: ModelState) -> dict[str, Any]:
         }
     except RecursionError:
         raise NotSavableError("a parameter contains itself or is nested too deeply; use plain values") from None
+
+
+def encode_value(value: Any, name: str) -> Any:
+    """A value as JSON can hold it; `NotSavableError` that says `name` when it cannot.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.write import encode_value
+    >>> encode_value({"C": float("inf"), "degree": (1, 2)}, "params")
+    {'C': {'$float': 'inf'}, 'degree': {'$tuple': [1, 2]}}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if value is None or isinstance(value, str | bool | int):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, list):
+        return [encode_value(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$tuple": encode_value(list(value), name)}
+    if isinstance(value, Mapping):
+        plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+        if plain:
+            return {str(key): encode_value(item, f"{name}.{key}") for key, item in value.items()}
+        return {"$items": [[encode_value(k, name), encode_value(v, f"{name}[{k!r}]")] for k, v in value.items()]}
+    raise NotSavableError(
+        f"{name} is of type {type(value).__name__}, which a model folder cannot hold; "
+        "use numbers, strings, lists or a name the library knows, or pickle the model yourself"
+    )
 
 
 def _savable(array: Any, what: str, *, finite: bool) -> Any:
@@ -293,7 +234,7 @@ def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
 
 def _write_file(folder: Path, write: Callable[[Any], object], final_name: Callable[[str], str]) -> dict[str, str | int]:
     """Write to a temporary name, sync, rename to the name that follows from the hash."""
-    name, digest, size = write_hashed(folder / f"{_TEMPORARY}{os.getpid()}", write, name_of=final_name)
+    name, digest, size = write_hashed(folder / f"{TEMPORARY}{os.getpid()}", write, name_of=final_name)
     return {"file": name, "size": size, "sha256": digest}
 
 
@@ -315,7 +256,7 @@ def refuse_other_files(folder: Path) -> None:
             if FORMAT_NAME.encode() in file.read(len(FORMAT_NAME) + 100):
                 return
         raise FileExistsError(errno.EEXIST, "this model.json is not ours; choose another folder", str(manifest))
-    ours = (_TEMPORARY, WORK_FOLDER)
+    ours = (TEMPORARY, WORK_FOLDER)
     others = [e.name for e in os.scandir(folder) if not (e.name.startswith(ours) or FILE_NAME.fullmatch(e.name))]
     if others:
         message = f"the folder has other files ({sorted(others)[0]!r}) and no model; choose a new or an empty folder"
@@ -341,7 +282,7 @@ def _referenced_files(folder: Path) -> set[str] | None:
 
 def _remove_temporary(folder: Path) -> None:
     for entry in list(os.scandir(folder)):
-        if entry.name.startswith(_TEMPORARY):
+        if entry.name.startswith(TEMPORARY):
             os.unlink(entry)
 
 
@@ -411,3 +352,76 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
     0
     """
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+
+
+@dataclass(frozen=True)
+class JoinedArray:
+    """An array whose parts, along the first axis, are made when they are written.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Type of the whole; parts are converted.
+    shape : tuple of int
+        Shape of the whole.
+    parts : callable
+        Returns an iterator over the parts, at every call.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from widemargin.model_io.write import JoinedArray
+    >>> joined, file = JoinedArray(np.dtype("<f4"), (3,), lambda: iter([np.ones(2), np.zeros(1)])), io.BytesIO()
+    >>> joined.write(file)
+    >>> _ = file.seek(0)
+    >>> np.load(file).tolist()
+    [1.0, 1.0, 0.0]
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Parts
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the `.npy` file; a ValueError when the parts do not make up the shape."""
+        dtype = self.dtype.newbyteorder("<")
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        n_rows = 0
+        for part in self.parts():
+            plain = np.ascontiguousarray(part, dtype=dtype)
+            if plain.shape[1:] != self.shape[1:]:
+                raise ValueError(f"a part of shape {plain.shape} is none of an array of shape {self.shape}")
+            if not all_finite(plain):
+                raise NotSavableError("an array has values that are not finite; train again with finite data")
+            file.write(plain.tobytes())
+            n_rows += len(plain)
+        if n_rows != self.shape[0]:
+            raise ValueError(f"the parts have {n_rows} rows, the array {self.shape[0]}")
+
+
+@dataclass(frozen=True)
+class JoinedCsr:
+    """A CSR array whose values and indices come in parts.
+
+    Parameters
+    ----------
+    data, indices : JoinedArray
+        Values and columns, row after row.
+    indptr : ndarray of shape (n_rows + 1,)
+        Where rows begin, of the type of the indices.
+    shape : tuple of int
+        Rows and columns.
+
+    Examples
+    --------
+    >>> from widemargin.model_io.write import JoinedCsr
+    >>> list(JoinedCsr.__dataclass_fields__)
+    ['data', 'indices', 'indptr', 'shape']
+    """
+
+    data: JoinedArray
+    indices: JoinedArray
+    indptr: npt.NDArray[Any]
+    shape: tuple[int, int]

@@ -469,7 +469,7 @@ def compact(coef: Any) -> Any:
     >>> compact(np.zeros((600, 4000))).nnz, type(compact(np.zeros((2, 3)))).__name__
     (0, 'ndarray')
     """
-    if not isinstance(coef, np.ndarray):
+    if not isinstance(coef, np.ndarray) or coef.nbytes <= PLAIN_BYTES:
         return coef
     n_values = int(np.count_nonzero(coef))
     if not saves_memory(csr_bytes(n_values, coef.shape[0], coef.itemsize), coef.nbytes):

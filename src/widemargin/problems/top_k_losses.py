@@ -14,7 +14,7 @@ Cost: a selection for each row, a projection if smoothed; memory of the size of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +102,8 @@ class TopKHinge:
 
     def value(self, z: Floats) -> Floats:
         """φ(z) of each row; z of shape (n_samples, n_wrong_classes)."""
-        self._check_width(z)
+        if z.ndim != 2 or self.k > z.shape[1]:
+            self._refuse(z)
         if self.smoothing > 0.0:
             x = self.gradient(z)
             smoothed: Floats = np.einsum("ij,ij->i", x, z - 0.5 * self.smoothing * x)
@@ -114,7 +115,8 @@ class TopKHinge:
 
     def gradient(self, z: Floats) -> Floats:
         """∇φ(z), shape of z; without smoothing a subgradient, of equal margins the first ones counting as larger."""
-        self._check_width(z)
+        if z.ndim != 2 or self.k > z.shape[1]:
+            self._refuse(z)
         if self.smoothing > 0.0:  # the projection of z/γ, written so that a small γ does not overflow
             return self.project(z, self.smoothing) / self.smoothing
         best = np.argsort(-z, axis=1, kind="stable")[:, : self.k]
@@ -125,13 +127,12 @@ class TopKHinge:
         return x
 
     def project(self, a: Floats, cost: npt.ArrayLike = 1.0, rho: npt.ArrayLike = 0.0) -> Floats:
-        """argmin ½‖x − a‖² + ½ρ⟨1,x⟩² over the domain of cost·φ, for each row; cost and rho numbers or one a row."""
+        """argmin ½‖x − a‖² + ½ρ⟨1,x⟩² over the domain of cost·φ, for each row; cost and rho numbers or one per row."""
         onto = project_top_k_simplex if self.variant == "alpha" else project_capped_simplex
         return onto(a, self.k, cost, rho)
 
     def is_feasible(self, x: Floats, cost: npt.ArrayLike = 1.0, tolerance: float = FEASIBILITY_TOLERANCE) -> Bools:
         """Whether each row of x is in the domain of the conjugate of cost·φ, up to tolerance·cost."""
-        self._check_width(x)
         c = np.asarray(cost, dtype=np.float64)
         total, slack = x.sum(axis=1), tolerance * c
         cap = (total if self.variant == "alpha" else c) / self.k
@@ -158,8 +159,7 @@ class TopKHinge:
         quadratic: Floats = 0.5 * self.smoothing * np.einsum("ij,ij->i", x, shares)
         return quadratic
 
-    def _check_width(self, z: Floats) -> None:
+    def _refuse(self, z: Floats) -> NoReturn:
         if z.ndim != 2:
             raise ValueError(f"margins must have shape (n_samples, n_wrong_classes); got shape {z.shape}")
-        if self.k > z.shape[1]:
-            raise ValueError(f"k={self.k}, but there are {z.shape[1]} wrong class(es) only; use a smaller k")
+        raise ValueError(f"k={self.k}, but there are {z.shape[1]} wrong class(es) only; use a smaller k")

@@ -105,7 +105,7 @@ class Limits:
     def __init__(self, max_iter: int, callback: Callback | None = None) -> None:
         self.began = time.monotonic()
         self.max_iter, self.callback = max_iter, callback
-        self.deadline = deadline_of(callback)
+        self.deadline = float(getattr(callback, "deadline", math.inf))
 
     @property
     def elapsed_s(self) -> float:
@@ -114,19 +114,19 @@ class Limits:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds up to the limit."""
+        """Seconds up to the deadline."""
         return self.deadline - time.monotonic()
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether the limit is reached."""
+        """Whether the deadline has passed."""
         return self.seconds_left <= 0.0
 
     def reached(self, passes: float, seconds: float, primal: float, dual: float) -> Status | None:
         """Call the callback; the limit that is reached, or None."""
         progress = Progress(int(passes), self.max_iter, seconds, primal, dual)
         asked = self.callback is not None and self.callback(progress)
-        if self.is_out_of_time:
+        if time.monotonic() >= self.deadline:
             return Status.TIME_LIMIT
         if asked:
             return Status.STOPPED
@@ -214,5 +214,7 @@ def worst_of(statuses: Iterable[Status]) -> Status:
 def history_of(rows: Sequence[Sequence[float]], names: Sequence[str], whole: Collection[str]) -> History:
     """A history of rows of numbers, with columns of integers where `whole` names them."""
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
-    columns = dict(zip(names, table.T, strict=True))
-    return History({name: column.astype(np.int64) if name in whole else column for name, column in columns.items()})
+    columns: dict[str, Any] = dict(zip(names, table.T, strict=True))
+    for name in whole:
+        columns[name] = columns[name].astype(np.int64)
+    return History(columns)

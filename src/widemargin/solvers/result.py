@@ -1,4 +1,4 @@
-"""What every solver takes and gives: a `Progress` for its callback, and one frozen `SolverResult`."""
+"""What solvers report: a `Progress` to the callback on the way, and one frozen `SolverResult` in the end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Callback = Callable[[Progress], bool]
 
 
 class History(Mapping[str, npt.NDArray[Any]]):
-    """A small table of what happened, one row a pass: columns by name, all of the same length.
+    """A small table of what happened, usually one row per pass: columns by name, all of the same length.
 
     Parameters
     ----------
@@ -92,12 +92,14 @@ class History(Mapping[str, npt.NDArray[Any]]):
     """
 
     def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        lengths = {len(column) for column in columns.values()}
-        if len(lengths) > 1:
-            raise ValueError(f"the columns of a history must be of one length, got {sorted(lengths)}")
-        self._columns = {name: np.array(column) for name, column in columns.items()}
-        for column in self._columns.values():
-            column.setflags(write=False)
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        n_rows = None
+        for name, column in columns.items():
+            copied = self._columns[name] = np.array(column)
+            copied.setflags(write=False)
+            n_rows = len(copied) if n_rows is None else n_rows
+            if len(copied) != n_rows:
+                raise ValueError(f"the columns of a history must be of one length, got {n_rows} and {len(copied)}")
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._columns[name]
@@ -124,7 +126,7 @@ class SolverResult:
     Parameters
     ----------
     coef : ndarray or csr_array of shape (n_outputs, n_features)
-        Weights, one row a label; CSR when pruned.
+        Weights, one row per label; CSR when pruned.
     intercept : ndarray of shape (n_outputs,)
         Intercepts; zeros when there are none.
     dual : ndarray, csr_array or None
@@ -134,9 +136,9 @@ class SolverResult:
     history : History
         What happened on the way.
     n_iter : ndarray of shape (n_problems,)
-        Iterations of each problem.
+        Iterations per problem.
     status : Status
-        Why the solver stopped; the least good of its problems.
+        Why the solver stopped; of several problems, the worst status.
 
     Examples
     --------

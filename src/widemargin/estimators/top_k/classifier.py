@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
@@ -29,10 +28,11 @@ from widemargin.estimators.training import (
     TrainingData,
     check_parameters,
     check_pruned_kernel,
-    finish_fit,
+    keep_data,
     progress_callback,
     row_factors,
     training_data,
+    warn_if_unfinished,
     warn_of_pruned_gap,
 )
 from widemargin.problems.scores import compact
@@ -46,6 +46,7 @@ from widemargin.solvers.top_k.start import DualPoint
 __all__ = ["TopKClassifier"]
 
 SEEDS = np.iinfo(np.int32).max
+OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
@@ -258,80 +259,35 @@ class TopKClassifier(LabelModel):
 
     def _check_parameters(self) -> None:
         check_parameters(self)
-        check_pruned_kernel(self)
+        if self.kernel != "linear":
+            check_pruned_kernel(self)
 
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Arrays as the solvers take them, of a problem that has an answer."""
         sparse = self.kernel != "precomputed"
         return training_data(self, X, y, sample_weight, sparse=sparse, several_labels=False)
-
-    def _check_k(self, n_classes: int) -> None:
-        if self.k >= n_classes:
-            raise ValueError(
-                f"TopKClassifier: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}, "
-                "the number of wrong classes of a row"
-            )
 
     def _fit_checked(self, data: TrainingData, start: DualPoint | None = None, kernel: Any = None) -> SolverResult:
         """Train on checked data, from a dual point that goes before that of the previous fit.
 
         `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
         """
-        self._check_k(data.targets.n_classes)
+        classes = data.targets.classes
+        n_classes = len(classes)
+        if self.k >= n_classes:
+            raise ValueError(
+                f"TopKClassifier: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}, "
+                "the number of wrong classes of a row"
+            )
         y = data.targets.indices.astype(np.int64, copy=False)
         loss = TopKHinge(int(self.k), cast(Literal["alpha", "beta"], self.loss), float(self.smoothing))
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
-        start = self._previous_point(data) if start is None else start
-        if kernel is None and self.kernel != "linear":
-            kernel = training_kernel(self, data.X)
-        usable = start if start is not None and start.fits(y, data.targets.n_classes) else None
-        result = self._solve(data, kernel, y, loss, costs, usable)
-        self._keep(self._pruned(result, data, loss, costs), data, kernel, y)
-        self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
-        self._warn_of_pruning()
-        return result
-
-    def _warn_of_pruning(self) -> None:
-        if self.prune > 0:
-            found = self.certificate_
-            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune)
-
-    def _pruned(
-        self, result: SolverResult, data: TrainingData, loss: TopKHinge, costs: npt.NDArray[np.float64]
-    ) -> SolverResult:
-        """A result as it is stored: without weights below `prune`, and certified again."""
-        if self.prune == 0:
-            return result
-        y = data.targets.indices.astype(np.int64, copy=False)
-        options: dict[str, Any] = {"bias": self._bias(), "threshold": self.prune, "n_threads": self._n_threads()}
-        return prune_top_k(result, data.X, y, loss, costs, **options)
-
-    def _pruned_models(
-        self, data: TrainingData, result: SolverResult, thresholds: Sequence[float]
-    ) -> Iterator[TopKClassifier]:
-        """This fitted model with the weights of its solver's result pruned at each threshold, and certified again."""
-        point = self._dual_point
-        for threshold in thresholds:
-            model = copy.copy(self)
-            model.prune = threshold
-            model._keep(model._pruned(result, data, point.loss, point.costs), data, None, point.y)
-            model._warn_of_pruning()
-            yield model
-
-    def _bias(self) -> float:
-        return float(self.intercept_scaling) if self.fit_intercept else 0.0
-
-    def _solve(
-        self,
-        data: TrainingData,
-        kernel: Any,
-        y: npt.NDArray[np.int64],
-        loss: TopKHinge,
-        costs: npt.NDArray[np.float64],
-        start: DualPoint | None,
-    ) -> SolverResult:
+        previous = vars(self).get("_dual_point") if self.warm_start else None
+        if start is None and previous is not None and np.array_equal(self.classes_, classes):
+            start = previous
+        if start is not None and not start.fits(y, n_classes):
+            start = None
         options: dict[str, Any] = {
-            "bias": self._bias(),
+            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
@@ -339,24 +295,39 @@ class TopKClassifier(LabelModel):
             "start": None if start is None else start.start_for(loss, costs),
             "callback": progress_callback(self, "passes"),
         }
-        n_classes = data.targets.n_classes
-        if kernel is None:
+        if self.kernel == "linear":
             foreseen = 0 if start is None else start.passes_for(loss, costs)
-            return solve_top_k(data.X, y, n_classes, loss, costs, **options, foreseen_passes=foreseen)
-        return solve_kernel_top_k(kernel, y, n_classes, loss, costs, **options, cache_size_mb=float(self.cache_size_mb))
+            result = solve_top_k(data.X, y, n_classes, loss, costs, **options, foreseen_passes=foreseen)
+        else:
+            kernel = training_kernel(self, data.X) if kernel is None else kernel
+            options["cache_size_mb"] = float(self.cache_size_mb)
+            result = solve_kernel_top_k(kernel, y, n_classes, loss, costs, **options)
+        self._dual_point = DualPoint(result.dual, y, loss, costs, result.certificate.dual, int(result.n_iter[0]))
+        self._keep(result, data, kernel)
+        if result.status is not Status.CONVERGED:
+            warn_if_unfinished(result, ADVICE, tol=self.tol)
+        return result
 
-    def _previous_point(self, data: TrainingData) -> DualPoint | None:
-        """Dual variables of the previous fit when it was one of the same classes."""
-        if not self.warm_start or not hasattr(self, "_dual_point"):
-            return None
-        return self._dual_point if np.array_equal(self.classes_, data.targets.classes) else None
+    def _pruned_models(
+        self, data: TrainingData, result: SolverResult, thresholds: Sequence[float]
+    ) -> Iterator[TopKClassifier]:
+        """This fitted model with the weights of its solver's result pruned at each threshold, and certified again."""
+        for threshold in thresholds:
+            model = copy.copy(self)
+            model.prune = threshold
+            model._keep(result, data, None)
+            yield model
 
-    def _keep(self, result: SolverResult, data: TrainingData, kernel: Any, y: npt.NDArray[np.int64]) -> None:
-        for name in ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_"):
-            if hasattr(self, name):
-                delattr(self, name)
+    def _keep(self, result: SolverResult, data: TrainingData, kernel: Any) -> None:
+        """Set the fitted attributes; small weights are pruned first, and the rest certified again."""
+        if self.prune > 0:
+            point, bias = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
+            options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
+            result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
+        for name in OF_ONE_FIT:
+            self.__dict__.pop(name, None)
         self.classes_ = data.targets.classes
-        two = data.targets.n_classes == 2
+        two = len(self.classes_) == 2
         # Differences in float64: those of float32 weights would be rounded, and one row is no memory.
         self.intercept_ = np.diff(result.intercept.astype(np.float64)) if two else result.intercept
         if kernel is None:
@@ -364,8 +335,12 @@ class TopKClassifier(LabelModel):
             self._freeze_weights()
         else:
             self._keep_support(result.coef, data.X, kernel)
-        finish_fit(self, data, result, ADVICE, tol=self.tol)
-        self.n_iter_ = int(result.n_iter.sum())
+        keep_data(self, data)
+        self.certificate_, self.history_ = result.certificate, result.history
+        self.status_, self.n_iter_ = result.status, int(result.n_iter.sum())
+        if self.prune > 0:
+            found = result.certificate
+            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune)
 
     def _keep_support(self, coefficients: Any, X: Any, kernel: Any) -> None:
         """Set what a kernel model predicts from; rows without influence are left out."""
