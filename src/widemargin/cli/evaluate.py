@@ -13,7 +13,7 @@ from widemargin.cli.console import print_json, print_table, short_warnings, size
 from widemargin.cli.inputs import labels_of_rows, load_for_model, open_model, targets_for, truth_in_model_columns
 from widemargin.cli.options import Given
 from widemargin.data.load import Dataset, refuse_input_as_output
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.files import check_file_target
 
 __all__ = ["depths_within", "measure", "report", "run", "table_rows"]
