@@ -25,8 +25,7 @@ from _common import ROOT, describe_machine, write_text
 from _multiclass import digits, letter, usps
 from widemargin import OneVsAllClassifier, OutputCodeClassifier
 from widemargin.labels.codes import random_code
-from widemargin.labels.decoding import expected_error
-from widemargin.problems.codes import greedy_code
+from widemargin.problems.codes import expected_error, greedy_code
 from widemargin.solvers.codes.continuous import continuous_code
 
 RUNS = ROOT / "benchmarks" / "results" / "output-codes.json"

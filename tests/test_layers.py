@@ -1,8 +1,11 @@
-"""Imports between the layers of the package only point downwards."""
+"""Imports between the layers of the package only point downwards, and every other package they import is declared."""
 
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,8 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.
 FREE = {"exceptions", "_core"}
 SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
+# Distributions that are not called as what they are imported as.
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
 
 def modules():
@@ -75,3 +80,11 @@ def test_solvers_know_neither_scikit_learn_nor_the_terminal(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     assert not {"print", "open"} & set(calls)
+
+
+def test_every_imported_distribution_is_declared():
+    requirements = importlib.metadata.requires("widemargin")
+    declared = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
+    roots = {name.split(".")[0] for path in modules() for name in imported_names(path)}
+    imported = {DISTRIBUTIONS.get(root, root) for root in roots - sys.stdlib_module_names - {"widemargin"}}
+    assert imported <= declared

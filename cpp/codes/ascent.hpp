@@ -1,16 +1,17 @@
-// SPOC with an explicit code: dual ascent, one example a block, by the exact reduced problem of Crammer and Singer
-// (2002, figure 3); see codes/problem.hpp for the problem.
+// SPOC with an explicit code: dual ascent with one example per block, by the exact reduced problem of Crammer and
+// Singer (2002, figure 3). See codes/problem.hpp for the problem.
 //
-// Passes in random order; a row whose gap g_i is small sleeps 2, 4, … 64 passes. Between evaluations of the gap over
-// all rows the duals move on their face (codes/face_step.hpp). A gap that is small enough counts once M was computed
-// afresh from η. Large costs are approached in stages, each from the duals of the one before: 500 rows of 10 classes
-// and 15 columns to 1e-6 take 0.4 s instead of 1.2 with C = 100, and 24 rows 1 ms instead of 7 with C = 10,000. Ways to
-// choose the next example, seconds to a gap of 1e-3 and 1e-6, with steps on the face except for the worst one:
+// Passes visit the rows in random order; a row whose gap g_i is small sleeps for 2, 4, … 64 passes. Between evaluations
+// of the gap over all rows, the duals move on their face (codes/face_step.hpp). A gap that is small enough counts only
+// after M was recomputed from η. Large costs are approached in stages, each starting from the duals of the previous
+// one: 500 rows with 10 classes and 15 columns reach 1e-6 in 0.4 s instead of 1.2 with C = 100, and 24 rows in 1 ms
+// instead of 7 with C = 10,000. Seconds to a gap of 1e-3 and 1e-6 for several ways to choose the next example, with
+// steps on the face except for the worst-first rule:
 //                                      random       in order     by last gap  the worst (the paper)
 //   four quadrants, 2,000 rows         .0010 .0018  .0019 .0027  .0014 .0027  .015 .020 (of 1,000 rows)
 //   10 classes, 15 columns, 500 rows   .068  .102   .065  .123   .067  .127   5.1
-// The worst example (codes/worst_first.hpp) takes the fewest visits on the quadrants, one per row, but each choice
-// costs a pass over the scores. Memory: η, n k numbers, and its schedule. Twin: reference/spoc.py.
+// The worst-first rule (codes/worst_first.hpp) takes the fewest visits on the quadrants, one per row, but each choice
+// costs a pass over the scores. Memory: η (n k numbers) and its schedule. Twin: reference/spoc.py.
 #pragma once
 
 #include <algorithm>
@@ -63,11 +64,11 @@ class Spoc {
 
     const std::vector<double> &eta() const { return eta_; }
     const std::vector<double> &code() const { return M_; }            // (l, k)
-    const std::vector<double> &best_code() const { return best_M_; }  // (l, k) of the least primal seen, or empty
+    const std::vector<double> &best_code() const { return best_M_; }  // (l, k), smallest primal; or empty
     const std::vector<SpocRecord> &records() const { return records_; }
     int64_t n_passes() const { return n_passes_; }
 
-    // Dual variables x (n, k) of the wrong classes, feasible; what they leave of C is the true class's.
+    // Feasible dual variables x (n, k) of the wrong classes; the true class gets the rest of C.
     void set_duals(const double *x) {
         begin_at(1.0);
         for (int64_t i = 0; i < task_.n; ++i) {
@@ -78,8 +79,8 @@ class Spoc {
         next_evaluation_ = n_passes_;
     }
 
-    // Goes on until the relative gap is at most `tol`, `max_iter` passes are done, or `seconds` since the start are
-    // over; pauses at every evaluation if asked to.
+    // Continues until the relative gap is at most `tol`, `max_iter` passes are done, or `seconds` have passed since the
+    // start; with `pause`, returns at every evaluation.
     SpocEnd run(double tol, int64_t max_iter, double seconds, bool pause) {
         while (true) {
             while (n_passes_ < std::min(next_evaluation_, max_iter)) {
@@ -103,7 +104,7 @@ class Spoc {
     // Seconds since the start.
     double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
 
-    // Bounds of M as it follows from η, which is made feasible to the last digit.
+    // Bounds for the M that follows from η, which is first made exactly feasible.
     SpocBounds certify() {
         if (stage_ > 1.0) grow(stage_);
         for (int64_t i = 0; i < task_.n; ++i) complete(i);
@@ -123,17 +124,17 @@ class Spoc {
 
   private:
     static constexpr int MAX_LEVEL = 6;         // sleep of at most 64 passes
-    static constexpr double SLEEP_SHARE = 0.5;  // of the mean gap of a row
+    static constexpr double SLEEP_SHARE = 0.5;  // of the mean gap per row
     static constexpr int64_t FIRST = 4;         // pass of the first evaluation
     static constexpr int64_t PASSES = 10;       // between evaluations; 5 and 20 were up to 40 % slower
     static constexpr int MOST_FACES = 10;       // steps on faces after an evaluation
-    static constexpr double WORTHWHILE = 4e-3;  // share of the gap that a step gains for another to follow
-    static constexpr double EASY = 5.0;         // mean of N_i C_i from which costs count as large
-    static constexpr double STAGE = 10.0;       // growth of costs
-    static constexpr double STAGE_TOL = 1e-3;   // gap at which they grow
-    static constexpr int64_t STALLED = 200;     // passes after which the gap should halve while they double
+    static constexpr double WORTHWHILE = 4e-3;  // share of the gap that a step must gain for another to follow
+    static constexpr double EASY = 5.0;         // costs are large if the mean of N_i C_i is above this
+    static constexpr double STAGE = 10.0;       // factor by which costs grow per stage
+    static constexpr double STAGE_TOL = 1e-3;   // gap at which costs grow
+    static constexpr int64_t STALLED = 200;     // passes after which the gap should halve whenever they double
 
-    // Costs are large where N C is: the ascent then swings. It begins with smaller ones, C / stage.
+    // With a large N C the ascent oscillates, so it starts with smaller costs, C / stage.
     double stage_of_large_costs() const {
         double sum = 0.0, count = 0.0;
         for (int64_t i = 0; i < task_.n; ++i) {
@@ -150,7 +151,7 @@ class Spoc {
             eta_[i * task_.k + task_.y[i]] = cost_[i];
         }
     }
-    // Costs larger by a factor up to the stage, the dual variables by the one that is best for the dual.
+    // Raises the costs by a factor of up to STAGE, and the dual variables by the factor that is best for the dual.
     void grow(double factor) {
         double asked = 0.0, squares = 0.0;
         for (int64_t i = 0; i < task_.n; ++i)
@@ -170,7 +171,7 @@ class Spoc {
 
     void complete(int64_t i) { spoc_complete(task_, i, &eta_[i * task_.k]); }
 
-    // Keeps the bounds, and the code if its objective is the least so far.
+    // Keeps the bounds, and the code if its objective is the smallest so far.
     void record(const SpocBounds &bounds) {
         records_.push_back({n_passes_, n_active_, elapsed(), bounds});
         if (!best_M_.empty() && !(bounds.primal < best_primal_)) return;
@@ -178,8 +179,8 @@ class Spoc {
         best_M_ = M_;
     }
 
-    // Whether the gap no longer halves while passes double, and rounding is above what the tolerance allows; or, in the
-    // end, above the objective itself.
+    // Whether the gap no longer halves while passes double and rounding exceeds what the tolerance allows; or whether
+    // rounding exceeds the objective itself.
     bool cannot_reach(const SpocBounds &bounds, double tol, bool last) {
         const int64_t first = records_.front().n_passes, now = n_passes_ - first;
         while (2 * (records_[half_].n_passes - first) <= now && half_ + 1 < records_.size()) {
@@ -191,7 +192,7 @@ class Spoc {
         const double size = std::max(std::fabs(bounds.primal), std::fabs(bounds.dual)), noise = rounding();
         return noise > (stalled ? tol * size : size);
     }
-    // Σ_i C_i ‖h_i‖ times the rounding of ‖M‖, a sum of τ_i h_i: what is uncertain in the sum of the losses.
+    // Σ_i C_i ‖h_i‖ times the rounding error of ‖M‖, a sum of τ_i h_i: the uncertainty of the sum of losses.
     double rounding() const {
         double moved = 0.0, squares = 0.0;
         for (int64_t i = 0; i < task_.n; ++i) {
@@ -217,7 +218,7 @@ class Spoc {
         }
     }
 
-    // Who sleeps and who wakes, when the next evaluation is, and steps on faces.
+    // Decides which rows sleep and wake and when the next evaluation is, and takes steps on faces.
     void prepare(const SpocBounds &bounds) {
         const double gap = bounds.primal - bounds.dual;
         sleep_below_ = SLEEP_SHARE * gap / double(task_.n);
@@ -245,10 +246,10 @@ class Spoc {
 
     void compute_code() { spoc_code(task_, eta_.data(), M_.data()); }
 
-    // g_i by F_
+    // g_i from F_
     double row_gap(int64_t i) const { return spoc_row_gap(task_.k, &eta_[i * task_.k], F_.data()); }
 
-    // The exact maximum of the dual over η_i; returns g_i before it.
+    // Maximises the dual over η_i exactly; returns the previous g_i.
     double visit(int64_t i) {
         spoc_scores(task_, M_.data(), i, F_.data());
         const double gap = row_gap(i);
@@ -271,7 +272,7 @@ class Spoc {
     std::vector<double> F_, best_eta_, work_;
     std::vector<double> best_M_;
     double best_primal_ = 0.0;
-    size_t half_ = 0;  // of the records, the first that is not in the first half of the passes
+    size_t half_ = 0;  // index of the first record in the second half of the passes
     double half_gap_ = std::numeric_limits<double>::infinity();
     std::mt19937_64 random_;
     std::vector<int64_t> order_;

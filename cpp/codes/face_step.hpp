@@ -1,13 +1,14 @@
-// A step of SPOC on the face of the dual that the ascent has settled on: the last digits, where single rows crawl.
+// A step of SPOC on the face of the dual that the ascent has settled on, for the last digits, where single-row steps
+// crawl.
 //
-// The η_ir above 0 of a row are free but for their sum; a direction v has Σ_r v_ir = 0 there and is 0 elsewhere:
+// The positive η_ir of a row are free except for their sum; a direction v has Σ_r v_ir = 0 there and is 0 elsewhere:
 //     D(η + v) = D(η) + ⟨F, v⟩ − ½‖G‖²,   G_r = Σ_i h_i v_ir
 // is maximised by conjugate gradients, preconditioned by ‖h_i‖². A ridge ρ‖h_i‖² v_i² bounds directions that do not
-// move M at all; ρ begins at 1e-4 and falls while whole steps succeed. The step is then cut to what improves the dual
-// after projection of every row onto its simplex. On a code of 10 classes for 15 classifiers (2,000 rows, C = 1) the
-// gap of 1e-6 takes 0.3 s with these steps and 4.5 to 7 s without; 5,000 points of four quadrants 8 and 18 ms. With ρ
-// fixed at 0.01 and 0.1 the former takes 1.0 and 3.7 s.
-// Memory: six numbers for each free variable. Twin: face_step() in reference/spoc.py.
+// move M at all; ρ starts at 1e-4 and falls while full steps succeed. The step is then shortened until it improves the
+// dual after projecting every row onto its simplex. For a code of 10 classes and 15 classifiers (2,000 rows, C = 1), a
+// gap of 1e-6 takes 0.3 s with these steps and 4.5 to 7 s without; 5,000 points of four quadrants take 8 and 18 ms.
+// With ρ fixed at 0.01 or 0.1, the former takes 1.0 or 3.7 s. Memory: six numbers per free variable. Twin: face_step()
+// in reference/spoc.py.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ class SpocFace {
         }
     }
 
-    // Improves η (n, k) and M (l, k); returns what the dual gained, 0 if no step was found.
+    // Improves η (n, k) and M (l, k); returns the gain of the dual, 0 if no step was found.
     double step(std::vector<double> &M, std::vector<double> &eta) {
         if (rows_.empty()) return 0.0;
         load_gradient(M);
@@ -46,20 +47,20 @@ class SpocFace {
         return 0.0;
     }
 
-    // ρ for the next step: less after a whole step, more after one that was cut short.
+    // ρ for the next step: smaller after a full step, larger after a shortened one.
     double next_ridge() const {
         if (length_ == 1.0) return std::max(ridge_ / FASTER, LEAST_RIDGE);
         return length_ < CUT ? std::min(ridge_ * FASTER, RIDGE) : ridge_;
     }
-    static constexpr double RIDGE = 1e-4;  // the first
+    static constexpr double RIDGE = 1e-4;  // the first ρ
 
   private:
-    static constexpr double AT_BOUND = 1e-12;  // of C: what is less counts as 0
+    static constexpr double AT_BOUND = 1e-12;  // relative to C: smaller values count as 0
     static constexpr double LEAST_RIDGE = 1e-12, FASTER = 3.0, CUT = 0.1;
-    static constexpr double RESIDUAL = 1e-10;  // against the first, where conjugate gradients end
-    static constexpr double NOISE = 1e-14;     // of F: a gradient that is none
-    static constexpr int MAX_STEPS = 100;      // of them
-    static constexpr double SHORTEST = 1e-4;   // step that is tried
+    static constexpr double RESIDUAL = 1e-10;  // relative to the first residual, at which conjugate gradients stop
+    static constexpr double NOISE = 1e-14;     // relative to F: a gradient below this is rounding
+    static constexpr int MAX_STEPS = 100;      // of conjugate gradients
+    static constexpr double SHORTEST = 1e-4;   // shortest step tried
 
     // Rows with a single positive variable cannot move.
     void add_row(int64_t i, const double *eta) {
@@ -81,7 +82,7 @@ class SpocFace {
         }
     }
 
-    // residual_ = F on the face, floor_ = what rounding leaves of it
+    // residual_ = F on the face, floor_ = its rounding error
     void load_gradient(const std::vector<double> &M) {
         residual_.resize(label_.size());
         scaled_.resize(label_.size());
@@ -136,10 +137,10 @@ class SpocFace {
             product = precondition();
             for (size_t e = 0; e < size; ++e) direction_[e] = scaled_[e] + product / before * direction_[e];
         }
-        centre(v_);  // rounding has no curvature and would grow
+        centre(v_);  // rounding errors have no curvature and would grow
     }
 
-    // moved_ = η + length · v on the simplex, G_ its change of −M; returns the gain of the dual.
+    // moved_ = η + length · v projected onto the simplex, G_ = the change of −M; returns the gain of the dual.
     double try_step(const std::vector<double> &M, const std::vector<double> &eta, double length) {
         std::fill(G_.begin(), G_.end(), 0.0);
         double gain = 0.0;
@@ -177,7 +178,7 @@ class SpocFace {
     const std::vector<double> &norms_;
     double ridge_, length_ = 0.0;
     std::vector<double> G_, work_, sums_;
-    std::vector<int64_t> rows_, label_, begin_{0};  // free rows, and the classes of each
+    std::vector<int64_t> rows_, label_, begin_{0};  // free rows, and the free classes of each
     double floor_ = 0.0;
     std::vector<double> v_, residual_, scaled_, direction_, curved_, moved_;
 };

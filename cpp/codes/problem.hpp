@@ -3,8 +3,8 @@
 //     minimise  ½‖M‖² + Σ_i C_i max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩)
 //     maximise  Σ_ir b_ir η_ir − ½‖M‖²,    M_r = Σ_i h_i (C_i [[r = y_i]] − η_ir),   η_i ≥ 0, Σ_r η_ir = C_i
 //
-// With F_ir = b_ir + ⟨h_i, M_r⟩ the gap is Σ_i g_i, g_i = Σ_r η_ir (max_q F_iq − F_ir) ≥ 0. M is kept column by column,
-// (l, k), so that the k scores of a row are computed side by side.
+// With F_ir = b_ir + ⟨h_i, M_r⟩ the gap is Σ_i g_i, g_i = Σ_r η_ir (max_q F_iq − F_ir) ≥ 0. M is stored by column, (l,
+// k), so that the k scores of a row are computed side by side.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,9 @@ namespace widemargin {
 
 // The reduced problem of one example (Crammer and Singer 2002, figure 3): the threshold θ with Σ_r (D_r − θ)₊ = total.
 //
-// With D = F/N + η it gives the exact maximum over the example's dual variables, η_r = (D_r − θ)₊. Only the D_r above
-// max D − total can matter, so no more than these are sorted: O(k + s log s) for s of them. Everything is measured from
-// the largest D, which keeps a small total from being lost in the rounding of large D.
-// Twin: reduced_threshold() in reference/spoc.py.
+// With D = F/N + η it gives the exact maximum over the example's dual variables, η_r = (D_r − θ)₊. Only the s values
+// D_r above max D − total matter, so only these are sorted: O(k + s log s). All values are relative to the largest D,
+// so that a small total is not lost in the rounding of large D. Twin: reduced_threshold() in reference/spoc.py.
 
 struct ReducedThreshold {
     double top;    // the largest D
@@ -50,7 +49,7 @@ struct SpocTask {
     const double *h;     // (n, l)
     const int64_t *y;    // (n,)
     const double *b;     // (n, k) margins, 0 for the true class; null: 1 for the others
-    const double *cost;  // (n,) C_i; rows of cost 0 are left out
+    const double *cost;  // (n,) C_i; rows of cost 0 are skipped
 
     double margin(int64_t i, int64_t r) const { return b != nullptr ? b[i * k + r] : double(r != y[i]); }
     const double *row(int64_t i) const { return h + i * l; }
@@ -80,7 +79,7 @@ inline void spoc_add(const SpocTask &task, double *M, int64_t i, int64_t r, doub
     for (int64_t t = 0; t < task.l; ++t) M[t * task.k + r] += factor * h[t];
 }
 
-// The true class of row i has what the others leave of C; these are scaled down if they are more.
+// The true class of row i gets the rest of C; if the others exceed C, they are scaled down.
 inline void spoc_complete(const SpocTask &task, int64_t i, double *eta) {
     double sum = 0.0;
     for (int64_t r = 0; r < task.k; ++r) sum += r == task.y[i] ? 0.0 : eta[r];
@@ -114,7 +113,7 @@ inline double spoc_row_gap(int64_t k, const double *eta, const double *F) {
 
 // The exact maximum of the dual over η_i: best (k,) from F (k,) and η_i (k,), with N = K_ii and C = C_i; work (2k,).
 inline void spoc_best(int64_t k, const double *F, double N, double C, const double *eta, double *work, double *best) {
-    if (!(N * C > 0.0)) {  // the row moves no score: all of C on the largest margin
+    if (!(N * C > 0.0)) {  // the row moves no score: all of C goes to the largest margin
         std::fill_n(best, k, 0.0);
         best[std::max_element(F, F + k) - F] = C;
         return;

@@ -1,11 +1,11 @@
-// SPOC as in the paper: each step maximises the dual over the example with the largest violation of the optimality
-// conditions (Crammer and Singer, JMLR 2001; the skeleton is figure 4 of the paper of 2002),
+// SPOC as published: each step maximises the dual over the example that violates the optimality conditions most
+// (Crammer and Singer, JMLR 2001; the outline is figure 4 of the 2002 paper),
 //
 //     ψ_i = max_r F_ir − min {F_ir : η_ir > 0},    F = b + K T,
 //
-// with K = h h' or a kernel matrix. The scores F of all examples are kept: a step costs n (l + k), the row of K
-// included. A pass is n steps, after which F is computed afresh and the gap evaluated. No stages, no sleep, no steps on
-// faces. On easy problems it takes fewer visits than the passes in random order of codes/ascent.hpp, and always more
+// with K = h h' or a kernel matrix. The scores F of all examples are kept, so a step costs n (l + k), including the row
+// of K. A pass is n steps, after which F is recomputed and the gap evaluated. There are no stages, no sleep and no
+// steps on faces. On easy problems it takes fewer visits than the random passes of codes/ascent.hpp, but always more
 // time. Visits and CPU ms to a gap of 1e-6, random and worst first (benchmarks/spoc_orders.py):
 //
 //     four quadrants, 1,000 rows          82,000   3,000     1.3     24
@@ -48,12 +48,12 @@ class SpocWorstFirst {
 
     const std::vector<double> &eta() const { return eta_; }
     const std::vector<double> &code() const { return M_; }            // (l, k), empty with a kernel matrix
-    const std::vector<double> &best_code() const { return best_M_; }  // (l, k) of the least primal seen
+    const std::vector<double> &best_code() const { return best_M_; }  // (l, k) with the smallest primal so far
     const std::vector<SpocRecord> &records() const { return records_; }
     int64_t n_passes() const { return n_passes_; }
     double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
 
-    // Dual variables x (n, k) of the wrong classes, feasible; what they leave of C is the true class's.
+    // Feasible dual variables x (n, k) of the wrong classes; the true class gets the rest of C.
     void set_duals(const double *x) {
         std::copy_n(x, task_.n * task_.k, eta_.begin());
         certify();
@@ -65,7 +65,7 @@ class SpocWorstFirst {
         return evaluate();
     }
 
-    // As Spoc::run; a step that changes nothing is the last, because every further one would be the same.
+    // Like Spoc::run. A step that changes nothing is the last, because all later ones would be the same.
     SpocEnd run(double tol, int64_t max_iter, double seconds, bool pause) {
         while (true) {
             if (next_step_ == 0) {
@@ -154,7 +154,7 @@ class SpocWorstFirst {
         }
     }
 
-    // D = Σ b η − ½⟨T, S⟩ and the gap Σ g_i, by the scores as they are.
+    // D = Σ b η − ½⟨T, S⟩ and the gap Σ g_i, from the current scores.
     SpocBounds evaluate() const {
         double gap = 0.0, dual = 0.0;
         for (int64_t i = 0; i < task_.n; ++i) {

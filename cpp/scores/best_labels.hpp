@@ -1,5 +1,5 @@
-// The k best labels of a row, kept in a heap whose root is the worst of them: its score is the running threshold.
-// Best first; of equal scores the lower label is better. A NaN ranks as -inf.
+// The top k labels of a row, in a heap whose root is the worst of them: its score is the running threshold. Best first;
+// ties go to the lower label. NaN ranks as -inf.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline bool is_better(const Candidate &a, const Candidate &b) {
     return a.score > b.score || (a.score == b.score && a.label < b.label);
 }
 
-// The heaps of a block of rows, k places each.
+// The heaps of a block of rows, with k places each.
 class TopKHeaps {
   public:
     explicit TopKHeaps(int64_t k) : k_(k) {}
@@ -29,7 +29,7 @@ class TopKHeaps {
         sizes_.assign(n_rows, 0);
         places_.resize(n_rows * k_);
     }
-    // A score below the threshold cannot enter; one equal to it may, by its label.
+    // A score below the threshold cannot enter; an equal one may, depending on its label.
     double threshold(int64_t row) const { return sizes_[row] < k_ ? MINUS_INFINITY : places_[row * k_].score; }
     bool can_enter(int64_t row, Candidate c) const { return sizes_[row] < k_ || is_better(c, places_[row * k_]); }
 
@@ -47,8 +47,8 @@ class TopKHeaps {
         std::push_heap(heap, heap + size, is_better);
     }
 
-    // Offers labels first_label + j with scores[j], j < count. Eight comparisons at a time, without branches: nearly
-    // all scores are below the threshold.
+    // Offers labels first_label + j with scores[j], j < count. Eight comparisons at a time without branches, because
+    // nearly all scores are below the threshold.
     void offer_all(int64_t row, const double *scores, int64_t count, int64_t first_label) {
         constexpr int64_t STEP = 8;
         for (int64_t j = 0; j < count; j += STEP) {
@@ -61,7 +61,7 @@ class TopKHeaps {
         }
     }
 
-    // Writes the row best first; the n_places - size places that no label fills get label -1 and score -inf.
+    // Writes the row, best first; the n_places - size places that no label fills get label -1 and score -inf.
     void write_sorted(int64_t row, int64_t n_places, int64_t *labels, double *scores) {
         Candidate *heap = places_.data() + row * k_;
         std::sort_heap(heap, heap + sizes_[row], is_better);

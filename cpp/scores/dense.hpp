@@ -1,9 +1,9 @@
-// Scores for dense weights, in the order of summation that scores/sparse.hpp fixes.
+// Scores for dense weights, in the order of summation that scores/sparse.hpp defines.
 //
-// A blocked matrix product: a panel of PANEL labels is packed by feature as double, and every row of the block adds
-// x * panel[f] to its PANEL sums, f increasing. Blocking goes over rows, labels and features; sums wait in memory
-// between chunks of features, which does not change their order. Sparse rows pack only the features that occur in
-// their block. Vector width is chosen at run time; lanes are labels, so it does not change a sum either.
+// A blocked matrix product: a panel of PANEL labels is packed by feature as double, and every row of the block adds x *
+// panel[f] to its PANEL sums, f increasing. Blocking goes over rows, labels and features; sums wait in memory between
+// chunks of features, which does not change their order. Sparse rows pack only the features that occur in their block.
+// The vector width is chosen at run time; lanes are labels, so it does not change a sum either.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,15 @@
 
 namespace widemargin {
 
-// The different features among many, in increasing order, and the place of each of the many in that list.
+// The distinct features among many entries, in increasing order, and the place of each entry in that list.
 //
-// A set of bits, a word for 64 features, and the number of set bits before each word: 12 bytes a word. Where there are
-// more words than entries the list is sorted instead. (With sorting alone a row of 20newsgroups' length took 15 µs
-// against 3.9.)
+// A bit set with one word per 64 features, and the number of set bits before each word: 12 bytes per word. If there are
+// more words than entries, the list is sorted instead. (Sorting alone took 15 µs for a row as long as those of
+// 20newsgroups; this takes 3.9.)
 
 class FeatureRanks {
   public:
-    // entries: each at least 0 and below n_features. Sets: features, increasing; features[places[j]] = entries[j].
+    // Each entry is at least 0 and below n_features. Sets: features, increasing; features[places[j]] = entries[j].
     void rank(const std::vector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
               std::vector<int64_t> &places) {
         places.resize(entries.size());
@@ -38,7 +38,7 @@ class FeatureRanks {
   private:
     static constexpr int64_t WORD_BITS = 64;
     std::vector<uint64_t> words_;
-    std::vector<uint32_t> before_;  // set bits in all words before
+    std::vector<uint32_t> before_;  // set bits in all previous words
 
     static void rank_by_sorting(const std::vector<int64_t> &entries, std::vector<int64_t> &features,
                                 std::vector<int64_t> &places) {
@@ -70,7 +70,7 @@ class FeatureRanks {
 
 constexpr int64_t PANEL = 16;  // labels in registers at a time
 
-// A vector of one register: wider ones are kept in memory by GCC 12 and ten times slower.
+// A vector of one register: GCC 12 keeps wider ones in memory, which is ten times slower.
 template <int LANES>
 struct VectorOf {
     typedef double type __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
@@ -122,7 +122,7 @@ struct PanelKernels {
     void (*sparse_row)(const double *, int64_t, const int64_t *, const double *, int64_t, double *);
 };
 
-// The same two functions for each instruction set; rows in a tile as many as its registers hold.
+// The same two functions for each instruction set; a tile has as many rows as the registers hold.
 #define WIDEMARGIN_PANEL_KERNELS(name, attribute, lanes, rows)                                                 \
     attribute inline void dense_rows_##name(const double *panel, const double *x, int64_t x_stride, int64_t n, \
                                             double *c, int64_t c_stride, int64_t n_rows) {                     \
@@ -163,12 +163,12 @@ class DenseWeights final : public LinearWeights {
     const T *coef;
 };
 
-// All scores of a block of rows, handed over as emit(row in block, first label, count, scores).
+// All scores of a block of rows, passed to emit(row in block, first label, count, scores).
 template <typename T>
 class DenseBlock {
   public:
     static constexpr int64_t ROWS = 256, LABELS = 256;  // 512 KB of sums
-    static constexpr int64_t MOST_ROWS = 2048;          // sparse ones with few labels, which share the packing
+    static constexpr int64_t MOST_ROWS = 2048;          // for sparse rows with few labels, which share the packing
     static constexpr int64_t DENSE_CHUNK = 128;         // features; a packed panel of 16 KB stays in the L1 cache
     static constexpr int64_t SPARSE_CHUNK = 2048;       // occurring features; a panel of 256 KB stays in the L2 cache
     static constexpr int64_t PACKED_TILE = 64;          // features whose lines stay in the L1 cache while they fill
@@ -196,7 +196,7 @@ class DenseBlock {
         }
     }
 
-    // Sums, and a chunk of a dense row, or feature, value, place and occurring feature of every non-zero.
+    // Sums, plus a chunk of a dense row, or the feature, value, place and distinct feature of every non-zero.
     static int64_t bytes_per_row(const DenseWeights<T> &weights, const RowSource &rows) {
         const int64_t own = rows.is_dense() ? DENSE_CHUNK : 4 * rows.mean_row_length();
         return (sums_per_row(weights) + own) * static_cast<int64_t>(sizeof(double));
@@ -206,12 +206,13 @@ class DenseBlock {
     }
 
   private:
-    // Whole panels, LABELS at most.
+    // Whole panels, at most LABELS.
     static int64_t sums_per_row(const DenseWeights<T> &weights) {
         return std::clamp((weights.n_labels + PANEL - 1) / PANEL * PANEL, PANEL, LABELS);
     }
 
-    // Sets features_, the features that occur in the block, in order; places_, where each non-zero's feature is there.
+    // Sets: features_, the features that occur in the block, in order; places_, where the feature of each non-zero is
+    // in that list.
     void load_sparse() {
         buffer_.clear();
         for (int64_t r = 0; r < n_; ++r) rows_.append(first_ + r, buffer_);
@@ -270,7 +271,7 @@ class DenseBlock {
     const DenseWeights<T> &w_;
     const RowSource &rows_;
     const PanelKernels kernels_;
-    const int64_t stride_;  // sums of a row
+    const int64_t stride_;  // sums per row
     int64_t first_ = 0, n_ = 0;
     RowBuffer buffer_;
     FeatureRanks ranks_;

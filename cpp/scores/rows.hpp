@@ -1,6 +1,6 @@
-// Rows of X, sparse or dense, in any of the dtypes users bring, given to the scoring kernels as one thing: lists of
-// (feature, value) in double, sorted by feature. Loading a row costs O(non-zeros), little against scoring it, so the
-// kernels above need one instantiation for each kind of weights and not one for each pair of X and weights.
+// Rows of X, sparse or dense and of any supported dtype, presented to the scoring kernels in one form: lists of
+// (feature, value) in double, sorted by feature. Loading a row costs O(non-zeros), which is little compared with
+// scoring it. So the kernels need one instantiation per kind of weights, not one per pair of X and weights.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class RowSource {
   public:
     RowSource(int64_t n_rows, int64_t n_features) : n_rows(n_rows), n_features(n_features) {}
     virtual ~RowSource() = default;
-    // Adds the non-zeros of a row to the buffer; std::invalid_argument when the row is not valid CSR.
+    // Adds the non-zeros of a row to the buffer; throws std::invalid_argument if the row is not valid CSR.
     virtual void append(int64_t row, RowBuffer &buffer) const = 0;
     // For dense rows only: out[j] = X[row, first + j] for j < count.
     virtual void copy_dense(int64_t row, int64_t first, int64_t count, double *out) const = 0;
@@ -95,7 +95,7 @@ class SparseRows final : public RowSource {
     int64_t mean_row_length() const override { return n_rows > 0 ? n_stored_ / n_rows + 1 : 1; }
 
   private:
-    // Stable, so that entries of one feature stored twice are added in the order in which they are stored.
+    // Stable, so that duplicate entries of a feature are added in the order in which they are stored.
     static void sort_last_row(RowBuffer &buffer) {
         const size_t first = static_cast<size_t>(buffer.starts.back()), count = buffer.features.size() - first;
         auto &pairs = buffer.sorting;

@@ -1,9 +1,9 @@
 // score[i, l] = intercept[l] + sum over features f of X[i, f] * W[l, f]: the products rounded to double and added in
-// increasing order of f, starting from the intercept, zeros left out. The order is fixed by this sentence alone, so a
-// score is the same number, bit for bit, for sparse and dense storage, any batch, block or number of threads. (It is
-// why the file that binds these kernels is compiled without contraction into fused multiply-adds.)
+// increasing order of f, starting from the intercept, zeros left out. Nothing else determines the order, so a score is
+// bit for bit the same for sparse and dense storage and for any batch, block or number of threads. (This is why the
+// file that binds these kernels is compiled without contraction into fused multiply-adds.)
 //
-// This header: the interface of all weights, and sparse weights. scores/dense.hpp: dense weights.
+// This header has the interface of all weights, and sparse weights; scores/dense.hpp has dense weights.
 #pragma once
 
 #include <algorithm>
@@ -19,30 +19,29 @@
 
 namespace widemargin {
 
-// Estimates of scores in float32, with a bound on their error, for finding the few labels that can be among the k best:
-// 6 bytes of weight and label are read for each product instead of 8, and 4 bytes of sum instead of 8 are read and
-// written, which is what a row costs (see benchmarks/prediction.py).
+// Float32 estimates of scores with a bound on their error, to find the few labels that can be among the top k. Each
+// product reads 6 bytes of weight and label instead of 8, and reads and writes 4 bytes of sum instead of 8; this
+// traffic dominates the cost of a row (benchmarks/prediction.py).
 //
 //     |estimate − score| ≤ E = (m + 6) u (max |intercept| + Σ_f |x_f| max_l |W[l, f]|)     m features, u = 2⁻²⁴
 //
-// (three roundings of a product's factors and itself, m + 1 of the sum; Higham, Accuracy and Stability, 3.1). With τ
-// the k-th largest estimate, k labels score at least τ − E, so no label with an estimate below τ − 2E is among the k
-// best.
+// (three roundings for a product and its factors, m + 1 for the sum; Higham, Accuracy and Stability, 3.1). If τ is the
+// k-th largest estimate, k labels score at least τ − E, so no label with an estimate below τ − 2E is among the top k.
 
 constexpr double ESTIMATE_UNIT = 5.9604644775390625e-8;  // 2⁻²⁴
 constexpr double ESTIMATE_SLACK = 1.01;                  // for the rounding of the bound and of the scores themselves
 constexpr double SMALLEST_BOUND = 1e-37;                 // for products that underflow
-constexpr double LARGEST_SUM = 1e30;                     // beyond, float32 may overflow
+constexpr double LARGEST_SUM = 1e30;                     // above this, float32 may overflow
 constexpr int64_t MOST_LOCAL_LABELS = 1 << 16;
 
-// Sparse weights by feature, prepared for estimates; 2 bytes a weight beside the weights themselves.
+// Sparse weights by feature, prepared for estimates: 2 bytes per weight in addition to the weights themselves.
 template <typename T>
 struct EstimateIndex {
-    std::vector<uint16_t> local_labels;  // label − first label of its block; empty where blocks are too large
+    std::vector<uint16_t> local_labels;  // label − first label of its block; empty if blocks are too large
     std::vector<float> intercept;
-    std::vector<double> largest;  // (n_features,) largest |weight| of a label, entries stored more than once added up
+    std::vector<double> largest;  // (n_features,) largest |weight| of a label, duplicate entries added up
     double largest_intercept = 0;
-    int64_t most_repeats = 1;  // entries of one label and feature
+    int64_t most_repeats = 1;  // most entries of one label and feature
 
     template <typename I>
     EstimateIndex(const T *data, const I *labels, const I *indptr, const double *given_intercept,
@@ -66,7 +65,7 @@ struct EstimateIndex {
         for (float b : intercept) largest_intercept = std::max(largest_intercept, std::abs(static_cast<double>(b)));
     }
 
-    // E of a row with features f and values x, or infinity where estimates are of no use.
+    // E for a row with features f and values x, or infinity if estimates are useless.
     double error_bound(const int64_t *f, const double *x, int64_t n) const {
         if (local_labels.empty()) return std::numeric_limits<double>::infinity();
         double sum = largest_intercept;
@@ -76,8 +75,8 @@ struct EstimateIndex {
     }
 };
 
-// First place p, begin <= p <= end, with labels[p] >= label, in an ascending range; without branches to be
-// mispredicted.
+// First place p, begin <= p <= end, with labels[p] >= label, in an ascending range; branch-free, to avoid
+// mispredictions.
 inline int64_t first_at_least(const uint16_t *labels, int64_t begin, int64_t end, int64_t label) {
     for (int64_t n = end - begin; n > 0;) {
         const int64_t half = (n + 1) / 2;
@@ -117,7 +116,8 @@ inline float kth_largest(const float *values, int64_t n, int64_t k, std::vector<
     return best.back();
 }
 
-// How to spread the work; `work_bytes` bounds the work arrays of all threads together, except for one row's own.
+// How to spread the work; `work_bytes` bounds the work arrays of all threads together, not counting those of a single
+// row.
 struct WorkPlan {
     int64_t n_threads, work_bytes;
 };
@@ -127,18 +127,18 @@ class LinearWeights {
     LinearWeights(int64_t n_labels, int64_t n_features, const double *intercept)
         : n_labels(n_labels), n_features(n_features), intercept(intercept) {}
     virtual ~LinearWeights() = default;
-    // The k best labels of every row: labels and scores, n_rows x k.
+    // The top k labels of every row: labels and scores, n_rows x k.
     virtual void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *labels, double *scores) const = 0;
     // All scores, n_rows x n_labels.
     virtual void scores(const RowSource &rows, WorkPlan plan, double *out) const = 0;
-    // One score: of a loaded row for one label.
+    // The score of one loaded row for one label.
     virtual double score(const RowBuffer &buffer, int64_t row, int64_t label) const = 0;
 
     const int64_t n_labels, n_features;
     const double *const intercept;
 };
 
-// Calls score(i, buffer) for every row i, loaded into a buffer of its own.
+// Calls score(i, buffer) for every row i, which is loaded into the buffer.
 template <class Score>
 void for_each_loaded_row(const RowSource &rows, WorkPlan plan, int64_t most_per_block, Score score) {
     const int64_t per_block = choose_rows_per_block(rows.n_rows, most_per_block, plan.n_threads, plan.work_bytes, 1);
@@ -213,17 +213,19 @@ void SparseWeights<T, I>::scores(const RowSource &rows, WorkPlan plan, double *o
     });
 }
 
-// The top k of a block of rows: label blocks outside, so that the sums of a block stay in cache; rows inside.
+// The top k for a block of rows. The outer loop is over blocks of labels, so that the sums of a block stay in the
+// cache; the inner loop is over rows.
 //
-// Few labels share a feature with a row. All others score their intercept, and the best of those are found at the
-// front of `by_intercept`; so a row costs O(weights met), not O(labels). Between rows, sums_ equals the intercepts.
+// Few labels share a feature with a row. The score of every other label is its intercept, and the best of those are at
+// the front of `by_intercept`; so a row costs O(weights it meets), not O(labels). Between rows, sums_ equals the
+// intercepts.
 template <typename T, typename I>
 class SparseTopK {
   public:
-    // A row that meets more weights than this share of a label block is faster by a scan of all sums.
+    // For a row that meets more weights than this share of a label block, a scan of all sums is faster.
     static constexpr int64_t SCAN_SHARE = 2;
-    // Estimates save a part of every product; the exact score of a candidate then costs a search in the list of every
-    // feature, whatever it holds. So they pay from this many products a feature and place.
+    // Estimates make every product cheaper, but the exact score of a candidate then costs a search in the list of every
+    // feature. So they pay off from this many products per feature and place.
     static constexpr int64_t ESTIMATED_PRODUCTS = 32;
 
     SparseTopK(const SparseWeights<T, I> &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
@@ -267,7 +269,7 @@ class SparseTopK {
         }
     }
 
-    // Estimates for all labels of the block; scores for those that can be among the k best.
+    // Estimates for all labels of the block; scores for those that can be among the top k.
     void score_candidates(int64_t row, int64_t base, int64_t width, double bound) {
         std::copy_n(w_.estimates.intercept.data() + base, width, estimates_.data());
         const uint16_t *labels = w_.estimates.local_labels.data();
@@ -278,7 +280,7 @@ class SparseTopK {
         }
         const double in_block = kth_largest(estimates_.data(), width, k_, best_) - 2 * bound;
         const double least = std::max(in_block, heaps_.threshold(row) - bound);
-        // Rounded down, so that the comparison in float32 lets nothing slip.
+        // Rounded down, so that the comparison in float32 misses nothing.
         const float limit = std::nextafter(static_cast<float>(least), -std::numeric_limits<float>::infinity());
         visit_at_least(
             estimates_.data(), width, [&] { return limit; },
@@ -286,7 +288,7 @@ class SparseTopK {
         for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) cursors_[j] = ends_[j];
     }
 
-    // As SparseWeights::score, but in the segments of this block, whose labels are in the cache.
+    // Like SparseWeights::score, but within the segments of this block, whose labels are in the cache.
     double score_in_block(int64_t row, int64_t base, int64_t local) const {
         const uint16_t *labels = w_.estimates.local_labels.data();
         double sum = w_.intercept[base + local];
@@ -298,7 +300,8 @@ class SparseTopK {
         return sum;
     }
 
-    // Sets ends_: where the weights of each of the row's features leave this label block; returns how many there are.
+    // Returns the number of weights of the row's features in this label block.  Sets: ends_, where they end for each
+    // feature.
     int64_t find_segments(int64_t row, int64_t block_end) {
         int64_t met = 0;
         for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {
@@ -322,7 +325,7 @@ class SparseTopK {
     }
 
     void score_touched(int64_t row, int64_t base, int64_t width) {
-        if (++stamp_ == 0) {  // the stamps have gone round once
+        if (++stamp_ == 0) {  // the stamps have wrapped around
             std::fill(stamps_.begin(), stamps_.end(), 0);
             stamp_ = 1;
         }
@@ -338,7 +341,7 @@ class SparseTopK {
         }
     }
 
-    // Adds up the labels that meet the row and lists each once, without a branch.
+    // Adds up the sums of the labels that meet the row and lists each label once, without a branch.
     int64_t add_touched(int64_t row, int64_t base) {
         int64_t n_touched = 0;
         for (int64_t j = buffer_.starts[row]; j < buffer_.starts[row + 1]; ++j) {

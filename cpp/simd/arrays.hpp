@@ -1,5 +1,5 @@
-// Zeroed arrays at a 64-byte boundary; large ones on huge pages where the system has them, since tables and rows are
-// read at random and would miss the address cache otherwise.
+// Arrays that std::vector cannot replace. AlignedArray: aligned to 64 bytes; large ones use huge pages where the system
+// has them, because tables and rows are read at random and would otherwise miss the TLB.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ template <typename T>
 using AlignedArray = std::unique_ptr<T[], FreeDelete>;
 using AlignedFloats = AlignedArray<float>;
 
-// Not filled, hence not yet in memory.
+// Not filled, so not yet resident.
 template <typename T>
 AlignedArray<T> untouched_array(int64_t n) {
     static_assert(std::is_trivially_copyable_v<T>, "arrays are made without constructors");
@@ -53,8 +53,9 @@ AlignedArray<T> aligned_array(int64_t n) {
 }
 inline AlignedFloats aligned_floats(int64_t n) { return aligned_array<float>(n); }
 
-// An array with room for the largest case that costs memory only where it has been written to, and gives it back. For
-// lists that are mostly short: growing and shrinking them on the heap left holes there, 17 MB a thread with 32 lists.
+// An array with room for the largest case. It uses memory only where it has been written, and can return that memory.
+// For lists that are mostly short: growing and shrinking them on the heap fragmented it (17 MB per thread with 32
+// lists).
 
 template <typename T>
 class ReservedArray {
@@ -70,7 +71,7 @@ class ReservedArray {
     T *data() { return static_cast<T *>(data_); }
     const T *data() const { return static_cast<const T *>(data_); }
 
-    // The values from `keep` on are lost, and their memory is given back.
+    // Drops the values from `keep` on and returns their memory to the system.
     void forget_from(size_t keep) {
         const size_t kept = (keep * sizeof(T) + PAGE - 1) / PAGE * PAGE;
         if (kept >= bytes_) return;
@@ -95,7 +96,7 @@ class ReservedArray {
         const size_t bytes = bytes_ == 0 ? PAGE : bytes_;
         data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (data_ == MAP_FAILED) throw std::bad_alloc();
-        madvise(data_, bytes, MADV_NOHUGEPAGE);  // a huge page for a short list would be mostly waste
+        madvise(data_, bytes, MADV_NOHUGEPAGE);  // a short list would waste most of a huge page
         bytes_ = bytes;
 #else
         data_ = std::malloc(bytes_ == 0 ? 1 : bytes_);
@@ -115,8 +116,8 @@ class ReservedArray {
 
 // An array that grows by realloc and can be handed over without a copy.
 
-// Why not std::vector: realloc moves large blocks by remapping pages (mremap), so that growing never holds two copies,
-// memory that is reserved but not written is not resident, and `release` gives the block to NumPy as it is.
+// Unlike std::vector, realloc moves large blocks by remapping pages (mremap), so growing never holds two copies; memory
+// that is reserved but not written is not resident; and `release` hands the block to NumPy without a copy.
 template <typename T>
 class GrowingArray {
     static_assert(std::is_trivially_copyable_v<T>, "realloc moves bytes");
@@ -148,7 +149,7 @@ class GrowingArray {
         if (capacity > capacity_) reallocate(capacity);
     }
 
-    // For loops that reserved enough before.
+    // For loops that have already reserved enough.
     void push_unchecked(T value) { data_[size_++] = value; }
 
     void push(T value) {
@@ -163,7 +164,7 @@ class GrowingArray {
         size_ += count;
     }
 
-    // Gives the block away, cut to size; free it with std::free. Never null.
+    // Hands over the block, trimmed to size; the caller frees it with std::free. Never null.
     T *release() {
         reallocate(size_ > 0 ? size_ : 1);
         size_ = capacity_ = 0;

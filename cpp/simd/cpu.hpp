@@ -1,5 +1,6 @@
-// Which vector instructions this machine has and which are in use; recorded in every model, since results of training
-// are equal only on equal sets. The environment variable WIDEMARGIN_ISA pins the choice.
+// Which vector instruction sets this machine has, and which one is in use. Every model records the latter, because
+// training gives identical results only on identical instruction sets. The environment variable WIDEMARGIN_ISA pins the
+// choice.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 
 namespace widemargin {
 
-// Names of the sets this machine has, the widest first.
+// Names of the sets that this machine has, widest first.
 inline std::vector<std::string> available_instruction_sets() {
     std::vector<std::string> names;
 #ifdef WIDEMARGIN_X86
@@ -38,8 +39,8 @@ inline std::vector<std::string> available_instruction_sets() {
     return names;
 }
 
-// What WIDEMARGIN_ISA names, or the widest set. A name that this machine does not know is an error: falling back in
-// silence would give results other than those asked for.
+// The set that WIDEMARGIN_ISA names, or else the widest one. A name that this machine does not have is an error: a
+// silent fallback would give results different from those requested.
 inline std::string choose_instruction_set() {
     const std::vector<std::string> names = available_instruction_sets();
     const char *pinned = std::getenv("WIDEMARGIN_ISA");
@@ -50,7 +51,7 @@ inline std::string choose_instruction_set() {
     throw std::invalid_argument(message + ". Unset the variable to use the first of these");
 }
 
-// The one of three variants that belongs to a set; "neon" is what the compiler makes of the baseline on ARM.
+// Picks the variant for an instruction set; "neon" is the baseline as compiled for ARM.
 template <class F>
 F for_instruction_set(const std::string &name, F avx512, F avx2, F baseline) {
     return name == "avx512" ? avx512 : name == "avx2" ? avx2 : baseline;

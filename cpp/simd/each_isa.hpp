@@ -1,6 +1,6 @@
-// Includes WIDEMARGIN_KERNEL_FILE once for every instruction set, each time inside a region whose functions are
-// compiled for that set (what __attribute__((target(...))) does for a single function); the file puts them in a
-// namespace of that name. No #pragma once: several families of kernels come this way.
+// Includes WIDEMARGIN_KERNEL_FILE once per instruction set, each time inside a region whose functions are compiled for
+// that set (as __attribute__((target(...))) does for a single function). The file puts them in a namespace named after
+// the set. No #pragma once, because several families use this.
 
 #define WIDEMARGIN_ISA_NAME baseline
 #define WIDEMARGIN_ISA_WIDTH 4

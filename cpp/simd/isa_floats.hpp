@@ -1,5 +1,5 @@
-// Vectors of WIDTH floats and what is done with them; included once for every instruction set (simd/each_isa.hpp),
-// hence no #pragma once.
+// Vectors of WIDTH floats and operations on them. Included once per instruction set (simd/each_isa.hpp), so there is no
+// #pragma once.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -12,7 +12,7 @@ typedef int32_t M __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alia
 
 WIDEMARGIN_INLINE V load(const float *p) { return *reinterpret_cast<const V *>(p); }
 WIDEMARGIN_INLINE void store(float *p, V v) { *reinterpret_cast<V *>(p) = v; }
-WIDEMARGIN_INLINE V splat(float x) { return x - V{}; }  // x + 0 would be computed, as −0 + 0 = 0
+WIDEMARGIN_INLINE V splat(float x) { return x - V{}; }  // x + 0 could not be folded, because −0 + 0 = 0
 WIDEMARGIN_INLINE V select(M m, V v) { return reinterpret_cast<V>(m & reinterpret_cast<M>(v)); }
 WIDEMARGIN_INLINE V magnitude(V v) { return reinterpret_cast<V>(reinterpret_cast<M>(v) & 0x7fffffff); }
 // ±1 with the sign of v
@@ -26,7 +26,7 @@ WIDEMARGIN_INLINE double total(V v) {
     return sum;
 }
 
-// bit k set where m[k] is negative, as where a comparison holds
+// bit k is set where m[k] is negative, i.e. where a comparison holds
 WIDEMARGIN_INLINE uint32_t sign_bits(M m) {
 #if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
     return _mm512_movepi32_mask(reinterpret_cast<__m512i>(m));
@@ -40,7 +40,7 @@ WIDEMARGIN_INLINE uint32_t sign_bits(M m) {
     return bits;
 #endif
 }
-// bit k set where a[k] > b[k]
+// bit k is set where a[k] > b[k]
 WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) { return sign_bits(a > b); }
 
 // all ones in the lanes of this part whose bit is set
@@ -55,15 +55,15 @@ WIDEMARGIN_INLINE V blend(M m, V yes, V no) {
 // ±1
 WIDEMARGIN_INLINE V sign_of(M positive) { return blend(positive, splat(1.0f), splat(-1.0f)); }
 
-// e^x for x ≤ 0 and log(1 + e) for 0 ≤ e ≤ 1, all the logistic loss needs. Relative errors are below 3e-7 (tested
-// against float64). Twin: reference/vector_exp.py.
-constexpr float SMALLEST_EXPONENT = -87.0f;  // e^−87 is the last that is not subnormal; smaller x are taken for it
+// e^x for x ≤ 0 and log(1 + e) for 0 ≤ e ≤ 1, which is all that the logistic loss needs. Relative errors are below 3e-7
+// (tested against float64). Twin: reference/vector_exp.py.
+constexpr float SMALLEST_EXPONENT = -87.0f;  // below it, e^x is subnormal; smaller x are clamped
 constexpr float LOG2_E = 1.44269504f;
 constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;  // their sum is ln 2; n · LN2_HIGH is exact
-constexpr float ROUNDER = 12582912.0f;                               // 1.5 · 2²³: adding it leaves no fraction
+constexpr float ROUNDER = 12582912.0f;                               // 1.5 · 2²³: adding it rounds to an integer
 constexpr int MANTISSA_BITS = 23;
 
-// x = n ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of the Cephes library, 2ⁿ by the exponent's bits.
+// x = n ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of the Cephes library, 2ⁿ through the bits of the exponent.
 WIDEMARGIN_INLINE V exp_negative(V x) {
     x = blend(x > SMALLEST_EXPONENT, x, splat(SMALLEST_EXPONENT));
     const V shifted = x * LOG2_E + ROUNDER, n = shifted - ROUNDER;

@@ -1,5 +1,5 @@
-// Vectors over classes, of float or double; included once for every instruction set (simd/each_isa.hpp), hence no
-// #pragma once. A "group" is as many neighbouring classes as one vector holds.
+// Vectors of floats or doubles over classes. Included once per instruction set (simd/each_isa.hpp), so there is no
+// #pragma once. A "group" is a run of classes that fills one vector.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -60,7 +60,7 @@ WIDEMARGIN_INLINE Vec<T> magnitude(Vec<T> v) {
     return larger<T>(v, -v);
 }
 
-// How many lanes are set.
+// Number of lanes that are set.
 WIDEMARGIN_INLINE int count_lanes(Mask<float> m) {
 #if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
     return __builtin_popcount(_mm512_movepi32_mask(reinterpret_cast<__m512i>(m)));
@@ -84,7 +84,7 @@ WIDEMARGIN_INLINE int count_lanes(Mask<double> m) {
 #endif
 }
 
-// Sum and maximum over the lanes, by halves: three dependent steps for eight lanes where a loop has eight.
+// Sum and maximum over the lanes, by halves: eight lanes take three dependent steps instead of eight.
 template <typename T, typename F>
 WIDEMARGIN_INLINE T fold(Vec<T> v, F combine) {
     constexpr int WIDTH = Lanes<T>::WIDTH;

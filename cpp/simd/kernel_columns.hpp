@@ -1,7 +1,7 @@
-// Columns of a kernel matrix, each n values: all of them in a matrix of the caller's, or some in slots.
+// Columns of a kernel matrix, n values each: all of them in a matrix that the caller owns, or some of them in slots.
 //
-// Rows are visited in random order, which makes the column used least recently no worse to keep than any other. What is
-// known is when a row is visited next: a column gives way only to one that is wanted sooner.
+// Rows are visited in random order, so keeping the least recently used column is no worse than keeping any other. But
+// we know when each row is visited next: a column is replaced only by one that is needed sooner.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class ColumnCache {
     ColumnCache(int64_t n, int64_t n_slots)
         : n_(n), n_slots_(std::min(n_slots, n)), slots_(untouched_array<T>(n_slots_ * n)), place_(n, ABSENT) {}
 
-    // All columns, as the rows of a symmetric matrix; used instead of the slots from now on.
+    // All columns, as rows of a symmetric matrix; from now on used instead of the slots.
     void use_matrix(const T *matrix) { matrix_ = matrix; }
     bool has_matrix() const { return matrix_ != nullptr; }
 
@@ -31,7 +31,7 @@ class ColumnCache {
         return place_[i] >= 0 ? slots_.get() + place_[i] * n_ : loan_ + (FIRST_LENT - place_[i]) * n_;
     }
 
-    // Columns of some rows that stay with the caller until take_back().
+    // Columns of some rows, which the caller keeps alive until take_back().
     void lend(const int64_t *rows, int64_t n_rows, const T *columns) {
         loan_ = columns;
         for (int64_t b = 0; b < n_rows; ++b) place_[rows[b]] = FIRST_LENT - b;
@@ -56,7 +56,7 @@ class ColumnCache {
 
   private:
     static constexpr int64_t ABSENT = -1, FIRST_LENT = -2;
-    static constexpr int64_t LOOKED_AT = 8;  // slots, before a column is let go
+    static constexpr int64_t LOOKED_AT = 8;  // slots, before giving up
 
     int64_t find_slot(int32_t wanted, const int32_t *next) {
         if (static_cast<int64_t>(owner_.size()) < n_slots_) {
@@ -74,20 +74,20 @@ class ColumnCache {
     }
 
     int64_t n_, n_slots_, hand_ = 0;
-    AlignedArray<T> slots_;       // in memory from when they are filled
-    std::vector<int64_t> place_;  // of the column of row i: a slot, ABSENT, or FIRST_LENT − its number in the loan
+    AlignedArray<T> slots_;       // resident once filled
+    std::vector<int64_t> place_;  // where the column of row i is: a slot, ABSENT, or FIRST_LENT − its index in the loan
     std::vector<int64_t> owner_, lent_;
     const T *matrix_ = nullptr, *loan_ = nullptr;
 };
 
-// rows[g] += factor[g] * column for up to four rows at once, compiled for every instruction set and chosen at run time.
+// rows[g] += factor[g] * column for up to four rows at once, compiled for each instruction set and chosen at run time.
 
-constexpr int COLUMN_GROUP = 4;  // rows that share one reading of the column; 5 % faster than one by one
+constexpr int COLUMN_GROUP = 4;  // rows that share one read of the column; 5 % faster than one at a time
 
 template <typename T>
 using AddColumn = void (*)(const T *column, int64_t n, const T *factor, T *const *rows, int n_rows);
 
-// G rows; names of rows that are not there stand for the first and are not used.
+// G rows; names beyond G alias the first row and are not used.
 template <int G, typename T>
 inline __attribute__((always_inline)) void add_column_to(const T *__restrict column, int64_t n, const T *factor,
                                                          T *const *rows) {

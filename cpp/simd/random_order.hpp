@@ -1,4 +1,4 @@
-// The order in which a solver visits rows: random, and the same on every machine for a seed.
+// The random order in which a solver visits rows; a seed gives the same order on every machine.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace widemargin {
 
-// Numbers for the order of visits: splitmix64 (Steele, Lea, Flood 2014), and Lemire's multiplication for a range.
+// Uses splitmix64 (Steele, Lea, Flood 2014) and Lemire's multiplication to draw from a range.
 class RandomOrder {
   public:
     explicit RandomOrder(uint64_t seed) : state_(seed) {}

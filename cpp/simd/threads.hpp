@@ -1,5 +1,5 @@
-// Runs task(thread_index, task_index) for every task, handing tasks to threads by one shared counter. Tasks must be
-// independent of each other; then results do not depend on the number of threads.
+// Threads. parallel_for runs task(thread_index, task_index) for every task; threads take tasks from one shared counter.
+// Tasks must be independent of each other, so that results do not depend on the number of threads.
 #pragma once
 
 #include <time.h>
@@ -18,7 +18,8 @@
 
 namespace widemargin {
 
-// Threads that are joined when they go out of scope, however that happens: one left joinable would end the program.
+// Threads that are joined when the group goes out of scope, for whatever reason: a thread left joinable would terminate
+// the program.
 template <class Thread = std::thread>
 class ThreadGroup {
   public:
@@ -29,7 +30,7 @@ class ThreadGroup {
         for (auto &thread : threads_) thread.join();
     }
 
-    // Whether the system gave a thread.
+    // Returns whether the system could start a thread.
     template <class F>
     bool start(F work) {
         try {
@@ -44,8 +45,8 @@ class ThreadGroup {
     std::vector<Thread> threads_;
 };
 
-// Calls body(thread_index) in up to n_threads threads, this one included; fewer when the system gives no more, so
-// bodies share their work by a counter. The error of the lowest thread is thrown again here when all have ended.
+// Calls body(thread_index) in up to n_threads threads, including this one. The system may start fewer, so bodies share
+// their work through a counter. When all threads are done, the error of the lowest one is rethrown here.
 template <class Thread = std::thread, class F>
 void run_in_threads(int64_t n_threads, F body) {
     std::vector<std::exception_ptr> errors(n_threads > 1 ? n_threads : 1);
@@ -79,8 +80,8 @@ void parallel_for(int64_t n_tasks, int n_threads, F task) {
 // Threads over blocks of rows: each worker owns its work arrays and writes disjoint rows, so results do not depend on
 // the number of threads.
 
-// Calls worker(first, last) for every block of rows; make_worker() is called once in each thread. An exception of any
-// thread stops the others and is thrown again here.
+// Calls worker(first, last) for every block of rows; make_worker() is called once per thread. An exception in any
+// thread stops the others and is rethrown here.
 template <typename MakeWorker>
 void for_each_row_block(int64_t n_rows, int64_t rows_per_block, int64_t n_threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
@@ -99,7 +100,7 @@ void for_each_row_block(int64_t n_rows, int64_t rows_per_block, int64_t n_thread
     });
 }
 
-// Rows in a block such that their work arrays fit in `work_bytes`, and that every thread gets some.
+// Rows per block, such that the work arrays fit in `work_bytes` and every thread gets some rows.
 inline int64_t choose_rows_per_block(int64_t n_rows, int64_t most, int64_t n_threads, int64_t work_bytes,
                                      int64_t bytes_per_row) {
     const int64_t fitting = work_bytes / (n_threads * bytes_per_row);
@@ -107,7 +108,7 @@ inline int64_t choose_rows_per_block(int64_t n_rows, int64_t most, int64_t n_thr
     return std::max<int64_t>(1, std::min({most, fitting, fair}));
 }
 
-// Work in a thread of its own, so that the caller can look up now and then, see to signals, and ask it to end.
+// Runs work in its own thread, so that the caller can poll it, handle signals and ask it to stop.
 
 class Background {
   public:
@@ -116,7 +117,7 @@ class Background {
     Background &operator=(const Background &) = delete;
     ~Background() { join(); }
 
-    // One piece of work at a time: the one before must have ended.
+    // One piece of work at a time: the previous one must be done.
     template <class F>
     void start(F work) {
         join();
@@ -135,11 +136,11 @@ class Background {
         try {
             thread_ = std::thread(guarded);
         } catch (const std::system_error &) {
-            guarded();  // no thread is to be had
+            guarded();  // the system could not start a thread
         }
     }
 
-    // Whether the work has ended, after at most `seconds`; its error is thrown here, once.
+    // Waits for at most `seconds` and returns whether the work is done. Rethrows its error, once.
     bool wait(double seconds) {
         {
             std::unique_lock<std::mutex> guard(lock_);
@@ -163,7 +164,7 @@ class Background {
     std::exception_ptr error_;
 };
 
-// CPU time of the calling thread: what a label cost, whatever else the machine was doing.
+// CPU time of the calling thread: the cost of a label, independent of the load of the machine.
 
 inline double thread_seconds() {
     timespec now;

@@ -1,9 +1,9 @@
-// Lines of text to rows of a CSR matrix with their labels.
+// Parses lines of text into rows of a CSR matrix with their labels.
 //
 //     [labels] {feature:value} [# comment]
 //
-// A line is first tried by `LineParser::fast`, one pass over the characters that handles well-formed rows and gives up
-// at anything unusual; then `LineParser::slow` decides, token by token, exactly as reference/text_reader.py does.
+// `LineParser::fast` tries a line first: one pass over the characters, which handles well-formed rows and gives up at
+// anything unusual. Then `LineParser::slow` decides, token by token, exactly as reference/text_reader.py does.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace widemargin {
 
-// What can be wrong with a text file. The numbers are those of `Problem` in reference/text_reader.py.
+// What can be wrong with a text file, with the same numbers as `Problem` in reference/text_reader.py.
 
 enum class Problem : int {
     none = 0,
@@ -34,8 +34,8 @@ enum class Problem : int {
     empty_label = 8,       // nothing between two commas
     negative_label = 9,
     label_out_of_range = 10,
-    missing_target = 11,  // svmlight with one label: the row begins with a feature
-    blank_line = 12,      // svmlight with many labels: a row or not a row?
+    missing_target = 11,  // svmlight with one label: the row starts with a feature
+    blank_line = 12,      // svmlight with many labels: ambiguous, a row or not
     missing_colon = 13,
     bad_index = 14,
     negative_index = 15,
@@ -51,7 +51,7 @@ enum class Problem : int {
     too_many_nonzeros = 25,
 };
 
-// The first problem of a text: `line` is counted from 1, `token` is the piece of text to show.
+// The first problem in a text: `line` counts from 1, `token` is the piece of text to show.
 struct Finding {
     Problem problem = Problem::none;
     std::int64_t line = 0;
@@ -62,7 +62,7 @@ struct Finding {
 
 enum class TextFormat : int { xmc = 0, svmlight = 1, svmlight_multilabel = 2 };
 
-// The same for all lines of a file. Indices are as written, before any change of base.
+// Rules for all lines of a file. Indices are as written, before any change of base.
 struct LineRules {
     TextFormat format = TextFormat::xmc;
     std::int64_t min_feature = 0, max_feature = 0;
@@ -70,11 +70,11 @@ struct LineRules {
     bool refuse_disorder = false;
 };
 
-// Counts and extremes of what was read; lines are counted from 1, and 0 means never.
+// Counts and extremes of the text so far; lines count from 1, and 0 means never.
 struct TextStats {
     std::int64_t min_feature = INT64_MAX, max_feature = -1;
     std::int64_t min_label = INT64_MAX, max_label = -1;
-    std::int64_t feature_limit_line = 0, label_limit_line = 0;  // first line with the largest index that is allowed
+    std::int64_t feature_limit_line = 0, label_limit_line = 0;  // first line with the largest allowed index
     std::int64_t n_unsorted_rows = 0, n_duplicate_rows = 0, disorder_line = 0;
 };
 
@@ -91,7 +91,7 @@ struct Piece {
     TextStats stats;
     Finding finding;
 
-    // Room for the features of any text of so many bytes: each takes at least 4 ("1:1 ").
+    // Reserves room for the features of any text of n_bytes: each takes at least 4 bytes ("1:1 ").
     void start(std::size_t n_bytes) {
         indices.truncate(0), data.truncate(0), ends.truncate(0);
         labels.truncate(0), label_ends.truncate(0), row_lines.truncate(0);
@@ -105,7 +105,7 @@ struct Piece {
 inline bool is_blank(char c) { return c == ' ' || c == '\t'; }
 inline bool is_blank_or_end(char c) { return is_blank(c) || c == '\n' || c == '\r'; }
 
-// First byte of a line that does not belong in text, or -1: control bytes anywhere, bytes above 127 before a comment.
+// The first byte of a line that is not text, or -1: a control byte anywhere, or a byte above 127 before a comment.
 inline int foreign_byte(std::string_view line) {
     bool in_comment = false;
     for (const char c : line) {
@@ -148,7 +148,7 @@ class LineParser {
   public:
     LineParser(const LineRules &rules, Piece<Value, Label> &out) : rules_(rules), out_(out) {}
 
-    // Parses [begin, end), whole lines, the last character a newline; stops at the first problem.
+    // Parses [begin, end), which holds whole lines and ends with a newline; stops at the first problem.
     void parse(const char *begin, const char *end) {
         out_.start(static_cast<std::size_t>(end - begin));
         while (begin < end) {
@@ -166,7 +166,8 @@ class LineParser {
     }
 
   private:
-    // A well-formed row without comment; returns the start of the next line, or null to leave the line to `slow`.
+    // Parses a well-formed row without a comment. Returns the start of the next line, or null to leave the line to
+    // `slow`.
     const char *fast(const char *p) {
         const char *after_labels = fast_labels(p);
         if (after_labels == nullptr) return nullptr;
@@ -190,7 +191,7 @@ class LineParser {
         return p + 1;
     }
 
-    // The label list, if any; returns where the features begin, or null when unusual (blank lines included).
+    // Parses the label list, if any. Returns where the features start, or null if the line is unusual (or blank).
     const char *fast_labels(const char *p) {
         labels_ordered_ = true;
         if (is_blank(*p)) return fast_starts_with_blank(p);
@@ -208,7 +209,7 @@ class LineParser {
                 p = scan_number(p, &value);
                 if (p == nullptr || !std::isfinite(value)) return nullptr;
                 if (*p == ':' || (*p == ',' && rules_.format == TextFormat::svmlight)) return nullptr;
-                push_label(value + 0.0);  // minus zero is zero
+                push_label(value + 0.0);  // turns minus zero into zero
             }
             if (*p != ',') return is_blank_or_end(*p) ? p : nullptr;
         }
@@ -293,7 +294,7 @@ class LineParser {
         if (put_in_order()) close_row();
     }
 
-    // A line of comment is not a row. A blank line is one in XMC, where the header's count tells.
+    // A comment line is not a row. A blank line is a row in XMC, where the header gives the number of rows.
     void slow_blank(bool has_comment) {
         if (has_comment || rules_.format == TextFormat::svmlight) return;
         if (rules_.format == TextFormat::svmlight_multilabel)
@@ -302,7 +303,7 @@ class LineParser {
             close_row();
     }
 
-    // Takes the label list from the front of `tokens`.
+    // Removes the label list from the front of `tokens`.
     bool slow_labels(std::vector<std::string_view> &tokens, bool starts_with_blank) {
         const std::string_view token = tokens[0];
         const bool is_feature = token.find(':') != std::string_view::npos;
@@ -364,7 +365,7 @@ class LineParser {
         return push_feature(feature, number) || fail(Problem::not_finite, token);
     }
 
-    // Sorts labels and features of the open row and adds up repeated ones, or refuses.
+    // Sorts the labels and features of the open row and merges repeated ones, or reports a problem.
     bool put_in_order() {
         bool unsorted = false, duplicate = false;
         if (!order_labels(&unsorted, &duplicate) || !order_features(&unsorted, &duplicate)) return false;
@@ -419,7 +420,7 @@ class LineParser {
         }
     }
 
-    // Sums in double and in the order of the file, rounded once.
+    // Sums in double precision and in file order, rounded once.
     bool add_up_repeated() {
         std::size_t kept = row_begin_;
         for (std::size_t i = row_begin_; i < out_.indices.size();) {

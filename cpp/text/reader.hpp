@@ -1,7 +1,7 @@
-// A streaming reader of XMC and svmlight text: fed blocks of bytes, it builds CSR arrays.
+// A streaming reader for XMC and svmlight text: it takes blocks of bytes and builds CSR arrays.
 //
-// Each block is cut at newlines into one piece a thread; the pieces are parsed side by side and appended in order, so
-// that the arrays and the first problem do not depend on blocks or threads. Memory: the arrays, one block, its pieces.
+// Each block is cut at newlines into one piece per thread. The pieces are parsed in parallel and appended in order, so
+// the arrays and the first problem do not depend on blocks or threads. Memory: the arrays, one block, and its pieces.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@
 namespace widemargin {
 
 constexpr std::int64_t kMaxCount = 2147483647;                // counts and offsets are 32-bit
-constexpr std::int64_t kMaxIndex = kMaxCount - 1;             // so that the number of features fits 32 bits, too
-constexpr std::size_t kMinPieceBytes = std::size_t{1} << 16;  // below, starting a thread costs more than it saves
-constexpr std::size_t kMaxTokenBytes = 80;                    // of a token that is shown in a message
+constexpr std::int64_t kMaxIndex = kMaxCount - 1;             // so the number of features fits 32 bits as well
+constexpr std::size_t kMinPieceBytes = std::size_t{1} << 16;  // below this, starting a thread costs more than it saves
+constexpr std::size_t kMaxTokenBytes = 80;                    // longest token shown in a message
 
-// glibc never takes a block of this size from its heap, whatever was freed before (DEFAULT_MMAP_THRESHOLD_MAX is 32
-// MB). An array that starts like this grows by remapping pages; in the heap, it would be copied and leave holes behind.
-// Memory that is reserved and not written costs nothing.
+// glibc never takes a block of this size from its heap, no matter what was freed before (DEFAULT_MMAP_THRESHOLD_MAX is
+// 32 MB). An array that starts at this size grows by remapping pages; in the heap it would be copied and leave holes.
+// Memory that is reserved but not written costs nothing.
 constexpr std::size_t kRemappedBytes = (std::size_t{32} << 20) + 4096;
 
 enum class IndexBase : int { automatic = -1, zero = 0, one = 1 };
@@ -63,7 +63,7 @@ class TextReader {
         label_indptr.push(0);
     }
 
-    // Takes the next bytes of the file; false when a problem was found and reading can stop.
+    // Takes the next bytes of the file; false if there is a problem, and reading can stop.
     bool feed(const char *begin, std::size_t size) {
         const char *end = begin + size;
         if (finding) return false;
@@ -82,7 +82,7 @@ class TextReader {
         return !finding;
     }
 
-    // Ends the text; the last line may lack its newline. False when there is a problem.
+    // Ends the text; the last line may lack its newline. False if there is a problem.
     bool finish() {
         if (!finding && !carry_.empty()) {
             carry_.push_back('\n');
@@ -93,14 +93,14 @@ class TextReader {
         return !finding;
     }
 
-    // After the arrays of the rows so far were given away: those that follow go to new ones.
+    // After the arrays of the rows so far were handed over: later rows go to new arrays.
     void begin_new_arrays(std::int64_t n_rows_given) {
         n_rows_given_ += n_rows_given;
         indptr.push(0);
         label_indptr.push(0);
     }
 
-    // Sets: what was read. Take the arrays only after `finish` returned true, or part after part.
+    // Sets: what was read. Take the arrays only after `finish` returned true, or part by part.
     GrowingArray<std::int32_t> indices;
     GrowingArray<Value> data;
     GrowingArray<std::int32_t> indptr;
@@ -116,7 +116,7 @@ class TextReader {
 
     std::int64_t n_rows() const { return n_rows_given_ + static_cast<std::int64_t>(indptr.size()) - 1; }
 
-    // Indices as written that are allowed; with an automatic base both 0 and `count` are, and Python decides at the
+    // The allowed indices, as written. With an automatic base both 0 and `count` are allowed, and Python decides at the
     // end.
     void set_range(std::int64_t count, std::int64_t *min, std::int64_t *max) const {
         *min = options_.base == IndexBase::one ? 1 : 0;
@@ -129,7 +129,7 @@ class TextReader {
         parse_lines(line.data(), line.data() + line.size());
     }
 
-    // A binary file may have no newline for gigabytes; a zero byte in the tail settles it.
+    // A binary file may have no newline for gigabytes; a zero byte in the tail gives it away.
     void stop_at_endless_binary_line(const char *begin, const char *end) {
         if (begin < end && !finding && std::memchr(begin, 0, static_cast<std::size_t>(end - begin)) != nullptr) {
             carry_.push_back('\n');
@@ -179,7 +179,7 @@ class TextReader {
         set_range(header.n_labels, &rules_.min_label, &rules_.max_label);
     }
 
-    // One piece a thread, cut after the newline that follows an even share.
+    // One piece per thread, cut after the newline that follows an even share.
     std::vector<const char *> cuts(const char *begin, const char *end) const {
         const auto size = static_cast<std::size_t>(end - begin);
         const std::size_t n_pieces = std::clamp<std::size_t>(size / options_.min_piece_bytes, 1, pieces_.size());
@@ -232,7 +232,8 @@ class TextReader {
         n_lines += piece.n_lines;
     }
 
-    // Rows up to the first that exceeds a limit, which becomes the finding; blank rows after the last are dropped.
+    // Number of rows before the first that exceeds a limit, which becomes the finding; blank rows after the last row
+    // are dropped.
     std::size_t rows_to_keep(const PieceType &piece) {
         const std::size_t n = piece.ends.size();
         const std::int64_t room = header.line == 0 ? INT64_MAX : header.n_samples - n_rows();

@@ -1,4 +1,4 @@
-// Rows of a CSR matrix and their labels as XMC text; numbers in the fewest digits that read back as the same value.
+// Writes rows of a CSR matrix and their labels as XMC text, with the fewest digits that read back as the same value.
 #pragma once
 
 #include <charconv>
@@ -22,7 +22,7 @@ inline void append_by_trial(Value value, std::string &out) {
          ++digits) {
         int size = std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(value));
         for (int i = 0; i < size; ++i)
-            if (text[i] == ',') text[i] = '.';  // a decimal comma of the locale
+            if (text[i] == ',') text[i] = '.';  // the locale's decimal comma
         if (static_cast<Value>(parse_with_strtod(text, text + size)) == value) break;
     }
     out += text;
@@ -34,8 +34,8 @@ inline void append_number(Value value, std::string &out) {
     char text[kMaxNumberBytes];
     char *end = std::to_chars(text, text + sizeof text - 1, value).ptr;
     if constexpr (std::is_same_v<Value, float>) {
-        // Readers round to double first and then to float. Of all floats, 7.038531e-26 alone comes back as another one
-        // (all 2^31 were tried); it is written as a double.
+        // Readers round to double first and then to float. Only one float, 7.038531e-26, reads back as a different
+        // value (all 2^31 were tried); it is written as a double.
         *end = '\n';
         double read_back = 0;
         scan_number(text, &read_back);
@@ -53,7 +53,7 @@ inline void append_integer(std::int64_t value, std::string &out) {
     out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-// In: CSR arrays of features and labels (row r of features is indptr[r] .. indptr[r + 1]). Out: text appended to `out`.
+// Appends to `out` the rows of CSR arrays of features and labels (row r has the features indptr[r] .. indptr[r + 1]).
 template <typename Value>
 void format_rows(const Value *data, const std::int32_t *indices, const std::int64_t *indptr, const std::int32_t *labels,
                  const std::int64_t *label_indptr, std::size_t n_rows, int base, std::string &out) {

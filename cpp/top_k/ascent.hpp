@@ -1,5 +1,5 @@
-// Dual ascent for the top-k multiclass SVM: passes over the rows in random order, rows asleep left out, the average of
-// the weights as primal point. Bounds in the course of it are estimates; `certify` recomputes them in double.
+// Dual ascent for the top-k multiclass SVM: passes over the rows in random order, skipping rows that sleep; the average
+// of the weights is the primal point. Bounds along the way are estimates; `certify` recomputes them in double.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace widemargin {
 
-// The dual variables of a top-k multiclass SVM as plain lists, made exactly feasible, and the weights that follow.
+// The dual variables of a top-k multiclass SVM as plain lists, made exactly feasible, and the weights they imply.
 
 // Rows of (class, x) for the wrong classes with x > 0, in double.
 struct DualLists {
@@ -30,7 +30,7 @@ struct DualLists {
     int64_t n_rows() const { return int64_t(start.size()) - 1; }
 };
 
-// Moves x (n,) into the domain of the loss at cost C: rounding may have left it by a little.
+// Moves x (n,) into the domain of the loss at cost C, which rounding may have left slightly.
 inline void make_feasible(const TopKLoss &loss, double cost, double *x, int64_t n, double *work) {
     const double k = double(loss.k);
     double sum = 0.0, top = 0.0;
@@ -47,8 +47,9 @@ inline void make_feasible(const TopKLoss &loss, double cost, double *x, int64_t 
     }
 }
 
-// A row of zeros has margins of 1 whatever the weights are: any x of sum C is best for it, and it is never visited. So
-// is a row so short that no weights with ‖W‖² ≤ 2 Σ C_i, as the best have, change its margins by more than 1e-12.
+// A row of zeros has margins of 1 for any weights: any x with sum C is optimal, and the row is never visited. The same
+// holds for a row so short that no weights with ‖W‖² ≤ 2 Σ C_i (which the optimum satisfies) change its margins by more
+// than 1e-12.
 constexpr double ZERO_ROW = 1e-24;
 
 template <typename T>
@@ -82,7 +83,7 @@ DualLists read_duals(const TopKState<T> &state, const double *costs) {
             lists.classes.push_back(j);
             lists.values.push_back(x[j]);
             lists.sum += x[j];
-            squares += x[j] * (x[j] / costs[i]);  // in this order: squares of small costs would be 0
+            squares += x[j] * (x[j] / costs[i]);  // in this order, because squares of small costs underflow
         }
         if (state.loss.smoothing > 0.0) lists.smoothing_term += 0.5 * state.loss.smoothing * squares;
         lists.start.push_back(int64_t(lists.classes.size()));
@@ -91,9 +92,9 @@ DualLists read_duals(const TopKState<T> &state, const double *costs) {
 }
 
 constexpr int64_t STRIP_BYTES = int64_t(8) << 20;
-constexpr int STRIP_CLASSES = 8;  // of one task: a line of doubles
+constexpr int STRIP_CLASSES = 8;  // per task: a cache line of doubles
 
-// W(A) = Σ_i a_i x_i' in double, a strip of classes at a time: take(first, last, strip) gets the columns of classes
+// W(A) = Σ_i a_i x_i' in double, one strip of classes at a time: take(first, last, strip) gets the columns of classes
 // [first, last) as (n_cols + 1, last − first).
 template <typename Data, class F>
 void weights_of_duals(const DataRows<Data> &X, const int32_t *y, const DualLists &dual, int n_classes, int n_threads,
@@ -140,17 +141,18 @@ struct TopKOptions {
 };
 
 constexpr int AVERAGES_A_PASS = 4;
-constexpr double AVERAGE_POWER = 12.0;  // weights ~ count¹²: roughly the last 8 % of the run; 6–48 alike, 3 is worse
-// An average reads W and writes another; once a pass where that costs more than this share of the visits.
+constexpr double AVERAGE_POWER =
+    12.0;  // weights ~ count¹²: roughly the last 8 % of the run; 6–48 are alike, 3 is worse
+// Averaging reads W and writes the average: done once per pass if it costs more than this share of the visits.
 constexpr double AVERAGE_SHARE = 0.25;
-constexpr int64_t LOSS_ROWS = 1024;  // of one task
+constexpr int64_t LOSS_ROWS = 1024;  // rows per task
 constexpr int LISTS_FROM_CLASSES = 96;
-// Share of values that are not 0 from which on features of a row are often neighbours.
+// Share of non-zero values above which the features of a row are often adjacent.
 constexpr double CROWDED_FILL = 0.25;
-// Weights are made anew from the dual variables after so many visits of every row: without it rounding kept the gap of
-// digits above 1.5e-5.
+// Passes after which the weights are recomputed from the dual variables: without it, rounding kept the gap on digits
+// above 1.5e-5.
 constexpr int64_t REFRESH_PASSES = 100;
-constexpr int64_t VISITS_AT_ONCE = 4096;  // between looks at the clock
+constexpr int64_t VISITS_AT_ONCE = 4096;  // between checks of the clock
 
 template <typename T>
 class TopKAscent {
@@ -200,7 +202,7 @@ class TopKAscent {
         for (RowState<T> &row : state_.rows) row.next = state_.epoch, row.level = 0;
     }
 
-    // At most `n_passes` passes and `seconds`; returns how many passes were finished.
+    // Runs for at most `n_passes` passes and `seconds`; returns the number of finished passes.
     int64_t run(int64_t n_passes, double seconds) {
         const auto begin = std::chrono::steady_clock::now();
         int64_t finished = 0;
@@ -218,14 +220,14 @@ class TopKAscent {
         return finished;
     }
 
-    // Bounds at the average and at the dual variables, from weights that carry the rounding of all steps.
+    // Bounds at the average and at the dual variables, from weights that carry the rounding errors of all steps.
     Bounds evaluate() {
         const LossArgs<T, T> args = loss_args(state_.X);
         return bounds_of(sum_over_rows([&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); }));
     }
 
-    // Bounds in double from the average as it is and from the dual variables; W is made anew from them. X are the data
-    // as they came, of which the ascent may have a rounded copy.
+    // Bounds in double from the current average and from the dual variables, from which W is recomputed. X is the
+    // original data, of which the ascent may have a rounded copy.
     template <typename Data>
     Bounds certify(const DataRows<Data> &X) {
         const double dual = certified_dual(X);
@@ -239,7 +241,7 @@ class TopKAscent {
         return {0.5 * squared_norm(primal_weights()) + losses, dual};
     }
 
-    // --- For a caller who makes the scores of many rows at once ---
+    // --- For a caller that computes the scores of many rows at once ---
 
     // The rows of the next pass, in order.
     const std::vector<int32_t> &next_pass() {
@@ -247,7 +249,7 @@ class TopKAscent {
         position_ = int64_t(order_.size());
         return order_;
     }
-    // Visits some of them, see visit_block; W must then be changed by X' steps before `count_visits`.
+    // Visits some of them, see visit_block; the caller must then add X' steps to W before `count_visits`.
     void visit_block(const int32_t *order, int64_t n, const T *gram, T *scores, T *steps) {
         kernels_.visit_block(state_, order, n, gram, scores, steps);
     }
@@ -258,7 +260,7 @@ class TopKAscent {
         if (visits_to_refresh_ <= 0) refresh(state_.X);
         if (visits_to_average_ <= 0) average_weights();
     }
-    // Losses of rows [first, first + n) from their scores (n, stride), which are lost.
+    // Losses of rows [first, first + n) from their scores (n, stride), which are overwritten.
     double losses_of_scores(int64_t first, int64_t n, T *scores) const {
         return kernels_.losses_of_scores(options_.loss, options_.n_classes, y_ + first, costs_ + first, n, stride(),
                                          scores);
@@ -267,7 +269,7 @@ class TopKAscent {
         return kernels_.losses_of_exact_scores(options_.loss, options_.n_classes, y_ + first, costs_ + first, n,
                                                stride(), scores);
     }
-    // Bounds as those of `evaluate`, from the sum of losses at the average.
+    // The bounds of `evaluate`, from the sum of losses at the average.
     Bounds bounds_of(double losses) {
         const Bounds bounds{0.5 * squared_norm(primal_weights()) + losses,
                             dual_gain() - 0.5 * squared_norm(state_.W.get())};
@@ -288,7 +290,7 @@ class TopKAscent {
 
     DualLists duals() const { return read_duals(state_, costs_); }
 
-    // coef (n_classes, n_cols) = the average, and `constant` (n_classes,) its weights of the constant feature.
+    // coef (n_classes, n_cols) = the average; `constant` (n_classes,) = its weights for the constant feature.
     void read_weights(T *coef, T *constant) const {
         const T *average = primal_weights();
         const int64_t n_cols = state_.X.n_cols;
@@ -313,8 +315,8 @@ class TopKAscent {
     int64_t position_ = 0, n_visits_ = 0, visits_to_average_ = 0, average_every_ = 1, visits_to_refresh_ = 0;
     double n_averages_ = 0;
 
-    // By group where visits look at few groups of rows whose features are neighbours; products of blocks of rows, which
-    // are for dense rows, want it by feature.
+    // By group if visits look at few groups and the features of a row are adjacent; products of blocks of rows, used
+    // for dense rows, need it by feature.
     static WeightLayout layout_for(const TopKState<T> &state) {
         const DataRows<T> &X = state.X;
         const bool sparse = X.start != nullptr;
@@ -357,7 +359,8 @@ class TopKAscent {
             wake = std::min(wake, state_.rows[i].next);
             if (state_.rows[i].next <= state_.epoch) order_.push_back(int32_t(i));
         }
-        if (order_.empty() && wake != std::numeric_limits<int32_t>::max()) {  // all asleep: on to the next that wakes
+        if (order_.empty() &&
+            wake != std::numeric_limits<int32_t>::max()) {  // all asleep: skip to the next row that wakes
             state_.epoch = wake - 1;
             return begin_pass();
         }

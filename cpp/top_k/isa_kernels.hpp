@@ -1,5 +1,5 @@
-// The kernels of the top-k multiclass SVM for one instruction set; included by top_k/kernels.hpp, hence no #pragma
-// once.
+// The kernels of the top-k multiclass SVM. Included by top_k/kernels.hpp once per instruction set, so there is no
+// #pragma once.
 
 // clang-format off: each needs what comes before it
 #include "simd/isa_vectors.hpp"
@@ -10,8 +10,8 @@
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
 
-// The objective's losses at given weights, and the running average of the weights. In the course of the ascent scores
-// have the precision of the weights, in the certificate double.
+// The losses at given weights, and the running average of the weights. During the ascent, scores have the precision of
+// the weights; in the certificate they are double.
 
 // s (stride,) = W x_i
 template <typename T, typename Data>
@@ -33,7 +33,7 @@ WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T
     if (X.bias != 0) add(X.bias, X.n_cols);
 }
 
-// φ of the margins z (n,), which are lost; `work` has room for n.
+// φ of the margins z (n,), which are overwritten; `work` has room for n.
 inline double top_k_loss(const TopKLoss &loss, double *z, int64_t n, double *work) {
     if (loss.smoothing > 0.0) {  // ⟨x,z⟩ − ½γ‖x‖² at the projection x of z/γ
         const ProjectionSet set{loss.k, loss.smoothing, 0.0, false};
@@ -110,7 +110,7 @@ static double sum_exact_losses(const LossArgs<T, Data> &args, int64_t begin, int
         args, begin, end, [&](int64_t i, double *s) { score_exactly(args.X, i, args.W, args.layout, n_groups, s); });
 }
 
-// Σ C_i φ(z_i) of n rows from their scores (n, stride), which are lost.
+// Σ C_i φ(z_i) of n rows from their scores (n, stride), which are overwritten.
 template <typename Acc>
 static double losses_of_scores(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs, int64_t n,
                                int64_t stride, Acc *scores) {

@@ -1,17 +1,18 @@
-// The projection of a visit without a sort: b (n_groups vectors) in, the t and hi of x_j = min(max(b_j − t, 0), hi)
-// out, where x minimises ½‖x − b‖² + ½ρ⟨1,x⟩² over the domain of the loss, ⟨1,x⟩ ≤ r. Included once for every
-// instruction set.
+// The projection of a visit, without sorting. Input: b (n_groups vectors). Output: t and hi of x_j = min(max(b_j − t,
+// 0), hi), where x minimises ½‖x − b‖² + ½ρ⟨1,x⟩² over the domain of the loss, ⟨1,x⟩ ≤ r. Included once per instruction
+// set.
 //
-// Each step looks at the values above the threshold of the last visit and solves as if they stayed the only ones; sets
-// {b > t} are nested, so that equal counts mean equal sets, and then t is exact. Where steps go astray, or values are
-// too close together, `sorted_threshold` sorts. Twin: reference/projections.py, the same projections by sorting.
+// Each step takes the values above the current threshold, starting from that of the last visit, and solves as if no
+// others counted. The sets {b > t} are nested, so equal counts mean equal sets, and then t is exact. If the steps fail,
+// or values are too close together, `sorted_threshold` sorts. Twin: reference/projections.py, the same projections by
+// sorting.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
 
-constexpr int MAX_SCANS = 25;  // 2.0–2.4 are usual
+constexpr int MAX_SCANS = 25;  // usually 2.0–2.4
 
-// What is above t: `count` values below t + hi, by `sum` above t in all, and `n_capped` at t + hi or more.
+// The values above t: `count` values below t + hi, with Σ (b − t) = `sum`, and `n_capped` values of at least t + hi.
 struct Scan {
     int count, n_capped;
     double sum, capped_sum;
@@ -54,8 +55,8 @@ WIDEMARGIN_INLINE T smallest_above(const Vec<T> *b, int n_groups, T t) {
     return -max_lanes(-least);
 }
 
-// A value that t is not below: with the k largest alone t would be at least b_[k] − s/k, where s = ⟨1,x⟩ is at most r;
-// for α, as ρs² + ‖x‖² = ⟨x,b⟩ ≤ s · mean of the k largest, also at most that mean / (ρ + 1/n).
+// A lower bound on t. With the k largest values alone, t would be at least b_[k] − s/k, where s = ⟨1,x⟩ is at most r;
+// for α it is also at most (mean of the k largest) / (ρ + 1/n), because ρs² + ‖x‖² = ⟨x,b⟩ ≤ s · that mean.
 template <typename T>
 WIDEMARGIN_INLINE double least_threshold(const T *values, int64_t n, const TopKTarget &target) {
     if (target.k > LargestValues<T>::MOST) return ABSENT_SCORE / 2;
@@ -68,7 +69,7 @@ WIDEMARGIN_INLINE double least_threshold(const T *values, int64_t n, const TopKT
     return std::max(double(largest.smallest()) - sum / double(target.k), ABSENT_SCORE / 2);
 }
 
-// By top_k/projections.hpp, in double, from the values that can be above the threshold, and the k largest.
+// By top_k/projections.hpp, in double, from the k largest values and all others that can be above the threshold.
 template <typename T>
 __attribute__((noinline)) ClassThresholds<T> sorted_threshold(const Vec<T> *b, int n_groups, const TopKTarget &target,
                                                               std::vector<double> &work) {
@@ -88,7 +89,7 @@ __attribute__((noinline)) ClassThresholds<T> sorted_threshold(const Vec<T> *b, i
     return {T(found.pivot + found.t), T(found.hi)};
 }
 
-// k = 1: the function whose root is t is convex and decreasing, and Newton's steps are monotone from the second on.
+// k = 1: the function whose root is t is convex and decreasing, so Newton's steps are monotone from the second one on.
 template <typename T, int GROUPS>
 WIDEMARGIN_INLINE ClassThresholds<T> hinge_threshold(const Vec<T> *b, int n_groups, const TopKTarget &target, T t,
                                                      std::vector<double> &work) {
@@ -135,7 +136,7 @@ WIDEMARGIN_INLINE ClassThresholds<T> capped_threshold(const Vec<T> *b, int n_gro
             count = -1;
             continue;
         }
-        // Too many at the cap is never a solution, even if it repeats: their sum is above r.
+        // Too many values at the cap are never a solution, even if the count repeats: their sum is above r.
         const bool possible = found.count > 0 || found.n_capped <= target.k;
         if (possible && found.count == count && found.n_capped == n_capped) return {t, T(hi)};
         if (found.count == 0 && found.n_capped == target.k && at >= rho * target.r) return {t, T(hi)};
@@ -144,7 +145,7 @@ WIDEMARGIN_INLINE ClassThresholds<T> capped_threshold(const Vec<T> *b, int n_gro
         double next = rho * total / (1.0 + rho * found.count);
         if (found.count > 0) next = std::max(next, (total - target.r) / found.count);
         const bool newton = possible && next >= low && next <= high;
-        count = newton ? found.count : -1;  // counts that repeat after a bisection prove nothing
+        count = newton ? found.count : -1;  // a count that repeats after a bisection proves nothing
         n_capped = found.n_capped;
         if (!newton) next = high < 1e300 ? 0.5 * (low + high) : 2.0 * at + hi;
         t = T(next);
@@ -162,12 +163,12 @@ WIDEMARGIN_INLINE ClassThresholds<T> top_k_threshold(const Vec<T> *b, int n_grou
     int count = -1, n_capped = -1;
     for (int scan = 0; scan < MAX_ALPHA_SCANS; ++scan) {
         const Scan found = scan_above<T, GROUPS>(b, n_groups, t, hi);
-        // Sum of the k largest ≤ k c + Σ (b_j − c)₊ for every c; a visit with x = 0 leaves c ≈ b_[k].
+        // The sum of the k largest is at most k c + Σ (b_j − c)₊ for every c; a visit with x = 0 leaves c ≈ b_[k].
         if (hi <= 0 && k * double(t) + found.capped_sum <= 0.0) return {t, T(0)};
         if (found.count == count && found.n_capped == n_capped) return {t, hi};
         count = found.count;
         n_capped = found.n_capped;
-        if (count == 0 && n_capped == target.k) {  // the k largest alone, as far as this partition tells
+        if (count == 0 && n_capped == target.k) {  // only the k largest, according to this partition
             const double s = std::min(target.r, (found.capped_sum + k * double(t)) / (1.0 + rho * k));
             if (!(s > 0.0)) break;
             hi = T(s / k);
@@ -194,9 +195,9 @@ WIDEMARGIN_INLINE ClassThresholds<T> find_thresholds(const Vec<T> *b, int n_grou
     return capped_threshold<T, GROUPS>(b, n_groups, target, last.t, work);
 }
 
-// Where C‖x_i‖² is next to nothing against the margins, thresholds are lost in their rounding: C/k each for the k
-// largest of b (n lanes), as if W would not change, is within C · C‖x_i‖² of the best. Equal ones share what is left,
-// lest the first classes lose all. Writes x (n lanes).
+// If C‖x_i‖² is negligible compared with the margins, thresholds are lost in their rounding. Giving C/k to each of the
+// k largest of b (n lanes), as if W did not change, is within C · C‖x_i‖² of the optimum. Equal values share the rest,
+// so that it does not all go to the first classes. Writes x (n lanes).
 template <typename T>
 __attribute__((noinline)) ClassThresholds<T> choose_largest(const T *b, int64_t n, const TopKLoss &loss, T cost, T r,
                                                             std::vector<double> &work, T *x) {
@@ -215,7 +216,7 @@ __attribute__((noinline)) ClassThresholds<T> choose_largest(const T *b, int64_t 
     return {T(last), T(double(r) / double(loss.k))};
 }
 
-// The same as a function to be called from elsewhere; b (n_groups, width) is aligned to a vector.
+// The same as a function for other files; b (n_groups, width) is aligned to a vector.
 template <typename T>
 static ClassThresholds<T> thresholds_of(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
                                         std::vector<double> &work) {

@@ -1,4 +1,4 @@
-// Visits of rows: scores, projection, step. Included once for every instruction set.
+// Visits of rows: scores, projection, step. Included once per instruction set.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -6,8 +6,8 @@ namespace WIDEMARGIN_ISA_NAME {
 constexpr int MAX_CHUNK = 8;   // vectors of scores held in registers
 constexpr int PREFETCH_W = 6;  // features ahead
 
-// out[c] = Σ_f x_f W[f, group ids[c]] for CHUNK groups. Few groups take several features at a time, for the additions
-// of one would wait for each other.
+// out[c] = Σ_f x_f W[f, group ids[c]] for CHUNK groups. With few groups, several features are taken at a time, because
+// the additions of one feature would wait for each other.
 template <typename T, int CHUNK, bool DENSE>
 WIDEMARGIN_INLINE void score_chunk_of(const DataRows<T> &X, int64_t i, const T *W, const WeightLayout &layout,
                                       const uint32_t *ids, Vec<T> *out) {
@@ -107,7 +107,7 @@ WIDEMARGIN_INLINE void score_groups(const DataRows<T> &X, int64_t i, const T *W,
     });
 }
 
-// What a visit found out, before anything is changed.
+// The result of a visit, before anything is changed.
 template <typename T>
 struct VisitResult {
     ClassThresholds<T> thresholds;
@@ -121,7 +121,7 @@ WIDEMARGIN_INLINE TopKTarget target_of(const TopKLoss &loss, const RowState<T> &
 }
 
 // b = scores without the row's own part, then x = its projection; `step` becomes the change of a = (−x, at y: ⟨1,x⟩).
-// Groups of b, old and new x, and step are those of `ids`; `y_lane` is where the true class stands among them.
+// Groups of b, old and new x, and step are those of `ids`; `y_lane` is the position of the true class among them.
 template <typename T, int GROUPS>
 WIDEMARGIN_INLINE VisitResult<T> project_visit(TopKState<T> &state, const RowState<T> &row, const uint32_t *ids,
                                                int count, int y_lane, Vec<T> *b, const Vec<T> *old_x, Vec<T> *new_x,
@@ -168,7 +168,8 @@ WIDEMARGIN_INLINE bool is_skipped(const RowState<T> &row, T change) {
            double(change) * double(row.norm) <= SKIPPED_CHANGE<T>;
 }
 
-// After a visit whose largest change was `change`: next to nothing sends the row to sleep, twice as long as before.
+// After a visit whose largest change was `change`: a negligible change sends the row to sleep, for twice as long as
+// before.
 template <typename T>
 WIDEMARGIN_INLINE void schedule(TopKState<T> &state, RowState<T> &row, T change) {
     const double violation = double(row.cost) * double(row.norm) * double(change);
@@ -214,7 +215,8 @@ WIDEMARGIN_INLINE void visit_few(TopKState<T> &state, int64_t i) {
     step_weights<T>(state, i, state.all_groups.data(), GROUPS, step);
 }
 
-// The groups to look at from now on: with a value near the threshold or above, of the true class, of the old support.
+// The groups to look at from now on: those with a value near or above the threshold, of the true class, or of the old
+// support.
 template <typename T>
 WIDEMARGIN_INLINE void relist(TopKState<T> &state, RowState<T> &row, ListedGroups<T> &groups, T t, const Vec<T> *b,
                               const Vec<T> *x) {
@@ -259,7 +261,7 @@ WIDEMARGIN_INLINE GroupsOfVisit<T> groups_of_visit(TopKState<T> &state, int64_t 
     return {state.all_groups.data(), state.n_groups, y, true, old_x};
 }
 
-// A visit whose scores are in b, which is lost; `step` is what W changes by, up to x_i. Returns whether it does.
+// A visit whose scores are in b, which is overwritten; W changes by `step` times x_i. Returns whether it changes.
 template <typename T>
 WIDEMARGIN_INLINE bool visit_scored(TopKState<T> &state, int64_t i, const GroupsOfVisit<T> &groups, Vec<T> *b,
                                     Vec<T> *step) {
@@ -284,7 +286,7 @@ WIDEMARGIN_INLINE bool visit_scored(TopKState<T> &state, int64_t i, const Groups
     return true;
 }
 
-// Many classes: of rows with a list most visits look at its groups only.
+// Many classes: most visits of a row with a list look only at the groups in it.
 template <typename T>
 static void visit_many(TopKState<T> &state, int64_t i) {
     const bool full = !state.lists || state.rows[i].visits++ % FULL_VISIT_EVERY == 0;
@@ -295,8 +297,8 @@ static void visit_many(TopKState<T> &state, int64_t i) {
     if (visit_scored(state, i, groups, b, step)) step_weights<T>(state, i, groups.ids, groups.count, step);
 }
 
-// Visits of n rows whose scores (n, stride) at the weights W are given, with their Gram matrix (n, n): what a visit
-// changes is added to the scores of the rows after it, so that W may wait for all steps (n, stride) together.
+// Visits n rows, given their scores (n, stride) at the weights W and their Gram matrix (n, n). The change of each visit
+// is added to the scores of the rows after it, so W can be updated once, with all steps (n, stride).
 template <typename T>
 static void visit_block(TopKState<T> &state, const int32_t *order, int64_t n, const T *gram, T *scores, T *steps) {
     constexpr int WIDTH = Lanes<T>::WIDTH;
@@ -323,7 +325,7 @@ static void visit_block(TopKState<T> &state, const int32_t *order, int64_t n, co
     }
 }
 
-// Brings in what the next visits read first.
+// Prefetches what the next visits read first.
 template <typename T>
 WIDEMARGIN_INLINE void prefetch_row(const TopKState<T> &state, const int32_t *order, int64_t p, int64_t n) {
     if (p + 6 < n) {
@@ -360,7 +362,8 @@ static void visit_rows_of(TopKState<T> &state, const int32_t *order, int64_t n) 
     }
 }
 
-// The rows order[0 … n) one after another. The baseline set has few registers, and no form of its own for few classes.
+// Visits the rows order[0 … n) one after another. The baseline set has few registers, so it has no special version for
+// few classes.
 template <typename T>
 static void visit_rows(TopKState<T> &state, const int32_t *order, int64_t n) {
     if constexpr (WIDEMARGIN_ISA_WIDTH > 4) {

@@ -1,18 +1,17 @@
-// Dual ascent for the kernel top-k SVM, one row a block, with the scores S = K A kept up to date.
+// Dual ascent for the kernel top-k SVM, with one row per block and the scores S = K A kept up to date.
 //
 //     maximise  Σ_i [⟨b_i,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½⟨A, KA⟩,    a_ij = −x_ij for wrong classes j, a_{i,y_i} = ⟨1,x_i⟩
 //
-// with the margins b that are asked for, 1 unless given. S is class-major, so that a changed class of row i is one
-// contiguous S_c += δ_c K_i; a row's scores are m strided loads. A row whose first-order violation C D max|δ| is below
-// a threshold sleeps 2, 4, … 64 epochs. The order is random in every epoch. Where the columns of K do not fit in
-// memory, run() pauses and asks for those that the next rows need. Memory: m · n values, the columns, and what is not 0
-// of the dual variables.
-// Tried and no faster on letter (3,000 and 10,000 rows): 8 to 32 changes at once, S tile by tile in the second cache;
-// prefetching the next column; leaving out changes whose violation is far below the threshold of sleep.
-// Other choices of rows, 5,000 of letter (rbf, k = 1, whole matrix) to gaps of 1e-3 and 1e-5, where this one takes 0.41
-// and 1.47 s: largest violation of the last visit first 0.41 and 1.47, in order 1.3, the tenth with the largest
-// violations at each pass 0.72 and 1.91, always the worst row 23 s, with a third of the visits.
-// Twin: reference/kernel_top_k.py, and with margins reference/spoc.py.
+// with the required margins b, by default 1. S is class-major, so a changed class of row i is one contiguous S_c += δ_c
+// K_i; reading the scores of a row takes m strided loads. A row whose first-order violation C D max|δ| is below a
+// threshold sleeps for 2, 4, … 64 epochs. Every epoch has a new random order. If the columns of K do not fit in memory,
+// run() pauses and requests those that the next rows need. Memory: m · n values, the columns, and the non-zero dual
+// variables. Tried without gain on letter (3,000 and 10,000 rows): applying 8 to 32 changes at once, with tiles of S in
+// the L2 cache; prefetching the next column; skipping changes whose violation is far below the sleep threshold. Other
+// orders on 5,000 rows of letter (rbf, k = 1, whole matrix), to gaps of 1e-3 and 1e-5, where this one takes 0.41 and
+// 1.47 s: largest violation at the last visit first, 0.41 and 1.47; in order, 1.3; the tenth with the largest
+// violations in each pass, 0.72 and 1.91; always the worst row, 23 s with a third of the visits. Twin:
+// reference/kernel_top_k.py, and with margins reference/spoc.py.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +30,7 @@ namespace widemargin {
 struct KernelTask {
     int64_t n, m;
     const int64_t *y;        // (n,)
-    const double *cost;      // (n,) C_i; rows of cost 0 are left out
+    const double *cost;      // (n,) C_i; rows of cost 0 are skipped
     const double *diagonal;  // (n,) K_ii
     TopKLoss loss;
     uint64_t seed;
@@ -99,7 +98,7 @@ class KernelAscent {
         deferred_.clear();
     }
 
-    // Goes on with the epoch until it is done, columns are wanted, or `work` multiplications are done.
+    // Continues the epoch until it is done, columns are needed, or `work` multiplications are done.
     Pause run(int64_t work) {
         for (work_ = 0; true;) {
             if (position_ == static_cast<int64_t>(order_.size())) {
@@ -126,7 +125,7 @@ class KernelAscent {
         }
     }
 
-    // Gap and dual objective by the scores as they are.
+    // Gap and dual objective from the current scores.
     KernelBounds evaluate() {
         KernelBounds sums{0.0, 0.0};
         for (int64_t i = 0; i < task_.n; ++i) {
@@ -146,13 +145,13 @@ class KernelAscent {
 
   private:
     static constexpr int64_t PAD = 16, PAGE = 4096;
-    static constexpr int64_t BLOCK = 128;    // columns that are asked for together
-    static constexpr int64_t WINDOW = 2048;  // rows that are looked at for them
+    static constexpr int64_t BLOCK = 128;    // columns requested together
+    static constexpr int64_t WINDOW = 2048;  // rows examined for them
     static constexpr int MAX_LEVEL = 6;      // sleep of at most 64 epochs; 4 was 10–15 % slower on digits and letter
-    // Changes of less than this share of C, or of 1/K_ii if that is less, are not made: S would not follow.
+    // Changes below this share of C, or of 1/K_ii if that is less, are not made: S could not represent them.
     static constexpr double SKIP = sizeof(T) == 4 ? 1e-8 : 1e-14;
 
-    // Rows of S do not begin at the same place of a page: m strided loads would compete for the same cache lines.
+    // Rows of S do not start at the same offset in a page: m strided loads would compete for the same cache lines.
     static int64_t padded(int64_t n) {
         const int64_t stride = (n + PAD - 1) / PAD * PAD;
         return stride * int64_t(sizeof(T)) % PAGE == 0 ? stride + PAD : stride;
@@ -219,11 +218,11 @@ class KernelAscent {
         clear_duals(i);
         if (largest <= SKIP * C && largest * N <= SKIP) return 0.0;
         if (sum != sigma) delta_.push_back({task_.y[i], sum - sigma});
-        // Without curvature the row moves no score: it is done.
+        // Without curvature, the row moves no score: it is done.
         return std::max(C * step_.curvature(N, C) * largest, std::numeric_limits<double>::min());
     }
 
-    // Takes over new_ and delta_.
+    // Applies new_ and delta_.
     void change(int64_t i, const T *column) {
         support_[i].clear();
         for (int64_t j = 0; j < task_.m - 1; ++j)
@@ -240,7 +239,7 @@ class KernelAscent {
         work_ += static_cast<int64_t>(delta_.size()) * task_.n;
     }
 
-    // Sets the window of the next rows and `wanted`, the columns that they seem to need; false if there are none.
+    // Sets the window of the next rows and `wanted`, the columns that they probably need; false if there are none.
     bool look_ahead() {
         const int64_t end = static_cast<int64_t>(order_.size());
         columns_.take_back();
@@ -297,7 +296,7 @@ class KernelAscent {
     std::mt19937_64 random_;
     std::vector<int64_t> order_, deferred_, wanted_;
     int64_t position_ = 0, window_end_ = 0, epoch_ = 0, n_active_ = 0, n_visits_ = 0, work_ = 0;
-    bool again_ = false;  // these rows were put off for want of their columns
+    bool again_ = false;  // these rows were postponed because their columns were missing
     double sleep_below_ = 0.0;
 };
 

@@ -1,4 +1,4 @@
-// The kernels of the top-k multiclass SVM, compiled once for every instruction set and chosen at run time.
+// The kernels of the top-k multiclass SVM, compiled once per instruction set and chosen at run time.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace widemargin {
 
-// The data and the weights of a sum of losses; X may be wider or narrower than the weights.
+// The data and the weights for a sum of losses; X may have a higher or lower precision than the weights.
 template <typename T, typename Data>
 struct LossArgs {
     DataRows<Data> X;
@@ -27,7 +27,7 @@ struct LossArgs {
 
 template <typename T>
 struct TopKKernels {
-    int width;  // classes in a vector
+    int width;  // classes per vector
     void (*visit_rows)(TopKState<T> &state, const int32_t *order, int64_t n);
     void (*visit_block)(TopKState<T> &state, const int32_t *order, int64_t n, const T *gram, T *scores, T *steps);
     double (*sum_losses)(const LossArgs<T, T> &args, int64_t begin, int64_t end);

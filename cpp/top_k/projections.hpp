@@ -2,8 +2,9 @@
 //     x = argmin  ½‖x − a‖² + ½ρ⟨1,x⟩²   over
 //     capped simplex   0 ≤ x_j ≤ r/k,        ⟨1,x⟩ ≤ r   (or = r)
 //     top-k simplex    0 ≤ x_j ≤ ⟨1,x⟩/k,    ⟨1,x⟩ ≤ r   (r = ∞: the top-k cone).
-// All have the form x_j = min(max(a_j − pivot − t, 0), hi). Where the sum is bounded the pivot is a_[k], the k-th
-// largest value, and −hi ≤ t ≤ 0: a small r is not lost in the rounding of large a. Twins: reference/projections.py.
+// All have the form x_j = min(max(a_j − pivot − t, 0), hi). If the bound on the sum is active, the pivot is a_[k], the
+// k-th largest value, and −hi ≤ t ≤ 0, so that a small r is not lost in the rounding of large a. Twins:
+// reference/projections.py.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct ProjectionSet {
     bool exactly;
 };
 
-// values[i] - pivot from the largest down, sorted no further than somebody looks: the sweeps seldom look far.
+// values[i] - pivot in descending order, sorted only as far as they are read: the sweeps rarely read far.
 class DescendingPrefix {
   public:
     DescendingPrefix(double *values, int64_t size) : values_(values), size_(size) {}
@@ -40,7 +41,7 @@ class DescendingPrefix {
     double move_pivot_to(int64_t i) { return pivot_ = (*this)[i] + pivot_; }
 
   private:
-    static constexpr int64_t FIRST = 64, GROWTH = 4;  // selection passes: log_4(n / 64) at most, 7 for a million
+    static constexpr int64_t FIRST = 64, GROWTH = 4;  // at most log_4(n / 64) selection passes, 7 for a million
 
     void sort_until(int64_t needed) {
         const int64_t last = std::min(size_, std::max({needed, FIRST, GROWTH * sorted_}));
@@ -54,8 +55,8 @@ class DescendingPrefix {
     int64_t size_, sorted_ = 0;
 };
 
-// A lower bound of the k-th largest value: that of the first values, 1 in 16. None for short rows, where sorting costs
-// less than looking. `work` has room for n. (A sample of 1024 made rows of 1000 twice as slow:
+// A lower bound on the k-th largest value: the k-th largest of the first n / 16 values. None for short rows, where
+// sorting costs less than sampling. `work` has room for n. (A sample of 1024 made rows of 1000 twice as slow:
 // benchmarks/projections.py.)
 inline double sampled_kth_largest(const double *a, int64_t n, int64_t k, double *work) {
     constexpr int64_t SMALLEST = 64, SHARE = 16, PER_PLACE = 4;
@@ -78,7 +79,7 @@ inline int64_t keep_above(const double *a, int64_t n, double floor, double *out)
 
 // --- capped simplex: a continuous quadratic knapsack ---
 
-// What is left when all is known of the values far from the threshold: `free` has the others, less the pivot.
+// What remains once the values far from the threshold are fixed: `free` holds the others, minus the pivot.
 struct Knapsack {
     double hi, r, rho;
     bool full;  // the sum is r; otherwise it is less, and t = ρ · sum
@@ -108,15 +109,15 @@ inline __attribute__((always_inline)) std::pair<double, int64_t> clipped_sum(con
     return {sum, count};
 }
 
-// Whether the sum of the values, each less t and clipped to [0, hi], is at least r = k · hi. k values at the cap
-// suffice: their rounded sum need not.
+// Whether the sum of the values, minus t and clipped to [0, hi], is at least r = k · hi. Having k values at the cap is
+// sufficient, even if their rounded sum falls short.
 inline bool reaches_bound(const ProjectionSet &set, const double *values, int64_t n, double t, double hi) {
     const auto [sum, n_capped] = clipped_sum(values, n, t, hi, [=](double x) { return x >= hi; });
     return n_capped >= set.k || sum >= set.r;
 }
 
-// `values` holds all that can be above 0, and at least k of them if `exactly`. It becomes the knapsack's free values:
-// for a full one −hi < a_j − a_[k] < hi, as −hi ≤ t ≤ 0 there; otherwise 0 < a_j < ρr + hi, as t ≤ ρr.
+// `values` holds all values that can be above 0, and at least k of them if `exactly`. It becomes the knapsack's free
+// values: −hi < a_j − a_[k] < hi for a full knapsack, where −hi ≤ t ≤ 0; otherwise 0 < a_j < ρr + hi, because t ≤ ρr.
 inline Knapsack reduce_capped_simplex(const ProjectionSet &set, double *values, int64_t n) {
     const double hi = set.r / double(set.k), bias = set.rho * set.r;
     const bool full = n >= set.k && (set.exactly || reaches_bound(set, values, n, bias, hi));
@@ -157,7 +158,7 @@ inline double sweep_knapsack(const Knapsack &sack, int64_t k) {
     }
 }
 
-// What clipping the values to [t, t + hi] adds, less what it takes.
+// What clipping the values to [t, t + hi] adds, minus what it removes.
 inline double clipping_gain(const double *values, int64_t n, double t, double hi) {
     double added = 0.0, taken = 0.0;
     for (int64_t j = 0; j < n; ++j) {
@@ -187,7 +188,7 @@ inline double fix_knapsack(const Knapsack &sack) {
     return high < NO_LIMIT ? high : std::max(low, sack.balance(capped, 0.0, 0));
 }
 
-// A Newton step for t = ρ · sum: the sums that led to t had large terms, the clipped values are small.
+// A Newton step for t = ρ · sum: the sums that gave t had large terms, whereas the clipped values are small.
 inline double refine(const ProjectionSet &set, const double *a, int64_t n, double t, double hi) {
     const auto [sum, free] = clipped_sum(a, n, t, hi, [=](double x) { return x > 0.0 && x < hi; });
     return t + (set.rho * sum - t) / (1.0 + set.rho * double(free));
@@ -232,7 +233,7 @@ inline Thresholds sweep_top_k_simplex(const ProjectionSet &set, DescendingPrefix
     }
 }
 
-// The sum s is at most max a / (ρ + 1/n), as ⟨x, a − x⟩ = ρs² where r does not bind, and t is at least a_[k] − s/k.
+// The sum s is at most max a / (ρ + 1/n), because ⟨x, a − x⟩ = ρs² where r does not bind; t is at least a_[k] − s/k.
 inline Thresholds top_k_simplex(const double *a, int64_t n, const ProjectionSet &set, double *work) {
     const double top = *std::max_element(a, a + n);
     if (top <= 0.0) return {top, 0.0, 0.0};

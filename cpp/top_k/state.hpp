@@ -1,5 +1,5 @@
-// What the ascent of the top-k multiclass SVM keeps: rows of X, dual variables, weights by feature. The kernels that
-// work on it are in top_k/isa_kernels.hpp.
+// The state of the ascent of the top-k multiclass SVM: rows of X, dual variables, and weights by feature. The kernels
+// that work on it are in top_k/isa_kernels.hpp.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace widemargin {
 
-constexpr double ABSENT_SCORE = -1e30;  // of the true class and of lanes without a class: never above a threshold
+constexpr double ABSENT_SCORE = -1e30;  // for the true class and for lanes without a class: never above a threshold
 
 // The projection of one visit, in units of scores: see top_k/isa_thresholds.hpp.
 struct TopKTarget {
@@ -23,7 +23,7 @@ struct TopKTarget {
     bool alpha;
 };
 
-// The k largest of values offered one by one, ascending; for small k, where a heap or a selection costs more.
+// The k largest of the values offered one by one, ascending; for small k, where a heap or a selection costs more.
 template <typename T>
 class LargestValues {
   public:
@@ -56,7 +56,7 @@ struct DataRows {
     const int32_t *cols;
     const int64_t *start;  // null when dense
     int64_t n_rows, n_cols;
-    double bias;  // whatever T is, so that a certificate for float32 values has the constant that was asked for
+    double bias;  // double for any T, so that a certificate for float32 values uses the exact constant
 
     int64_t begin(int64_t i) const { return start != nullptr ? start[i] : i * n_cols; }
     int64_t length(int64_t i) const { return start != nullptr ? start[i + 1] - start[i] : n_cols; }
@@ -68,8 +68,8 @@ struct DataRows {
     }
 };
 
-// Where the weights of feature f and group g begin: by feature, so that the groups of one follow each other, or by
-// group, so that neighbouring features share a cache line (10 % less time on silhouettes, half of whose values are 0).
+// Where the weights of feature f and group g start: by feature, so that the groups of a feature are contiguous, or by
+// group, so that adjacent features share a cache line (10 % less time on silhouettes, half of whose values are 0).
 struct WeightLayout {
     int64_t feature_step, group_step;
     int64_t at(int64_t f, int64_t g) const { return f * feature_step + g * group_step; }
@@ -93,27 +93,27 @@ struct alignas(32) RowState {
     uint8_t level = 0, visits = 0;
 };
 
-// Sleep: a row whose visit changed next to nothing is left out for 1, 2, 4 … 64 passes. Cap 64: 16 was as good on text,
-// 10–15 % worse on digits and letter. The share of the mean gap per row that is next to nothing: .1–.5 alike, 2 is 1.5
-// times slower for α with k = 10.
+// Sleep: a row whose visit changed almost nothing is skipped for 1, 2, 4 … 64 passes. A cap of 16 was as good on text
+// and 10–15 % worse on digits and letter. SLEEP_SHARE is the share of the mean gap per row that counts as almost
+// nothing: 0.1–0.5 are alike; 2 is 1.5 times slower for α with k = 10.
 constexpr int MAX_SLEEP_LEVEL = 6;
 constexpr double SLEEP_SHARE = 0.5;
 // A change below this share of the cost, or of 1/‖x_i‖² if that is less (dual variables do not grow with the cost where
-// classes are separable), is not made: with float 1e-6 stalls at a gap of 4e-5 where x is far below the
-// cost, with double 1e-8 at 1e-7.
+// classes are separable), is not made. With float, 1e-6 stalls at a gap of 4e-5 if x is far below the cost; with
+// double, 1e-8 stalls at 1e-7.
 template <typename T>
 constexpr double SKIPPED_CHANGE = sizeof(T) == 4 ? 1e-8 : 1e-15;
-// Radius of a projection, C‖x_i‖² + γ in units of margins, below which it is not told from 0.
+// Radius of a projection, C‖x_i‖² + γ in units of margins, below which it cannot be distinguished from 0.
 template <typename T>
 constexpr double LOST_RADIUS = sizeof(T) == 4 ? 1e-6 : 1e-10;
-constexpr int FULL_VISIT_EVERY = 16;  // visits that look at all groups, of a row with a list
+constexpr int FULL_VISIT_EVERY = 16;  // visits of a row with a list between those of all groups
 
 template <typename T>
 struct TopKState {
     DataRows<T> X;
     TopKLoss loss;
     int n_classes, width, n_groups;
-    bool lists;                  // of groups; otherwise all groups always
+    bool lists;                  // rows have lists of groups; otherwise visits look at all groups
     AlignedArray<T> W, average;  // (n_cols + 1) * stride values
     WeightLayout layout;
     AlignedArray<T> dual;         // (n_rows, stride), without lists
@@ -148,7 +148,7 @@ struct TopKState {
         }
     }
 
-    // Puts dual variables in place; `W` must then be made anew.
+    // Sets the dual variables of a row; `W` must then be recomputed.
     void write_dual(int64_t i, const double *x) {
         double sum = 0.0;
         for (int j = 0; j < n_classes; ++j) sum += double(T(x[j]));

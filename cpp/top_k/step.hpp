@@ -1,8 +1,8 @@
-// The exact step of one row of the dual of a top-k SVM, and the loss of a row of margins; all in float64.
+// The exact dual step of one row of a top-k SVM, and the loss of a row of margins; all in float64.
 //
 // For the wrong classes, b_j = 1 + s_j − s_y without the row's own part, N = K_ii and D = N + γ/C:
 //     x = argmax ⟨x,b⟩ − ½D‖x‖² − ½N⟨1,x⟩²   over the domain of Cφ:   0 ≤ x_j ≤ C/k (β) or ⟨1,x⟩/k (α),  ⟨1,x⟩ ≤ C
-// For k = 1 by Newton's method from the threshold of the last visit; otherwise by top_k/projections.hpp, whose b is
+// For k = 1, by Newton's method from the threshold of the last visit; otherwise by top_k/projections.hpp applied to
 // b/D. Twin: visit() in reference/top_k_ascent.py.
 #pragma once
 
@@ -25,9 +25,9 @@ struct TopKLoss {
 };
 
 // x_j = (b_j − t)₊ / D with t = max(ρS/(1 + ρq), (S − DC)/q), S and q the sum and number of the b_j above t, ρ = N/D.
-// The right-hand side minus t is convex and falling in t, so that Newton's steps end after a few, from any start: the
-// first may go too far to the left, the others go to the right. All values are less the largest, which keeps a small C
-// from being lost in the rounding of large b. Returns t.
+// The right-hand side minus t is convex and decreasing in t, so Newton's method needs only a few steps from any start:
+// the first may go too far to the left, the others go to the right. All values are relative to the largest, so that a
+// small C is not lost in the rounding of large b. Returns t.
 inline double maximise_hinge(const double *b, int64_t n, double N, double D, double C, double start, double *x) {
     const double top = *std::max_element(b, b + n);
     if (top <= 0.0) {
@@ -48,7 +48,7 @@ inline double maximise_hinge(const double *b, int64_t n, double N, double D, dou
         }
         if (count == before) break;
         const double next = std::max((sum - D * C) / double(count), (rho * sum - top) / (1.0 + rho * double(count)));
-        if (before >= 0 && next <= t) break;  // by rounding: it would not end
+        if (before >= 0 && next <= t) break;  // rounding: it would not terminate
         before = count;
         t = next;
     }
@@ -62,7 +62,7 @@ class TopKStep {
 
     double curvature(double N, double C) const { return loss_.smoothing > 0.0 ? N + loss_.smoothing / C : N; }
 
-    // x (n,) from b (n,); `threshold` is that of the row's last visit and becomes that of this one.
+    // x (n,) from b (n,); `threshold` holds that of the row's last visit and gets that of this one.
     void maximise(const double *b, int64_t n, double N, double C, double &threshold, double *x) {
         const double D = curvature(N, C);
         if (D <= 0.0) {  // the weights do not move these margins
@@ -91,7 +91,8 @@ class TopKStep {
     double conjugate(const double *x, int64_t n, double C) const {
         if (loss_.smoothing == 0.0) return 0.0;
         double squares = 0.0;
-        for (int64_t j = 0; j < n; ++j) squares += x[j] * (x[j] / C);  // in this order: x of a small C would be 0
+        for (int64_t j = 0; j < n; ++j)
+            squares += x[j] * (x[j] / C);  // in this order, because squares of small x underflow
         return 0.5 * loss_.smoothing * squares;
     }
 
@@ -111,7 +112,7 @@ class TopKStep {
         return sum / loss_.smoothing;
     }
 
-    // The largest ⟨x,b⟩: any x of sum C if all b are equal, C/k on the k largest otherwise (α all or none, β those
+    // The largest ⟨x,b⟩: any x with sum C if all b are equal, otherwise C/k on the k largest (α: all or none, β: those
     // above 0).
     void take_vertex(const double *b, int64_t n, double C, double *x) {
         const double top = *std::max_element(b, b + n);
@@ -128,7 +129,7 @@ class TopKStep {
         }
     }
 
-    // A sum above C by rounding is scaled down, which keeps x in both domains.
+    // A sum that exceeds C by rounding is scaled down, which keeps x in both domains.
     static void keep_feasible(int64_t n, double C, double *x) {
         const double sum = std::accumulate(x, x + n, 0.0);
         if (sum <= C) return;

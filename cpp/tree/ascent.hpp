@@ -1,10 +1,9 @@
 // The A-step: passes of exact pairwise steps over the blocks, with the coupling M fixed.
 //
-// A block's dual variables are a point of a simplex, the vertex 0 being "no violation" with slack 0. Mass goes from the
-// occupied vertex of least slack to that of largest slack, as far as the concave quadratic in between rises; a few such
-// steps a visit. Slacks of the block move along by columns of its small problem (tree/ascent.hpp); Z is changed once,
-// at the end of the visit.
-// Twin: reference/joint_dual.py.
+// The dual variables of a block are a point of a simplex, whose vertex 0 means "no violation" and has slack 0. Mass
+// moves from the occupied vertex with the smallest slack to the vertex with the largest, as far as the concave
+// quadratic between them rises; a visit takes a few such steps. The slacks of the block are updated by columns of its
+// small problem (ConstraintColumns); Z changes once, at the end of the visit. Twin: reference/joint_dual.py.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +16,20 @@
 
 namespace widemargin {
 
-// What a unit of mass at one constraint of a block takes from the slacks of all of them: columns of
+// By how much a unit of mass at one constraint of a block lowers the slacks of all of them: columns of
 //
 //     H = E P Eᵀ,     E_c = κ_c (e_winner − e_c),   P = M⁻¹
 //
-// over the local nodes of a label. Blocks of one label share H, which changes with the coupling only; columns are made
-// when a step needs them and kept for all labels while there is room, and for one visit above that.
+// over the local nodes of a label. Blocks of the same label share H, which changes only with the coupling. Columns are
+// computed when a step needs them. They are kept for all labels while there is room, and otherwise for one visit.
 
-constexpr int64_t COLUMN_NUMBERS = int64_t(1) << 20;  // of all labels together: 8 MB
+constexpr int64_t COLUMN_NUMBERS = int64_t(1) << 20;  // for all labels together: 8 MB
 
 class ConstraintColumns {
   public:
     explicit ConstraintColumns(const TreeProblem &problem) : labels_(problem.tree.m) {}
 
-    // To be called before the columns of a block, whose working set is loaded.
+    // Call it before `get`, with the working set of the block loaded.
     void begin(int32_t label, const WorkingSet &set, int64_t version) {
         const int64_t size = int64_t(set.n) * set.n;
         Label &own = labels_[label];
@@ -45,7 +44,7 @@ class ConstraintColumns {
             now_->n_columns = 0;
         }
     }
-    // H[:, c]; valid until the next call where labels share their room
+    // H[:, c]; valid until the next call if labels share their room
     const double *get(int32_t c, WorkingSet &set) {
         if (now_->place[c] < 0) add(c, set);
         return now_->columns.data() + now_->place[c];
@@ -55,7 +54,7 @@ class ConstraintColumns {
     struct Label {
         int64_t version = -1;
         int32_t n_columns = 0;
-        std::vector<int64_t> place;  // of a column, −1 if it is not there
+        std::vector<int64_t> place;  // of a column, −1 if absent
         std::vector<double> columns;
     };
     std::vector<Label> labels_;
@@ -70,18 +69,18 @@ class ConstraintColumns {
     }
 };
 
-constexpr int PAIRWISE_STEPS = 8;  // a visit, at least; one step costs two to three times the passes
-// A step makes two slacks equal but for rounding; such ties go to the lower number, on every machine alike.
+constexpr int PAIRWISE_STEPS = 8;  // per visit, at least; a single step needs two to three times as many passes
+// A step makes two slacks equal up to rounding; such ties go to the lower index, on every machine alike.
 constexpr double SLACK_TIE = 1e-12;
-constexpr double MASS_NOISE = 1e-14;  // what rounding leaves of the mass of vertex 0; a step would go to move it
+constexpr double MASS_NOISE = 1e-14;  // rounding error in the mass of vertex 0, not worth a step
 constexpr int STILL_VISITS = 2;       // visits without a change after which a block sleeps
-// Slacks closer than this count as equal: what rounding makes of scores around 1.
+// Slacks closer than this count as equal: the rounding error of scores around 1.
 template <typename T>
 constexpr double slack_noise() {
     return sizeof(T) == sizeof(float) ? 2e-7 : 1e-14;
 }
 
-// z += γ step of every level, times the row of the block; `changes` is for one level at a time
+// z += γ step for every level, times the row of the block; `changes` holds one level at a time
 template <typename T>
 void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, std::vector<T> &changes) {
     const int64_t row = state.problem.blocks.row[block];
@@ -97,19 +96,19 @@ void add_step(TreeState<T> &state, int64_t block, const WorkingSet &set, std::ve
     }
 }
 
-// State: where z is; it has score_loaded() and add_step().
+// State holds z and has score_loaded() and add_step().
 template <typename T, typename State = TreeState<T>>
 class BlockAscent {
   public:
     explicit BlockAscent(State &state) : state_(state), set_(state.problem), columns_(state.problem) {}
 
-    // One visit; returns the block's gap γ (loss − Σ_c a_c slack_c) as it was before.
+    // One visit; returns the previous gap of the block, γ (loss − Σ_c a_c slack_c).
     double visit(int64_t block) {
         const double gap = find_step(block);
         end_visit(block, changed_);
         return gap;
     }
-    // The first half of a visit, which changes nothing yet; the gap before, as above.
+    // The first half of a visit, which changes nothing yet; returns the previous gap, as above.
     double find_step(int64_t block) {
         const TreeBlocks &blocks = state_.problem.blocks;
         const int64_t row = blocks.row[block];
@@ -124,14 +123,14 @@ class BlockAscent {
         for (int k = 0; k < most && pairwise_step(weight); ++k) changed_ = true;
         return gap;
     }
-    // The second half: takes the step or leaves it.
+    // The second half: takes the step or discards it.
     void end_visit(int64_t block, bool takes_step) {
         if (takes_step) commit(block);
         for (int32_t c : vertices_) set_.mass[c] = 0.0;
     }
     bool changed() const { return changed_; }
 
-    // Dual variables a + share (a − before), put back into their simplex; `before` gets a.
+    // Sets the dual variables to a + share (a − before), projected back onto their simplex; `before` gets a.
     void extrapolate(int64_t block, double share, std::vector<TreeDual> &before) {
         std::vector<TreeDual> &duals = state_.duals[block];
         if (same(duals, before)) return;
@@ -152,7 +151,7 @@ class BlockAscent {
     WorkingSet set_;
     ConstraintColumns columns_;
     std::vector<T> sums_;
-    std::vector<int32_t> vertices_;  // that have or had mass, without vertex 0
+    std::vector<int32_t> vertices_;  // that have or had mass, except vertex 0
     std::vector<T> changes_;
     double mass_of_0_ = 1.0;
     bool changed_ = false;
@@ -178,7 +177,7 @@ class BlockAscent {
                });
     }
 
-    // Moves mass between two vertices; false where no slack is worth it.
+    // Moves mass between two vertices; false if no slack is worth it.
     bool pairwise_step(double weight) {
         int32_t to = -1, from = -1;  // −1: vertex 0
         double highest = set_.largest_slack(), lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
@@ -227,11 +226,11 @@ class BlockAscent {
         set_.mass[vertex] = to_zero ? 0.0 : set_.mass[vertex] + change;
     }
 
-    // Z += γ L⁻¹(Σ_c change of a_c · κ_c (e_winner − e_c)) xᵀ, and the list of duals anew.
+    // Z += γ L⁻¹(Σ_c change of a_c · κ_c (e_winner − e_c)) xᵀ, and rebuilds the list of duals.
     void commit(int64_t block) {
         std::vector<TreeDual> &duals = state_.duals[block];
         set_.clear_step();
-        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first of them are those of the list, in its order
+        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first ones are those of the list, in its order
             const double change = set_.mass[vertices_[k]] - (k < duals.size() ? duals[k].value : 0.0);
             if (change != 0.0) set_.add_constraint(vertices_[k], change);
         }
@@ -244,13 +243,13 @@ class BlockAscent {
     }
 };
 
-// What a pass found, measured at each visit before its steps.
+// Results of a pass, measured at each visit before its steps.
 struct PassSummary {
     int64_t n_visits = 0;
     double gap = 0.0;
 };
 
-// Which blocks are visited: random order, without those that had nothing to do the last times.
+// The blocks to visit: in random order, except those that did not change in their last visits.
 class BlockOrder {
   public:
     BlockOrder(int64_t n, const double *cost, uint64_t seed) : random_(seed), still_(n, 0) {
@@ -270,7 +269,7 @@ class BlockOrder {
     }
     bool done() const { return position_ == int64_t(order_.size()); }
     int32_t next() { return order_[position_++]; }
-    // The block that is visited k visits after the next, or the last one.
+    // The block of the k-th visit after the next one, or the last block.
     int32_t ahead(int64_t k) const { return order_[std::min<int64_t>(position_ + k, int64_t(order_.size()) - 1)]; }
     void note(int32_t block, bool changed) { still_[block] = changed ? 0 : uint8_t(std::min(still_[block] + 1, 255)); }
     int64_t n_active() const { return int64_t(order_.size()); }

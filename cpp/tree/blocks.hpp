@@ -1,10 +1,11 @@
-// The nodes that one block of constraints is about, and its loss
+// The nodes of one block of constraints, and its loss
 //
 //     max(0, max_c ρ_c − κ_c (s_winner(c) − s_c)),      one constraint c for every node that may win wrongly.
 //
-// Along a path the winners are the path's nodes and the losers their siblings, ρ = κ = 1. Over all nodes the winner is
-// the label, and ρ, κ depend on the tree distance Δ to it. Either set of nodes is closed under ancestors, so that the
-// tree algebra of a block stays inside it: y = L⁻¹v and P v = L⁻ᵀ diag(pivots)⁻¹ y need the local nodes only.
+// Along a path, the winners are the nodes of the path, the losers are their siblings, and ρ = κ = 1. Over all nodes,
+// the winner is the label, and ρ and κ depend on the tree distance Δ to it. Both sets of nodes are closed under
+// ancestors, so the tree algebra of a block stays inside it: y = L⁻¹v and P v = L⁻ᵀ diag(pivots)⁻¹ y need only the
+// local nodes.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +17,13 @@
 
 namespace widemargin {
 
-// How a wrong label is punished: always 1, Δ with the margin scaled alike, or Δ with a margin of slope 1.
+// The cost of a wrong label: always 1, Δ with the margin scaled by Δ, or Δ with a margin of slope 1.
 enum class Rescaling { NONE, SLACK, MARGIN };
 
 constexpr double NO_CONSTRAINT = -1e300;
 
 struct TreeLoss {
-    bool over_all = false;  // one group with all nodes, and not paths
+    bool over_all = false;  // one group with all nodes, instead of paths
     Rescaling rescaling = Rescaling::NONE;
     const uint8_t *is_output = nullptr;  // (m,) nodes that compete, for over_all
 };
@@ -34,7 +35,7 @@ struct TreeProblem {
     TreeLoss loss;
 };
 
-// One block at a time; arrays are of local nodes, numbered level after level from the top.
+// One block at a time; arrays are over local nodes, numbered by level from the top.
 class WorkingSet {
   public:
     int32_t n = 0, n_levels = 0;
@@ -69,7 +70,7 @@ class WorkingSet {
             slack[path_position_[level]] = NO_CONSTRAINT;
         }
     }
-    // With 0, the slack of "no violation". Four maxima at a time, so that one comparison need not wait for the other.
+    // Includes 0, the slack of "no violation". Four maxima at a time, so that comparisons do not wait for each other.
     double largest_slack() const {
         double largest[4] = {0.0, 0.0, 0.0, 0.0};
         int32_t c = 0;
@@ -82,13 +83,13 @@ class WorkingSet {
     bool has_constraint(int32_t c) const { return winner(c) != c; }
     double rho(int32_t c) const { return over_all_ ? rho_[c] : 1.0; }
 
-    // Scores from those of z: s = L⁻ᵀ diag(pivots)⁻¹ (z·x), in place from the bottom up.
+    // Scores from the products with z: s = L⁻ᵀ diag(pivots)⁻¹ (z·x), in place, bottom up.
     void scores_from_parts() {
         for (int32_t u = 0; u < n; ++u) score[u] *= inverse_pivots_[u];
         add_from_ancestors(score.data(), score.data());
     }
 
-    // step += L⁻¹(scale · κ_c (e_winner − e_c)); step must be 0 where `touched` does not say otherwise.
+    // step += L⁻¹(scale · κ_c (e_winner − e_c)); step must be 0 outside `touched`.
     void add_constraint(int32_t c, double scale) {
         const int32_t best = winner(c);
         if (over_all_) {
@@ -104,7 +105,7 @@ class WorkingSet {
             add_to_step(path_position_[k], scale * (row[best] - row[c]));
         }
     }
-    // out_u = κ_u (e_winner(u) − e_u)ᵀ P κ_c (e_winner(c) − e_c): what a unit of mass at c takes from slack u
+    // out_u = κ_u (e_winner(u) − e_u)ᵀ P κ_c (e_winner(c) − e_c): by how much a unit of mass at c lowers slack u
     void read_column(int32_t c, double *out) {
         clear_step();
         add_constraint(c, 1.0);
@@ -127,7 +128,7 @@ class WorkingSet {
     std::vector<double> inverse_pivots_, scaled_;
     std::vector<uint8_t> is_touched_;
     // Along a path: the level of a node, the path's node on each level, and R from a level to the path's node on every
-    // level above, a row of siblings at a time.
+    // level above, one row of siblings at a time.
     std::vector<int32_t> level_of_, path_position_;
     std::vector<double> lift_;
     std::vector<int64_t> lift_start_;
@@ -140,7 +141,7 @@ class WorkingSet {
         return lift_.data() + lift_start_[level] + int64_t(above) * (level_start[level + 1] - level_start[level]);
     }
 
-    // to_u += Σ_a R[u, a] from_a over the ancestors a of u; `from` may be `to`, since those are above
+    // to_u += Σ_a R[u, a] from_a over the ancestors a of u; `from` may be `to`, because ancestors come first
     void add_from_ancestors(const double *from, double *to) const {
         if (!coupled_) return;
         if (over_all_) return add_along_paths(from, to);
@@ -242,7 +243,7 @@ class WorkingSet {
             depth_[u] = tree.parent[u] < 0 ? 1 : depth_[tree.parent[u]] + 1;
         }
     }
-    // Δ(label, u) = (depth of label + depth of u) / 2 − depth of the last node they share, from the top down.
+    // Δ(label, u) = (depth of label + depth of u) / 2 − depth of their lowest common ancestor, top down.
     void load_label(int32_t label) {
         const TreeShape &tree = problem_.tree;
         std::copy_n(factor_->inverse_pivots.begin(), n, inverse_pivots_.begin());

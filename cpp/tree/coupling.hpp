@@ -1,10 +1,10 @@
 // The S-step: the coupling M = K∘S of orthogonal transfer, with the dual variables of the examples fixed.
 //
-// M is block diagonal over the subtrees of the top nodes, so they are steps of their own. Small subtrees: exact steps
-// one pair at a time on dense matrices (tree/coupling.hpp). Large ones: the exact steps of all pairs at once, each
-// as if alone, and a line search on the true value; the Hessian is nearly diagonal there, because pairs meet only
-// through nodes high up, whose diagonal K_ii = size of the subtree is large. No matrix larger than the ancestor pairs
-// is formed: products of weights come from the tables of Z (tree/gram.hpp).
+// M is block diagonal over the subtrees of the top nodes, so each subtree has its own step. Small subtrees: exact
+// steps, one pair at a time, on dense matrices (CoordinateSteps). Large subtrees: the exact steps of all pairs at once,
+// each computed as if it were the only one, and a line search on the true value. The Hessian is nearly diagonal there,
+// because pairs interact only through high nodes, whose diagonal K_ii = size of the subtree is large. No matrix larger
+// than the ancestor pairs is formed: products of weights come from the tables of Z (tree/gram.hpp).
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace widemargin {
 
 // Exact coordinate steps of the S-step for a small subtree, on dense matrices.
 //
-// With B fixed, ½ tr(Bᵀ(K∘S)⁻¹B) is minimised over |S_ij| ≤ 1, one ancestor pair after another. P = M⁻¹ and G = W Wᵀ
-// are kept; the minimiser along one entry of M makes w_i orthogonal to w_j, a root of a quadratic, or is at the bound.
-// Twin: reference/joint_dual.py.
+// With B fixed, minimises ½ tr(Bᵀ(K∘S)⁻¹B) over |S_ij| ≤ 1, one ancestor pair after another. P = M⁻¹ and G = W Wᵀ are
+// kept up to date. The minimiser along one entry of M makes w_i orthogonal to w_j (a root of a quadratic) or is at the
+// bound. Twin: reference/joint_dual.py.
 
 // The change of M_ij that makes w_iᵀw_j zero, from the entries of P and G at i and j.
 inline double orthogonal_change(double p_ii, double p_ij, double p_jj, double g_ii, double g_ij, double g_jj) {
@@ -34,7 +34,7 @@ inline double orthogonal_change(double p_ii, double p_ij, double p_jj, double g_
 
 class CoordinateSteps {
   public:
-    // The subtree's nodes ascending, the top one first; `gram` (b × b) has z_iᵀz_j and is used up.
+    // The nodes of the subtree ascend, top node first; `gram` (b × b) holds z_iᵀz_j.
     CoordinateSteps(const AncestorPaths &paths, const TreeFactor &factor, const std::vector<int32_t> &nodes,
                     const std::vector<int32_t> &local, const std::vector<double> &gram)
         : paths_(paths), nodes_(nodes), local_(local), b_(int32_t(nodes.size())) {
@@ -73,7 +73,7 @@ class CoordinateSteps {
         }
         return sum;
     }
-    // w_iᵀw_j for the pairs of the subtree, to their places on the layout
+    // w_iᵀw_j for the pairs of the subtree, written to their places in the layout
     void read_products(double *G) const {
         for (int32_t i = 0; i < b_; ++i) {
             for (int32_t t = 0; t < paths_.depth(nodes_[i]); ++t) {
@@ -131,10 +131,10 @@ class CoordinateSteps {
     }
 };
 
-// Sweeps over the pairs of a small subtree in one S-step; they cost next to nothing.
+// Sweeps over the pairs of a small subtree per S-step; they cost almost nothing.
 constexpr int MIN_SWEEPS = 2, MAX_SWEEPS = 20;
 constexpr double SUFFICIENT = 0.1;  // share of the slope that a step must gain
-constexpr double SHORTER = 0.5;     // factor of a step that was too long
+constexpr double SHORTER = 0.5;     // factor for a step that was too long
 constexpr int MAX_SHORTENINGS = 6;
 
 struct SubtreePart {
@@ -159,7 +159,7 @@ class Coupling {
         list_parts(small_subtree);
     }
 
-    // Takes S (n_entries,) and moves Z along; false where K∘S is not positive definite, and nothing is changed then.
+    // Sets S (n_entries,) and updates Z; false, with nothing changed, if K∘S is not positive definite.
     bool set(const std::vector<double> &next) {
         const AncestorPaths &paths = state_.problem.paths;
         std::vector<double> M(next.size());
@@ -183,7 +183,7 @@ class Coupling {
         return true;
     }
 
-    // Products of weights on ancestor pairs at the present Z.
+    // Products of weights on ancestor pairs at the current Z.
     void measure() {
         gram_on_paths();
         weight_products(state_.problem.paths, state_.factor, gram, G);
@@ -207,9 +207,9 @@ class Coupling {
         return sum;
     }
 
-    // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps of large subtrees.
-    // Ends with a measurement, and is nothing else if the target is infinite. The sweeps know the products after them,
-    // but for rounding.
+    // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps for large subtrees.
+    // It ends with a measurement, and with an infinite target it is only that. The sweeps know the resulting products
+    // up to rounding.
     void improve(double target, int n_steps) {
         if (std::isinf(target)) return measure();
         std::vector<double> next = S, squares(parts_.size(), 0.0);
@@ -230,7 +230,7 @@ class Coupling {
     TreeState<T> &state_;
     int n_threads_;
     std::vector<SubtreePart> parts_;
-    std::vector<int32_t> local_;  // number of a node in its part
+    std::vector<int32_t> local_;  // index of a node in its part
     bool has_large_ = false;
 
     void list_parts(int32_t small_subtree) {
@@ -258,7 +258,7 @@ class Coupling {
 
     // --- small subtrees ---
 
-    // `square` is that of the top node's vector.
+    // `square` is the squared norm of the top node's vector.
     void sweep_small(const SubtreePart &part, double square, double target, std::vector<double> &next) {
         const std::vector<double> products = all_products(part, square);
         CoordinateSteps steps(state_.problem.paths, state_.factor, part.nodes, local_, products);
@@ -280,7 +280,7 @@ class Coupling {
         }
         return sums;
     }
-    // A top node and its children, which have the local numbers 1, 2, …
+    // A top node and its children, which have the local indices 1, 2, …
     void add_of_two_levels(const SubtreePart &part, std::vector<double> &sums) const {
         const TreeGroups &groups = state_.groups;
         const int32_t g = part.groups[0], b = int32_t(part.nodes.size()), above = state_.problem.tree.width(0);
@@ -296,7 +296,7 @@ class Coupling {
             }
         }
     }
-    // Feature after feature of the group below the top node, with a place in the sorted list of every other group.
+    // Walks the features of the group below the top node, with a position in the sorted list of every other group.
     void add_of_levels(const SubtreePart &part, std::vector<double> &sums) const {
         const TreeShape &tree = state_.problem.tree;
         const TreeGroups &groups = state_.groups;
@@ -321,7 +321,7 @@ class Coupling {
                     present.push_back(local_[tree.group_start[g] + j]);
                 }
             }
-            for (size_t i = 0; i < present.size(); ++i) {  // present ascends, as groups do
+            for (size_t i = 0; i < present.size(); ++i) {  // present ascends, like groups
                 double *to = sums.data() + size_t(present[i]) * b;
                 for (size_t j = i; j < present.size(); ++j) to[present[j]] += values[i] * values[j];
             }
@@ -330,7 +330,7 @@ class Coupling {
 
     // --- large subtrees ---
 
-    // Steps of all pairs at once, as long as they gain; needs a measurement and leaves one.
+    // Steps of all pairs at once, as long as they gain; needs a measurement before and leaves one after.
     void improve_large(double target, int n_steps) {
         std::vector<double> direction(S.size());
         for (int k = 0; k < n_steps && gap() > target; ++k) {
@@ -369,7 +369,8 @@ class Coupling {
         return values;
     }
 
-    // Goes along the direction in every part, less far where that does not gain enough; false where nothing gained.
+    // Steps along the direction in every part, with a shorter step where the gain is too small; false if no part
+    // gained.
     bool search(const std::vector<double> &direction, const std::vector<double> &slope) {
         const AncestorPaths &paths = state_.problem.paths;
         const std::vector<double> before = S, value = values_of_parts();

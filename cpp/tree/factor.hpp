@@ -1,6 +1,6 @@
-// Matrices that couple a node with its ancestors only: M = L diag(pivots) Lᵀ, eliminated leaves first without fill, and
-// R = L⁻¹ of the same pattern. Values stand on one layout: for each node its path [node, parent, …, top], so that place
-// t of node i is the entry (path_t, i). Twin: problems/tree_factor.py.
+// Matrices that couple a node only with its ancestors: M = L diag(pivots) Lᵀ, eliminated leaves first, without fill-in;
+// R = L⁻¹ has the same pattern. All values use one layout: for each node its path [node, parent, …, top], so place t of
+// node i is the entry (path_t, i). Twin: problems/tree_factor.py.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace widemargin {
 
-// Nodes are numbered breadth first, parents before children. Without coupling every path has one node.
+// Nodes are numbered breadth first, parents before children. Without coupling, every path has one node.
 struct AncestorPaths {
     int32_t m = 0;
     const int64_t *start = nullptr;  // (m + 1,)
@@ -21,10 +21,10 @@ struct AncestorPaths {
 
 struct TreeFactor {
     std::vector<double> L, R, pivots, inverse_pivots;
-    int64_t version = 0;  // raised by whoever changes it, for those that keep what they made of it
+    int64_t version = 0;  // incremented by every change, for code that caches derived values
 };
 
-// Whether M (n_entries,) is positive definite; the factor is of use only then.
+// Factors M (n_entries,); false, and no factor, if M is not positive definite.
 inline bool factorize(const AncestorPaths &paths, const double *M, TreeFactor &out) {
     std::vector<double> rest(M, M + paths.n_entries());
     out.L.assign(rest.size(), 1.0);
@@ -61,7 +61,7 @@ inline void invert_factor(const AncestorPaths &paths, TreeFactor &factor) {
     }
 }
 
-// out = R′L on the layout: what turns Z = L⁻¹B into Z′ = L′⁻¹B.
+// out = R′L on the layout, which turns Z = L⁻¹B into Z′ = L′⁻¹B.
 inline void change_of_factor(const AncestorPaths &paths, const std::vector<double> &L, const TreeFactor &next,
                              std::vector<double> &out) {
     out.assign(L.size(), 0.0);

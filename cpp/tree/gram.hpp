@@ -1,10 +1,10 @@
-// Products of the vectors of nodes with those of their ancestors, and Z after a change of the coupling.
+// Inner products of the vectors of nodes with those of their ancestors, and the update of Z after a change of coupling.
 //
 //     z_iᵀz_a for all ancestor pairs, from the tables;       (W Wᵀ)_ia from those, since w_i = Σ_a R[i, a] z_a /
 //     pivot_a Z ← L′⁻¹ L Z, in place
 //
-// Both walk every feature of every group once with its ancestors: O(Σ_groups features × width × depth). W itself, which
-// has all features of the top group in every row, is never formed.
+// Both visit every feature of every group once, with its ancestors: O(Σ_groups features × width × depth). W itself,
+// whose rows have all features of the top group, is never formed.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace widemargin {
 
-// The ancestors of a group, nearest first, and how to reach a feature of the group there.
+// The ancestors of a group, nearest first, and where they store the features of the group.
 template <typename T>
 class AncestorColumns {
   public:
@@ -30,7 +30,7 @@ class AncestorColumns {
         at.resize(columns_.size());
     }
     int32_t size() const { return int32_t(columns_.size()); }
-    // at[t] = where ancestor t has the feature with number f of the group
+    // at[t] = where ancestor t stores feature f of the group
     void go_to(int64_t f) {
         for (size_t t = 0; t < columns_.size(); ++t) {
             f = columns_[t].up[f];
@@ -41,7 +41,7 @@ class AncestorColumns {
 
   private:
     struct Column {
-        const int32_t *up;  // numbers of features of the group before, in the group of this ancestor
+        const int32_t *up;  // index of each feature of the group below, in the group of this ancestor
         T *values;
         int64_t stride;
     };
@@ -79,7 +79,7 @@ void gram_of_group(TreeState<T> &state, int32_t g, std::vector<double> &out) {
     }
 }
 
-// ½ Σ_i ‖z_i‖² / pivot_i = ½ tr(WᵀMW), of Z as it is stored
+// ½ Σ_i ‖z_i‖² / pivot_i = ½ tr(WᵀMW), for Z as stored
 template <typename T>
 double half_trace(const TreeState<T> &state, int n_threads) {
     const TreeShape &tree = state.problem.tree;
@@ -121,8 +121,8 @@ inline void weight_products(const AncestorPaths &paths, const TreeFactor &factor
     }
 }
 
-// z_a += change[i, a] z_i for the ancestors a of the nodes of a group. Groups come from the top down, so that what a
-// group hands up is its Z of before.
+// z_a += change[i, a] z_i for the ancestors a of the nodes of a group. Groups are processed top down, so a group
+// contributes its old Z.
 template <typename T>
 void hand_up(TreeState<T> &state, int32_t g, const std::vector<double> &change) {
     const TreeShape &tree = state.problem.tree;
@@ -140,7 +140,7 @@ void hand_up(TreeState<T> &state, int32_t g, const std::vector<double> &change) 
     }
 }
 
-// The groups below each top node, from the top down: what may be changed independently of the others.
+// The groups below each top node, top down; they can be changed independently of those below other top nodes.
 inline std::vector<std::vector<int32_t>> groups_by_top(const TreeShape &tree) {
     std::vector<std::vector<int32_t>> lists(tree.width(0));
     std::vector<int32_t> top(tree.m);

@@ -1,9 +1,9 @@
-// Where the vectors z_i of a tree are stored: siblings together, on the features that their examples have.
+// Storage of the vectors z_i of a tree: siblings together, on the features of their examples.
 //
-// An example changes z only at the nodes of its path and their siblings, so the vectors of a group of siblings have no
-// other features than those of the examples that pass through it. A group is a dense (features × width) table on its
-// own sorted list of features; memory is Σ_groups features × width, never all features × all nodes. The features of a
-// group are among those of the group of its parent: `up` says where.
+// An example changes z only at the nodes of its path and at their siblings, so the vectors of a group of siblings have
+// only the features of the examples that pass through it. A group is a dense (features × width) table on its own sorted
+// list of features. Memory is Σ_groups features × width, never all features × all nodes. The features of a group are a
+// subset of those of its parent's group; `up` maps them.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct TreeRows {
     int64_t length(int64_t row) const { return start[row + 1] - start[row]; }
 };
 
-// An example, or one level of it: the levels are those of the last `n_levels` nodes of the path to `node`.
+// Each block is an example or one level of it; its levels are those of the last `n_levels` nodes of the path to `node`.
 struct TreeBlocks {
     int64_t n = 0;
     const int32_t *row = nullptr, *node = nullptr, *n_levels = nullptr;
@@ -40,11 +40,11 @@ struct TreeShape {
     const int32_t *group_start = nullptr;  // (n_groups + 1,)
 
     int32_t width(int32_t g) const { return group_start[g + 1] - group_start[g]; }
-    // The node above a group, −1 for that of the top nodes.
+    // The node above a group, −1 for the group of top nodes.
     int32_t above(int32_t g) const { return parent[group_start[g]]; }
 };
 
-// A block that passes through a group, and at which of its levels, counted from the top one.
+// A block that passes through a group, and its level there, counted from the block's top level.
 struct GroupMember {
     int32_t block, level;
 };
@@ -110,7 +110,8 @@ class TreeGroups {
             }
         }
     }
-    // The sorted features of a group's examples, and their places there; `mark` is −1 everywhere before and after.
+    // The sorted features of a group's examples, and the places of the examples' features in that list; `mark` is −1
+    // everywhere before and after.
     template <typename T>
     std::vector<int32_t> number_features(const TreeRows<T> &X, const TreeBlocks &blocks, int64_t g,
                                          std::vector<int32_t> &mark) {
@@ -131,7 +132,7 @@ class TreeGroups {
         for (int32_t f : list) mark[f] = -1;
         return list;
     }
-    // Long lists are read off the marks, which is faster than sorting them.
+    // Long lists are read from the marks, which is faster than sorting.
     static void sort_features(std::vector<int32_t> &list, const std::vector<int32_t> &mark) {
         if (list.size() < mark.size() / 16) return std::sort(list.begin(), list.end());
         list.clear();
@@ -139,7 +140,7 @@ class TreeGroups {
             if (mark[f] >= 0) list.push_back(int32_t(f));
         }
     }
-    // Both lists are sorted and one is part of the other; searching from the last place found is short.
+    // Both lists are sorted and one contains the other, so a search from the last match is short.
     void link_features(const TreeShape &tree) {
         up.assign(features.size(), -1);
         for (int32_t g = 0; g < tree.n_groups; ++g) {

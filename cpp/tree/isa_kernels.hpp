@@ -1,8 +1,8 @@
-// Sums over rows of a narrow (features × width) table, and additions to them: the inner loops of the tree solvers, for
-// one instruction set; included by tree/kernels.hpp, hence no #pragma once.
+// Sums over rows of a narrow (features × width) table and additions to them: the inner loops of the tree solvers.
+// Included by tree/kernels.hpp once per instruction set, so there is no #pragma once.
 //
-// Widths are those of groups of siblings, mostly small and of any size: rows are read and written a vector at a time,
-// beyond their end if need be, where the sums are dropped and the additions are zero. Tables have room for that.
+// Widths are those of groups of siblings: mostly small, and arbitrary. Rows are read and written one vector at a time,
+// beyond their end if necessary, where sums are dropped and additions are zero. Tables have room for that.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -25,7 +25,7 @@ inline __attribute__((always_inline)) Strip<S, WIDTH> load_strip(const T *p) {
     return __builtin_convertvector(values, Strip<S, WIDTH>);
 }
 
-// Sums of N strips and of a half one, if HALF.
+// Sums of N strips, plus half a strip if HALF.
 template <int N, bool HALF, typename S>
 struct StripSums {
     static constexpr int WIDTH = STRIP_BYTES / sizeof(S), NUMBERS = N * WIDTH + (HALF ? WIDTH / 2 : 0);
@@ -49,8 +49,8 @@ struct StripSums {
     }
 };
 
-// out_j = Σ_k values_k table[places_k, j] for as many j as the sums have, if there are so many `left`; two sums, so
-// that one addition need not wait for the other
+// out_j = Σ_k values_k table[places_k, j] for all j of the strips, at most `left`; two sums, so that additions do not
+// wait for each other
 template <int N, bool HALF, typename S, typename T, typename V>
 void sum_strips(const T *table, int32_t width, const int32_t *places, const V *values, int64_t n, S *out,
                 int32_t left) {
@@ -107,7 +107,7 @@ void add_strips(T *table, int32_t width, const int32_t *places, const V *values,
     }
 }
 
-// table[places_k, j] += values_k changes_j, half strips without a change left alone; changes end in zeros
+// table[places_k, j] += values_k changes_j, skipping half strips without a change; `changes` ends with zeros
 template <typename T, typename V>
 void add_rows(T *table, int32_t width, const int32_t *places, const V *values, int64_t n, const T *changes) {
     constexpr int WIDTH = STRIP_BYTES / sizeof(T) / 2;

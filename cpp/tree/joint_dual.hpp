@@ -1,5 +1,6 @@
-// Block-coordinate ascent on the joint dual of hierarchical large-margin training: examples (tree/ascent.hpp), the
-// coupling of the levels (tree/coupling.hpp), and both bounds (tree/joint_dual.hpp).
+// Block-coordinate ascent on the joint dual of hierarchical large-margin training: steps for the examples
+// (tree/ascent.hpp) and for the coupling of the levels (tree/coupling.hpp), both bounds, and extrapolation between
+// passes.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +18,11 @@
 
 namespace widemargin {
 
-// Both bounds of the joint dual in double: Z made anew from the dual variables, and the losses at the W of that Z.
+// Both bounds of the joint dual in double: Z recomputed from the dual variables, and the losses at the W of that Z.
 
 constexpr int64_t BLOCKS_A_TASK = 512;
 
-// Sum over chunks of blocks, added in order, so that it does not depend on the number of threads.
+// Sums over chunks of blocks, added in order, so that the result does not depend on the number of threads.
 template <typename F>
 double sum_over_blocks(int64_t n, int n_threads, F sum_of) {
     const int64_t n_tasks = (n + BLOCKS_A_TASK - 1) / BLOCKS_A_TASK;
@@ -34,14 +35,14 @@ double sum_over_blocks(int64_t n, int n_threads, F sum_of) {
     return total;
 }
 
-// A working set for each thread.
+// One working set per thread.
 inline std::vector<WorkingSet> working_sets(const TreeProblem &problem, int n_threads) {
     std::vector<WorkingSet> sets;
     for (int t = 0; t < std::max(1, n_threads); ++t) sets.emplace_back(problem);
     return sets;
 }
 
-// Rounding may leave the sum of a block's dual variables above 1 by a bit: scaled back, so that the bound is strict.
+// Rounding may leave the sum of a block's dual variables slightly above 1: scales it back, so that the bound holds.
 inline void make_feasible(std::vector<TreeDual> &duals) {
     double sum = 0.0;
     for (TreeDual &dual : duals) sum += dual.value = std::max(dual.value, 0.0);
@@ -50,7 +51,8 @@ inline void make_feasible(std::vector<TreeDual> &duals) {
     }
 }
 
-// Z of one group from the dual variables of its blocks, in double, then rounded; `squares` gets ‖z_i‖² before that.
+// Z of one group from the dual variables of its blocks, computed in double and then rounded; `squares` gets ‖z_i‖²
+// before rounding.
 template <typename T, typename V>
 void rebuild_group(TreeState<T> &state, const V *values, int64_t g, WorkingSet &set, std::vector<double> &table,
                    double *squares) {
@@ -86,7 +88,7 @@ void rebuild_group(TreeState<T> &state, const V *values, int64_t g, WorkingSet &
     }
 }
 
-// Z from the dual variables; returns ½ tr(BᵀM⁻¹B) of the unrounded one.
+// Z from the dual variables; returns ½ tr(BᵀM⁻¹B) before rounding.
 template <typename T, typename V>
 double rebuild(TreeState<T> &state, const V *values, int n_threads) {
     const TreeShape &tree = state.problem.tree;
@@ -147,15 +149,15 @@ double sum_losses(const TreeState<T> &state, const V *values, double scale, int 
     });
 }
 
-// Extrapolation of the dual variables between passes, as in Nesterov's method, with a restart when the dual falls.
+// Extrapolates the dual variables between passes, as in Nesterov's method, and restarts when the dual falls.
 //
-// A pass of block steps is slow along directions in which many blocks must move together; on RCV1 subsets at a gap of
-// 1e-6 the extrapolation saves more than half of the passes (benchmarks/hierarchical.py).
+// Block steps are slow along directions in which many blocks must move together; on RCV1 subsets with a gap of 1e-6,
+// extrapolation saves more than half of the passes (benchmarks/hierarchical.py).
 
 template <typename T>
 class Momentum {
   public:
-    // To be called between passes with the dual value of the point as it is.
+    // Call it between passes with the dual value of the current point.
     void move(TreeState<T> &state, BlockAscent<T> &ascent, double dual) {
         if (before_.empty()) {
             before_ = state.duals;
@@ -171,7 +173,7 @@ class Momentum {
         }
         for (int64_t b = 0; b < state.problem.blocks.n; ++b) ascent.extrapolate(b, share, before_[b]);
     }
-    // Begin anew, where dual variables were changed from outside.
+    // Restarts, after dual variables were changed from outside.
     void restart() { before_.clear(); }
 
   private:
@@ -187,13 +189,13 @@ class Momentum {
 struct JointOptions {
     uint64_t seed;
     int n_threads;
-    int32_t small_subtree;  // nodes up to which the S-step works on dense matrices
+    int32_t small_subtree;  // largest subtree (nodes) for which the S-step uses dense matrices
 };
 
 template <typename T>
 class JointDual {
   public:
-    // M (n_entries,) is the fixed coupling; with `learns_signs` it is K, and the coupling K∘S begins at its diagonal.
+    // M (n_entries,) is the fixed coupling; with `learns_signs` it is K, and the coupling K∘S starts at its diagonal.
     JointDual(const TreeProblem &problem, const TreeRows<T> &X, const double *M, bool learns_signs,
               const JointOptions &options)
         : options_(options), order_(problem.blocks.n, problem.blocks.cost, options.seed) {
@@ -222,7 +224,7 @@ class JointDual {
     JointDual(const JointDual &) = delete;
     JointDual &operator=(const JointDual &) = delete;
 
-    // Dual variables by block as (loser, value), and S; Z is made of them.
+    // Sets the dual variables by block as (loser, value), and S; computes Z from them.
     template <typename V>
     void start_from(const int64_t *start, const int32_t *losers, const double *values, const double *S,
                     const V *X_values) {
@@ -270,13 +272,14 @@ class JointDual {
         });
     }
 
-    // Goes on with the present pass for some seconds; whether it is finished.
+    // Continues the current pass for some seconds; returns whether it is finished.
     bool run(double seconds) {
         const auto begin = std::chrono::steady_clock::now();
         if (at_end_) begin_pass();
         while (!order_.done()) {
             for (int k = 0; k < VISITS_AT_ONCE && !order_.done(); ++k) {
-                __builtin_prefetch(&state_.duals[order_.ahead(3)]);  // rows come in random order: some 5 % of a pass
+                __builtin_prefetch(
+                    &state_.duals[order_.ahead(3)]);  // rows come in random order; saves about 5 % of a pass
                 state_.prefetch(order_.ahead(1));
                 const int32_t block = order_.next();
                 summary_.gap += ascent_->visit(block);
@@ -291,18 +294,18 @@ class JointDual {
     }
     PassSummary summary() const { return summary_; }
 
-    // The S-step; returns the gap of the pairs after it, 0 where the coupling is fixed, and D(a, S) with the rounding
-    // of Z.
+    // The S-step; returns the resulting gap of the pairs (0 if the coupling is fixed) and D(a, S), subject to the
+    // rounding of Z.
     double improve_coupling(double target, int n_steps, double &dual) {
         if (coupling_) coupling_->improve(target, n_steps);
         dual = dual_gain(state_, options_.n_threads) - quadratic();
         return coupling_ ? coupling_->gap() : 0.0;
     }
-    // Goes on in the direction of the last pass; `dual` is D(a, S) as it is.
+    // Extrapolates in the direction of the last pass; `dual` is the current D(a, S).
     void extrapolate(double dual) { momentum_.move(state_, *ascent_, dual); }
 
-    // Both bounds: Z anew from the dual variables, then the objective at the W of that Z as it is stored. Blocks where
-    // something is to be gained wake up.
+    // Both bounds: recomputes Z from the dual variables, then evaluates the objective at the W of that Z as stored.
+    // Blocks with something to gain wake up.
     template <typename V>
     void certify(const V *X_values, double &primal, double &dual) {
         dual = -rebuild(state_, X_values, options_.n_threads);
@@ -328,7 +331,7 @@ class JointDual {
     int64_t n_active() const { return order_.n_active(); }
 
   private:
-    static constexpr int VISITS_AT_ONCE = 256;  // between looks at the clock
+    static constexpr int VISITS_AT_ONCE = 256;  // between checks of the clock
     JointOptions options_;
     TreeState<T> state_;
     BlockOrder order_;
@@ -338,7 +341,7 @@ class JointDual {
     PassSummary summary_;
     bool at_end_ = true;
 
-    // ½ tr(WᵀMW), at the last measurement of a coupling that is learnt
+    // ½ tr(WᵀMW), at the last measurement of a learned coupling
     double quadratic() const { return coupling_ ? coupling_->half_trace() : half_trace(state_, options_.n_threads); }
 
     void begin_pass() {

@@ -2,10 +2,10 @@
 //
 //     Z = L⁻¹ B K,      B (m × n): column k has Σ_g γ_g Σ_c a_gc κ_c (e_winner − e_c) of the blocks of example k
 //
-// takes the place of Z = L⁻¹B: the scores of example k are L⁻ᵀ diag(pivots)⁻¹ of its column, and a step adds a column
-// of the kernel matrix K to the rows of Z that it touches. A block whose gap is small is left as it is. Where the
-// columns do not fit in memory, blocks that have a step to take but no column wait in a queue, and run() pauses for
-// them. Twin: reference/joint_dual.py, with features X such that K = X Xᵀ.
+// replaces Z = L⁻¹B: the scores of example k are L⁻ᵀ diag(pivots)⁻¹ times its column, and a step adds a column of the
+// kernel matrix K to the rows of Z that it touches. A block with a small gap is left unchanged. If the columns do not
+// fit in memory, blocks that have a step but no column wait in a queue, and run() pauses for them. Twin:
+// reference/joint_dual.py, with features X such that K = X Xᵀ.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ namespace widemargin {
 struct KernelTreeState {
     TreeProblem problem;
     int64_t n = 0;
-    double *Z = nullptr;  // (m, n), the caller's
+    double *Z = nullptr;  // (m, n), owned by the caller
     TreeFactor factor;    // without L
     std::vector<std::vector<TreeDual>> duals;
     const double *squared_norms = nullptr;  // (n,) diagonal of K
-    const double *column = nullptr;         // of the example that is visited
+    const double *column = nullptr;         // of the visited example
     AddColumn<double> add = choose_add_column<double>();
 };
 
@@ -53,7 +53,7 @@ enum class KernelPause : int { PASS_DONE = 0, COLUMNS = 1, WORK_DONE = 2 };
 
 class KernelTreeAscent {
   public:
-    // Z (m, n) belongs to the caller, who changes it between passes; diagonal (n,) is that of K.
+    // The caller owns Z (m, n) and changes it between passes; `diagonal` (n,) is that of K.
     KernelTreeAscent(const TreeProblem &problem, int64_t n, const double *diagonal, double *Z, int64_t n_slots,
                      uint64_t seed)
         : state_(begin(problem, n, diagonal, Z)),
@@ -76,8 +76,8 @@ class KernelTreeAscent {
     }
     TreeLists<double> duals() const { return read_duals(state_); }
 
-    // Goes on with the present pass until it is done, columns are wanted, or `work` multiplications are done. A block
-    // with a gap up to `small` is not changed.
+    // Continues the current pass until it is done, columns are needed, or `work` multiplications are done. A block with
+    // a gap of at most `small` is not changed.
     KernelPause run(int64_t work, double small) {
         if (at_end_) {
             order_.begin_pass();
@@ -98,14 +98,14 @@ class KernelTreeAscent {
     }
 
   private:
-    static constexpr int64_t AT_ONCE = 128;  // columns that are asked for together
+    static constexpr int64_t AT_ONCE = 128;  // columns requested together
 
     KernelTreeState state_;
     BlockOrder order_;
     BlockAscent<double, KernelTreeState> ascent_{state_};
     WorkingSet set_{state_.problem};
     ColumnCache<double> columns_;
-    std::vector<int32_t> rest_;  // (n,) 1 where the last visit changed nothing: its column may go
+    std::vector<int32_t> rest_;  // (n,) 1 if the last visit changed nothing: its column may be dropped
     std::vector<uint8_t> is_wanted_;
     std::vector<int32_t> queue_;
     std::vector<int64_t> wanted_;
@@ -144,7 +144,7 @@ class KernelTreeAscent {
         rest_[row] = !moves;
         work_ += moves ? 4 * state_.n : 64;
     }
-    // With the columns that were lent.
+    // Visits the queued blocks with the columns that were lent.
     void visit_queue(double small) {
         for (int32_t block : queue_) visit(block, small, false);
         for (int64_t row : wanted_) {
@@ -158,8 +158,8 @@ class KernelTreeAscent {
     }
 };
 
-// Exact steps in the entries of S of one subtree, sweep after sweep until the gap of its pairs is at most `target`;
-// `gram` (b × b) is L⁻¹QL⁻ᵀ with Q = B K Bᵀ. False where K∘S is not positive definite.
+// Exact steps in the entries of S of one subtree, in sweeps until the gap of its pairs is at most `target`; `gram` (b ×
+// b) is L⁻¹QL⁻ᵀ with Q = B K Bᵀ. False if K∘S is not positive definite.
 inline bool sweep_signs(const AncestorPaths &paths, const double *K, double *S, const std::vector<double> &gram,
                         double target) {
     std::vector<double> M(paths.n_entries());

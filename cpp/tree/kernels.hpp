@@ -1,5 +1,4 @@
-// The inner loops of the tree solvers (tree/isa_kernels.hpp), compiled once for every instruction set and chosen at run
-// time.
+// The inner loops of the tree solvers (tree/isa_kernels.hpp), compiled once per instruction set and chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +9,9 @@
 
 namespace widemargin {
 
-constexpr int STRIP = 8;  // numbers beyond a row or a table that may be read, and written unchanged
+constexpr int STRIP = 8;  // numbers after a row or table that may be read, and written back unchanged
 
-// S: type of the sums or of the table that is added to; V: type of the values of a row
+// S: type of the sums, or of the table that is updated; V: type of the values of a row
 template <typename S, typename T, typename V>
 using SumRows = void (*)(const T *table, int32_t width, const int32_t *places, const V *values, int64_t n, S *out);
 template <typename S, typename V>
@@ -27,14 +26,14 @@ struct TreeKernels {
     AddRows<double, float> add_floats;
     AddRows<double, double> add_doubles;
 
-    // out_j = Σ_k values_k table[places_k, j], in double; or in the type of the table, which the passes do
+    // out_j = Σ_k values_k table[places_k, j] in double (sum_own: in the type of the table, as the passes do)
     void sum(const T *table, int32_t width, const int32_t *places, const float *values, int64_t n, double *out) const {
         sum_floats(table, width, places, values, n, out);
     }
     void sum(const T *table, int32_t width, const int32_t *places, const double *values, int64_t n, double *out) const {
         sum_doubles(table, width, places, values, n, out);
     }
-    // table[places_k, j] += values_k changes_j; changes end in STRIP zeros
+    // table[places_k, j] += values_k changes_j; `changes` ends with STRIP zeros
     void add(double *table, int32_t width, const int32_t *places, const float *values, int64_t n,
              const double *changes) const {
         add_floats(table, width, places, values, n, changes);

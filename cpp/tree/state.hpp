@@ -1,4 +1,4 @@
-// What the joint dual ascent of a tree keeps: the tables of Z = L⁻¹B(a), the factor, and the dual variables a.
+// The state of the joint dual ascent of a tree: the tables of Z = L⁻¹B(a), the factor, and the dual variables a.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace widemargin {
 
-// A dual variable that is not 0, of the constraint whose loser has this local number in its block.
+// A non-zero dual variable; `loser` is the local index of its constraint's loser in the block.
 struct TreeDual {
     int32_t loser;
     double value;
 };
 
-// Rows of (column, value): CSR parts.
+// Rows of (column, value), as CSR parts.
 template <typename T>
 struct TreeLists {
     std::vector<int64_t> start{0};
@@ -26,7 +26,8 @@ struct TreeLists {
     std::vector<T> values;
 };
 
-// The dual variables of a block by loser; those of other nodes than its losers are left out. State: of any tree ascent.
+// Sets the dual variables of a block, given by loser; nodes that are not losers of the block are ignored. State is that
+// of any tree ascent.
 template <class State>
 void set_duals(State &state, int64_t block, const int32_t *losers, const double *values, int64_t count,
                WorkingSet &set) {
@@ -39,7 +40,7 @@ void set_duals(State &state, int64_t block, const int32_t *losers, const double 
         if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state.duals[block].push_back({at, values[e]});
     }
 }
-// All of them as rows of blocks, columns of losers.
+// All dual variables: one row per block, losers as columns.
 template <class State>
 TreeLists<double> read_duals(const State &state) {
     TreeLists<double> lists;
@@ -68,7 +69,7 @@ struct TreeState {
     std::vector<double> squared_norms;  // of the rows
     const TreeKernels<T> *kernels = &choose_tree_kernels<T>(choose_instruction_set());
 
-    // Asks for what a visit of the block reads; the list of its dual variables must be near already.
+    // Prefetches what a visit of the block reads; the list of its dual variables must already be in the cache.
     void prefetch(int64_t block) const {
         const int64_t row = problem.blocks.row[block], length = X.length(row);
         const T *values = X.values + X.start[row];
@@ -87,7 +88,7 @@ struct TreeState {
     }
 };
 
-// Scores of the nodes of a loaded block at W = L⁻ᵀ diag(pivots)⁻¹ Z, in double; `values` are those of the row.
+// Scores of the nodes of a loaded block at W = L⁻ᵀ diag(pivots)⁻¹ Z, in double; `values` are the values of the row.
 template <typename T, typename V>
 void score_exactly(const TreeState<T> &state, int64_t block, const V *values, WorkingSet &set) {
     const int64_t length = state.X.length(state.problem.blocks.row[block]);
@@ -99,7 +100,7 @@ void score_exactly(const TreeState<T> &state, int64_t block, const V *values, Wo
     set.scores_from_parts();
 }
 
-// The same for the row as the ascent has it, with sums of type T.
+// The same for the ascent's own copy of the row, with sums of type T.
 template <typename T>
 void score_loaded(const TreeState<T> &state, int64_t block, std::vector<T> &sums, WorkingSet &set) {
     const int64_t row = state.problem.blocks.row[block], length = state.X.length(row);

@@ -20,6 +20,9 @@ module is imported. `{owner}` is the name of the class.
 <classes>
     classes : sequence of length n_classes, optional
         Names of the classes.
+<code>
+    code : array-like of shape (n_classes, n_columns)
+        The code.
 <column_labels>
     labels : array of shape (n_labels,), optional
         The labels of the columns, ``model.classes_``. A true label that is not among them counts as an error.
@@ -58,9 +61,20 @@ module is imported. `{owner}` is the name of the class.
 <n_bins>
     n_bins : int, default=15
         Number of bins of probability.
+<n_classes>
+    n_classes : int
+        Number of classes, at least 2.
+<n_classes_of_y>
+    n_classes : int, optional
+        Number of classes, at least 2. By default, one more than the largest index in y.
 <name>
     name : str, optional
         Name in the legend.
+<new_code>
+    Returns
+    -------
+    ndarray of int8 of shape (n_classes, n_columns)
+        The code.
 <node>
     node : hashable, optional
         Node whose children are compared. By default, the root.
@@ -71,9 +85,15 @@ module is imported. `{owner}` is the name of the class.
     y_true, y_pred : array-like of names, shape (n_samples,)
         True and predicted nodes, leaves or inner nodes. `y_true` may also hold label sets, as for
         `hierarchical_precision`; then the label nearest to the prediction counts.
+<one_class>
+    y : array-like of int of shape (n_samples,)
+        Index of the true class of each row.
 <one_label>
     y : array-like of shape (n_samples,)
         Labels, one per row.
+<row_weights>
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of the rows, at least 0 and not all 0.
 <sample_weight>
     sample_weight : array of shape (n_samples,), optional
         Weights of the rows.

@@ -289,6 +289,7 @@ def algorithm_1(X, labels, parent, K, C, epsilon, max_iter=20_000):
     return best, upper, lower, t
 
 
+@pytest.mark.slow
 def test_dual_averaging_stops_as_published():
     rng = np.random.default_rng(3)
     tree = Taxonomy.from_parents({"a": "all", "b": "all", "a1": "a", "a2": "a"})
@@ -375,6 +376,7 @@ def test_alpha_and_K_that_are_too_large(tree, data):
     np.testing.assert_allclose(sparse.coef_, diagonal.coef_)
 
 
+@pytest.mark.slow
 def test_a_K_between_any_nodes_and_top_k_with_orthogonal_transfer(tree, data, tmp_path):
     X, y = data
     names = list(tree.nodes[1:])
@@ -427,6 +429,12 @@ def test_verbose_prints_progress(tree, data, capsys):
         ({"C": 0.0}, r"'C' parameter .* \(0.0, inf\)"),
         ({"alpha": -1.0}, "'alpha' parameter of"),
         ({"alpha": "big"}, "'alpha' parameter of"),
+        ({"alpha": np.nan}, "'alpha' parameter of"),
+        ({"alpha": np.inf}, "'alpha' parameter of"),
+        ({"repair": "hope"}, "'repair' parameter of"),
+        ({"method": "flat", "outputs": "some"}, "'outputs' parameter of"),
+        ({"method": "tree-loss", "rescaling": "both"}, "'rescaling' parameter of"),
+        ({"method": "per-node", "node_scaling": "mean"}, "'node_scaling' parameter of"),
         ({"alpha_share": 1.0}, "'alpha_share' parameter of"),
         ({"separator": ""}, "separator must have at least one"),
         ({"method": "flat", "alpha": 0.5}, "alpha is for method='orthogonal'"),
@@ -436,7 +444,7 @@ def test_verbose_prints_progress(tree, data, capsys):
         ({"outputs": "all"}, "outputs is for method='flat' or method='tree-loss'"),
         ({"method": "flat", "stop": True}, "stop is for .*outputs='all'"),
         ({"method": "tree-loss", "decision": "beam"}, "decision='beam' goes down the tree"),
-        ({"K": np.eye(10), "alpha": 0.1}, "two ways to say the same"),
+        ({"K": np.eye(10), "alpha": 0.1}, "K replaces alpha"),
         ({"solver": "dual-averaging", "kernel": "rbf"}, "needs kernel='linear'"),
         ({"method": "per-node", "k": 2, "kernel": "rbf"}, "k=2 needs kernel='linear'"),
         ({"beam_width": 0}, "'beam_width' parameter of"),

@@ -188,7 +188,7 @@ def test_labels_may_be_full_paths(tree, data):
     np.testing.assert_allclose(
         HierarchicalClassifier(tree, C=0.3, separator=">", random_state=0).fit(X, rooted).coef_, by_name.coef_
     )
-    with pytest.raises(DataFormatError, match="'b/x' is no path of the taxonomy, in which 'x' is 'all/a/a2/x'"):
+    with pytest.raises(DataFormatError, match="'b/x' is not a path of the taxonomy, where 'x' is 'all/a/a2/x'"):
         HierarchicalClassifier(tree).fit(X, np.where(y == "x", "b/x", y))
 
 
@@ -240,11 +240,11 @@ def test_what_has_no_answer_is_refused(tree, data):
     X, y = data
     with pytest.raises(ValueError, match="one class only"):
         HierarchicalClassifier(tree).fit(X, ["a"] * 84)
-    with pytest.raises(ValueError, match="1 class only"):
+    with pytest.raises(ValueError, match="only 1 class"):
         HierarchicalClassifier(tree).fit(X, [["a", "a1"]] * 84)
     with pytest.raises(ValueError, match="nothing to tell apart"):
         HierarchicalClassifier(Taxonomy.from_paths(["r/s/t"])).fit(X, np.where(y == "c", "s", "t"))
-    with pytest.raises(DataFormatError, match="as a virtual one would be"):
+    with pytest.raises(DataFormatError, match="like a virtual node"):
         HierarchicalClassifier(Taxonomy.from_nested({"r": {"s": ["(stop at s)", "t"], "u": None}}), stop=True).fit(
             X, np.where(y == "c", "s", "t")
         )
@@ -258,7 +258,7 @@ def test_what_has_no_answer_is_refused(tree, data):
     assert model.predict_topk(many, 2).labels.shape == (30_000, 2)
     with pytest.raises(ValueError, match="k is the number of labels"):
         model.predict_topk(X, 0)
-    with pytest.raises(ValueError, match="one label a row"):
+    with pytest.raises(ValueError, match="one label per row"):
         model.label_scores(X, [{"a1"}] * 84)
 
 

@@ -113,6 +113,7 @@ def test_sparse_rows_are_left_to_the_classifier_inside(data):
     assert trained.score(X, data[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
     X, y = data
     theirs = sklearn.multiclass.OutputCodeClassifier(LogisticRegression(), code_size=2, random_state=5).fit(X, y)
@@ -122,6 +123,18 @@ def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
 
 
 # Columns.
+
+
+@pytest.mark.parametrize("estimator", [None, LinearSVC()])
+def test_the_classifiers_are_there_once_the_model_is_fitted(data, estimator):
+    model = OutputCodeClassifier(estimator, random_state=0)
+    assert not hasattr(model, "estimators_")
+    model.fit(*data)
+    assert hasattr(model, "estimators_")
+    assert len(clone(model).fit(*data).estimators_) == len(model.estimators_) == 7
+    if estimator is None:
+        assert np.shares_memory(model.estimators_[0].coef_, model._columns.coef)
+    assert not hasattr(clone(model), "estimators_")
 
 
 @pytest.mark.parametrize("code", ["one-vs-rest", "all-pairs", "random", "random-sparse", "exhaustive", "bch"])
@@ -164,6 +177,7 @@ def test_probabilities_are_centred(data):
     np.testing.assert_allclose(model.decision_function(X), (2 * p - 1) @ model.code_book_.T)
 
 
+@pytest.mark.slow
 def test_columns_fitted_at_the_same_time_are_the_same(data):
     X, y = data
     for inner in (None, LogisticRegression()):
@@ -275,6 +289,7 @@ def test_weights_for_a_classifier_without_them_are_refused(data):
         OutputCodeClassifier(KNeighborsClassifier(), class_weight="balanced").fit(X, y)
 
 
+@pytest.mark.slow
 def test_weights_are_routed_to_those_who_ask(data):
     X, y = data
     weights = np.where(y == "ash", 5.0, 1.0)

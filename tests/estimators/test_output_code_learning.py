@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -12,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
-from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status
+from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status, TimeLimit
 from widemargin.estimators.codes.learning import fold_of_rows, retraining_task
 
 NAMES = np.array(["ash", "beech", "cedar", "fir"])
@@ -68,6 +70,7 @@ def test_training_outputs_are_taken_when_asked_for(data):
     np.testing.assert_allclose(model.decision_function(X), h @ model.code_matrix_.T, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_other_classifiers_are_held_out_as_well(data):
     X, y = data
     inner = LogisticRegression(C=3.0)
@@ -108,6 +111,7 @@ def test_folds_divide_every_class_and_leave_out_rows_without_weight():
     assert set(fold_of_rows(None, None, y, None, np.random.default_rng(0))) == set(range(5))
 
 
+@pytest.mark.slow
 def test_a_class_with_one_row_can_be_held_out(data):
     X, y = np.vstack([data[0], np.full((1, 5), 4.0)]), np.append(data[1], "yew")
     for code in ("one-vs-rest", "all-pairs", "random"):
@@ -335,7 +339,7 @@ def test_the_callback_stops_between_stages(data):
         seen.append(progress)
         return len(seen) >= 3
 
-    with pytest.warns(ConvergenceWarning, match="stopped training with the code it began with"):
+    with pytest.warns(ConvergenceWarning, match="stopped training with the code that it started with"):
         model = OutputCodeClassifier(learn="l1", callback=third, random_state=0).fit(X, y)
     assert model.status_ is Status.STOPPED
     np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
@@ -347,6 +351,39 @@ def test_the_callback_stops_between_stages(data):
         ).fit(X, y)
     assert model.history_["round"].tolist() == [0]
     assert model.certificate_.relative_gap <= 1e-3
+
+
+def test_a_time_limit_has_its_own_status_and_advice(data):
+    X, y = data
+    for learn, how in ((None, "before its end"), ("l2", "with the code that it started with")):
+        with pytest.warns(ConvergenceWarning, match=f"the time limit ended training {how}; allow more time") as caught:
+            model = OutputCodeClassifier(learn=learn, callback=TimeLimit(0.0), random_state=0).fit(X, y)
+        assert model.status_ is Status.TIME_LIMIT
+        assert not any("callback" in str(warning.message) for warning in caught)
+        np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
+        assert model.predict(X).shape == y.shape
+
+
+@pytest.mark.parametrize(("last", "n_rounds"), [(20, 0), (37, 1)])
+def test_time_may_be_up_between_stages_and_while_a_code_is_learned(data, monkeypatch, last, n_rounds):
+    """Stages of 6 columns: training, five folds, the code; then the next round."""
+    X, y = data
+    now, reports = [0.0], []
+    monkeypatch.setattr("widemargin.solvers.limits.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    def tick(progress):
+        reports.append(progress.done)
+        now[0] = float(progress.done >= last)
+        return False
+
+    limit = TimeLimit(0.5, tick)
+    options = {"learn": "l2", "interleave": 2, "tol": 1e-9, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="the time limit ended training"):
+        model = OutputCodeClassifier(callback=limit, **options).fit(X, y)
+    assert model.status_ is Status.TIME_LIMIT
+    assert reports == sorted(reports)
+    assert len(model.history_["round"]) == max(1, n_rounds)
+    assert np.isfinite(model.history_["criterion"]).sum() == n_rounds
 
 
 def test_a_warm_start_keeps_the_code(data):
@@ -382,12 +419,12 @@ def test_verbose_prints_progress(data, capsys):
         ({"learn": "l2", "kernel": "precomputed"}, "precomputed"),
         ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random and bch codes"),
         ({"code": "greedy"}, "use learn='greedy'"),
-        ({"code": None}, "code must be a name or a matrix"),
+        ({"code": None}, "'code' parameter of.*array-like"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),
         ({"code": [[1, 1], [1, -1], [-1, 1]]}, "3 row"),
         ({"learn": "l3"}, "'learn' parameter of"),
-        ({"learn": "l1", "cv": 1}, "cv must be at least 2 folds.*training"),
-        ({"learn": "l1", "cv": "prefit"}, "cv must be None"),
+        ({"learn": "l1", "cv": 1}, "'cv' parameter of.*training"),
+        ({"learn": "l1", "cv": "prefit"}, "'cv' parameter of.*training"),
         ({"decoding": "loss"}, "'decoding' parameter of"),
         ({"code_size": -1}, "'code_size' parameter of"),
         ({"code_size": 0.3}, "too few to tell 4 classes apart; use at least code_size=0.5"),
@@ -414,7 +451,7 @@ def test_a_tolerance_beyond_double_precision_is_reported(learn):
     y = np.arange(60) % 3
     X = 1e12 * rng.normal(size=(60, 2))
     model = OutputCodeClassifier(learn=learn, C=1e8, tol=1e-12, cv="training", random_state=0)
-    with pytest.warns(ConvergenceWarning, match="no more is possible in double precision: loosen tol"):
+    with pytest.warns(ConvergenceWarning, match="double precision allows no smaller one: loosen tol"):
         model.fit(X, y)
     assert model.status_ is Status.NOT_ATTAINED
     assert model.certificate_.relative_gap > 1e-12

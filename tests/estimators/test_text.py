@@ -85,6 +85,7 @@ texts = st.lists(st.lists(words, max_size=8).map(" ".join), min_size=2, max_size
     ),
 )
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_a_restored_vectoriser_gives_the_same_numbers(corpus, new, analyzer, lengths, options):
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=lengths, **options)
     try:

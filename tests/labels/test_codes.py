@@ -112,8 +112,8 @@ def test_separations_do_not_depend_on_blocks(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((5, 2), {}, "4 different rows, too few for 5 classes"),
-        ((9, 2), {"sparse": True}, "8 different rows, too few for 9 classes"),
+        ((5, 2), {}, "too few different rows for 5 classes; use 3 columns or more"),
+        ((9, 2), {"sparse": True}, "too few different rows for 9 classes; use 3 columns or more"),
         ((1, 3), {}, "n_classes must be at least 2"),
         ((3, 0), {}, "n_columns must be at least 1"),
         ((3, 3), {"n_candidates": 0}, "n_candidates must be at least 1"),
@@ -257,7 +257,7 @@ def test_codes_by_name():
     [
         (("hadamard", 4), "code must be one of"),
         (("random", 4), "needs n_columns"),
-        (("all-pairs", 4, 3), "leave it out"),
+        (("all-pairs", 4, 3), "leave n_columns out"),
         (([[1], [-1]], 3), "2 row"),
     ],
 )

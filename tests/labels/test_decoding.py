@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from widemargin.labels.codes import all_pairs_code, exhaustive_code, random_code
-from widemargin.labels.decoding import decode, expected_error
+from widemargin.labels.decoding import decode
+from widemargin.problems.codes import expected_error
 
 NAIVE = {
     "inner": lambda m, h: m * h,

@@ -39,7 +39,7 @@ BAD_TREES = {
     "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "below 'A' there is 'BC'"),
     "undirected": (lambda: Taxonomy.from_networkx(nx.path_graph(3)), "undirected"),
     "virtual root taken": (lambda: Taxonomy.from_edges([("a", VIRTUAL_ROOT), ("b", "c")]), "choose another name"),
-    "flat root taken": (lambda: Taxonomy.flat(["a", VIRTUAL_ROOT]), "choose another root"),
+    "flat root taken": (lambda: Taxonomy.flat(["a", VIRTUAL_ROOT]), "choose another name with root"),
     "name twice": (lambda: Taxonomy(("a", "b", "b"), Tree([-1, 0, 0])), "two nodes are called 'b'"),
     "names too few": (lambda: Taxonomy(("a",), Tree([-1, 0])), "1 names for a tree of 2 nodes"),
     "array without root": (lambda: Tree([0, 0]), "not numbered breadth first"),
@@ -146,5 +146,5 @@ def test_a_graph_with_several_parents_is_refused_with_what_to_do():
     tree = eval(code, {"Taxonomy": Taxonomy, "edges": edges, "reversed": reversed})  # the advice, as it is written
     assert tree.ancestors("c") == tree.ancestors("d") == ["a", "top"]
     graph = nx.DiGraph([(parent, child) for child, parent in edges])
-    with pytest.raises(DataFormatError, match="keep one parent of each node"):
+    with pytest.raises(DataFormatError, match="keep one parent per node"):
         Taxonomy.from_networkx(graph)

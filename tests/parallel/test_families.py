@@ -112,6 +112,7 @@ def test_callback_stops_columns_on_workers(engine):
     assert engine.names == ["_solve_call"]
 
 
+@pytest.mark.slow
 def test_methods_of_a_comparison_go_to_workers(engine):
     X, y = classes()
     options = {"methods": ["one-vs-all", "top-k"], "cv": 2}
@@ -181,6 +182,7 @@ def test_what_is_no_executor_is_refused(executor):
         as_executor(executor)
 
 
+@pytest.mark.slow
 def test_death_of_a_process_is_reported_on_resume(monkeypatch):
     from widemargin.exceptions import WidemarginError
     from widemargin.parallel import Processes

@@ -90,6 +90,7 @@ def test_rounds_of_the_core_are_those_of_the_specification(method, seed, C):
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000))
+@pytest.mark.slow
 def test_signs_of_small_and_of_large_subtrees_reach_the_same_value(seed):
     X, losses, penalty = draw_problem("orthogonal", seed, n_nodes=12, n_samples=20)
     twin = twin_of(X, losses, penalty)

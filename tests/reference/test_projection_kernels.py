@@ -42,6 +42,7 @@ def assert_same(x, expected, a):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems(), exactly=st.booleans())
+@pytest.mark.slow
 def test_capped_simplex_twins_agree(problem, exactly):
     a, k, r, rho = problem
     expected = sweep_capped_simplex(a, k, r, rho, exactly).apply(a)
@@ -52,6 +53,7 @@ def test_capped_simplex_twins_agree(problem, exactly):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems(), unbounded=st.booleans())
+@pytest.mark.slow
 def test_top_k_simplex_twin_and_the_search_of_the_paper_agree(problem, unbounded):
     a, k, r, rho = problem
     r = np.inf if unbounded else r

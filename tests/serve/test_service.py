@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import OneVsAllClassifier, TextPipeline, TopKClassifier
+from widemargin.data.tables import TableSpec
 from widemargin.serve import Limits, make_app
 from widemargin.serve.batches import Batches, Overloaded
 
@@ -219,3 +220,19 @@ def test_answers_do_not_depend_on_the_company(client):
     together = client.post("/predict", json={"rows": rows, "k": 3}).json()["predictions"]
     alone = [client.post("/predict", json={"rows": [row], "k": 3}).json()["predictions"][0] for row in rows]
     assert together == alone
+
+
+def test_texts_may_be_objects_with_the_columns_of_the_table():
+    texts, y = ["fresh\nbread", "a\ncake", "an\nengine", "the\ngearbox"], ["food", "food", "cars", "cars"]
+    pipeline = TextPipeline([("tfidf", TfidfVectorizer()), ("classifier", OneVsAllClassifier())]).fit(texts, y)
+    with TestClient(make_app(pipeline)) as client:
+        answer = client.post("/predict", json={"texts": [{"title": "a", "body": "cake"}]})
+        assert answer.status_code == 422
+        assert "not trained on a table" in answer.json()["detail"]
+    pipeline[-1].table_ = TableSpec(("title", "body"), "tags")
+    with TestClient(make_app(pipeline)) as client:
+        record = {"id": "7", "title": "a", "body": "cake"}
+        both = client.post("/predict", json={"texts": [record, "a\ncake"]}).json()["predictions"]
+        assert both[0] == both[1]
+        answer = client.post("/predict", json={"texts": [{"title": "a"}]})
+        assert answer.json()["detail"] == "there is no column 'body'; the text columns are title, body"

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from widemargin.solvers.codes import continuous as _code_pairs
+from widemargin.solvers.codes import linear_programs
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
-FORMS = ["primal", "dual"]
 VERSIONS = [{"C": 0.3}, {"C": 5.0}, {"C": 2.0, "norm_bound": 0.8}]
 
 
@@ -55,20 +54,19 @@ def recount(h, y, code, norm, C, norm_bound=None, weights=None):
 
 @pytest.fixture
 def one_pair_at_a_time(monkeypatch):
-    """Programs start with the worst margin of each example, and get at most one more per example and round."""
-    monkeypatch.setattr(_code_pairs, "FEW_PAIRS", 0)
-    monkeypatch.setattr(_code_pairs, "PAIRS", 1)
+    """Programs start with the worst margin of each row, and get at most one more per row and round."""
+    monkeypatch.setattr(linear_programs, "FEW_PAIRS", 0)
+    monkeypatch.setattr(linear_programs, "PAIRS", 1)
 
 
 @pytest.mark.usefixtures("one_pair_at_a_time")
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_few_margins_at_a_time_reach_the_optimum_of_all(form, norm, version, weighted):
+def test_a_few_margins_at_a_time_reach_the_optimum_of_all(norm, version, weighted):
     h, y, weights = make(1)
     weights = weights if weighted else None
-    learned = continuous_code(h, y, norm=norm, sample_weight=weights, form=form, tol=1e-9, **version)
+    learned = continuous_code(h, y, norm=norm, sample_weight=weights, tol=1e-9, **version)
     expected = optimum(h, y, 8, norm, weights=weights, **version)
     assert learned.n_iter > 1
     assert learned.certificate.primal == pytest.approx(expected, rel=1e-7)
@@ -137,17 +135,16 @@ def test_a_few_margins_give_a_code_of_zero_up_to_its_threshold(norm):
 @pytest.mark.parametrize("version", [{"C": 0.1}, {"C": 1.0, "norm_bound": 1.0}], ids=str)
 def test_a_problem_with_many_classes_agrees_with_the_whole_program(norm, version):
     h, y, _ = make(7, n=200, k=12)
-    assert _code_pairs.FEW_PAIRS < 200 * 11  # so this is solved with some of the margins
+    assert linear_programs.FEW_PAIRS < 200 * 11  # so this is solved with some of the margins
     learned = continuous_code(h, y, norm=norm, **version)
     assert learned.certificate.primal == pytest.approx(optimum(h, y, 12, norm, **version), rel=2e-6)
     assert learned.certificate.relative_gap <= 1e-6
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("form", FORMS)
-def test_a_wide_bound_on_separable_classes_leaves_a_loss_of_exactly_zero(norm, form):
+def test_a_wide_bound_on_separable_classes_leaves_a_loss_of_exactly_zero(norm):
     h, y, _ = make(8, n=24, k=4, n_columns=6, noise=0.1)
-    learned = continuous_code(h, y, norm=norm, norm_bound=1000.0, form=form)
+    learned = continuous_code(h, y, norm=norm, norm_bound=1000.0)
     assert (learned.certificate.primal, learned.certificate.relative_gap) == (0.0, 0.0)
     scores = h @ learned.code.T
     scores[np.arange(24), y] -= 1.0

@@ -118,6 +118,7 @@ def test_a_small_cache_gives_the_same_optimum():
         assert roomy.certificate.dual <= tight.certificate.primal
 
 
+@pytest.mark.slow
 def test_a_large_subtree_reaches_the_same_optimum(monkeypatch):
     X, losses, penalty = draw(LARGE, "orthogonal", {}, n_samples=60)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.1))

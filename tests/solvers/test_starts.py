@@ -334,6 +334,7 @@ def test_given_weights_go_before_the_start(data):
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.slow
 def test_better_starts_take_fewer_steps_on_generated_text(loss):
     X, Y = make_zipf_multilabel(n_samples=1500, n_features=800, n_labels=60, random_state=0)
     steps = {

@@ -189,6 +189,7 @@ def test_two_classes_are_the_binary_svm_of_twice_the_cost():
     assert result.certificate.primal == pytest.approx(binary.value / 2, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_specification_reaches_the_same_optimum():
     X, y, costs = _problem(np.random.default_rng(5), m=4)
     loss = TopKHinge(2, "beta")

@@ -149,10 +149,8 @@ def _tree_candidates(taxonomy: Taxonomy, has_inner_labels: bool, options: dict[s
             variants += [(method, {}), *([(f"{method}, stop", {"stop": True})] if has_inner_labels else [])]
         elif method != "flat":
             variants.append((method, {"outputs": "all"} if has_inner_labels else {}))
-    return [
-        Candidate(name, HierarchicalClassifier(taxonomy, method=name.partition(",")[0], **options, **more), CS)
-        for name, more in variants
-    ]
+    trees = [(name, {"method": name.partition(",")[0], **options, **more}) for name, more in variants]
+    return [Candidate(name, HierarchicalClassifier(taxonomy, **parameters), CS) for name, parameters in trees]
 
 
 def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:

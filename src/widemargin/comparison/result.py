@@ -43,10 +43,10 @@ from sklearn.utils import _safe_indexing
 
 from widemargin.estimators.persistence import save
 from widemargin.estimators.scoring import class_numbers
-from widemargin.estimators.tree.targets import label_nodes, most_specific
+from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
-from widemargin.metrics.hierarchical import set_sizes
+from widemargin.metrics.hierarchical import most_specific, set_sizes
 from widemargin.metrics.lists import hits
 from widemargin.model_io import folder_size
 from widemargin.parallel.executors import forget_peak, peak_bytes

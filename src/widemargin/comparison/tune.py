@@ -38,7 +38,6 @@ from sklearn.utils import _safe_indexing
 from widemargin.comparison.candidates import CODE_CS
 from widemargin.comparison.result import NORMAL_95, Interval, Metric, Tuning, metrics_for, row_outcomes, same, stop_at
 from widemargin.estimators.codes.classifier import OutputCodeClassifier
-from widemargin.estimators.codes.fit import NORMS
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.path import path
 from widemargin.estimators.top_k.classifier import TopKClassifier
@@ -46,6 +45,7 @@ from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.estimators.tree.targets import make_taxonomy
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 from widemargin.labels.taxonomy import Taxonomy
+from widemargin.solvers.codes.continuous import NORMS
 from widemargin.solvers.result import Status
 
 __all__ = [

@@ -2,23 +2,14 @@
 
     A(i) = the proper ancestors of i      D(i) = its descendants      S(i) = its siblings
 
-Nodes are numbered breadth first (the root is 0, parents before children, siblings contiguous and in the order of
-the input); `nodes[i]` is the name of node i and `index(name)` its number. Methods speak of names, arrays of
+Nodes are numbered breadth first (the root is 0, parents come before children, siblings are contiguous and keep the
+order of the input); `nodes[i]` is the name of node i and `index(name)` its number. Methods use names, arrays use
 numbers; `tree` has the algorithms on numbers (`widemargin.labels.tree.Tree`).
 
-A tree has one root. Several nodes without a parent are put under a virtual one, called `VIRTUAL_ROOT` unless
-`root=` says otherwise. Building is linear in time and memory: a million nodes take about two seconds, as a
-chain, a star or anything between.
-
-From (child, parent) pairs of names to a tree numbered breadth first.
-
-Every constructor of `Taxonomy` ends here. Names get numbers in order of first appearance, so siblings keep the
-order of the input; then each node must have one parent, several roots get a virtual one, and whatever a
-breadth-first walk from the root does not reach hangs on a cycle. Time and memory are linear; nothing recurses.
-
-What a taxonomy shows of its tree: read-only arrays over node numbers, the root being node 0.
-
-Other forms of a tree as edges: paths, nested mappings, tab-separated files; and the way back to a file.
+A tree has one root. Several nodes without a parent are put under a virtual root, named `VIRTUAL_ROOT` unless `root=` is
+given. Every constructor ends in `build_tree`: names get numbers in order of first appearance, so siblings keep the
+order of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach
+hangs on a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
 """
 
 from __future__ import annotations
@@ -28,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -41,26 +32,16 @@ from widemargin.files import atomic_file, read_lines
 from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
-__all__ = [
-    "VIRTUAL_ROOT",
-    "EdgeList",
-    "Taxonomy",
-    "TreeArrays",
-    "build_tree",
-    "edges_of_nested",
-    "edges_of_paths",
-    "read_edges",
-    "write_edges",
-]
+__all__ = ["VIRTUAL_ROOT", "Taxonomy"]
 
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
 OF_A_DAG = (
-    "a taxonomy is a tree: keep one parent of each node, for example the first that is given, by "
+    "a taxonomy is a tree: keep one parent per node, for example the first, with "
     "Taxonomy.from_parents({child: parent for child, parent in reversed(edges)}), or the one with the most rows; or "
-    "train OneVsAllClassifier on label lists in which each label comes with all its ancestors"
+    "train OneVsAllClassifier on label lists that contain each label with all its ancestors"
 )
-"""What to do with a graph in which nodes have several parents."""
+"""Remedy for a graph in which nodes have several parents."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ class EdgeList:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[Any]) -> EdgeList:
-        """Take (child, parent) pairs apart; a pair that is none is named."""
+        """Split (child, parent) pairs; anything else is an error that names it."""
         if isinstance(pairs, np.ndarray) and pairs.ndim == 2 and pairs.shape[1] == 2:
             children, parents = pairs.T.tolist()
         else:
@@ -96,7 +77,7 @@ class EdgeList:
         return cls(plain_names(children), plain_names(parents, or_none=True))
 
     def error(self, problem: str, edge: int, remedy: str) -> DataFormatError:
-        """The error at an edge, with file and line where there are any."""
+        """The error at an edge, with file and line if known."""
         line = None if self.lines is None else self.lines[edge]
         return DataFormatError(problem, path=self.path, line=line, remedy=remedy)
 
@@ -165,7 +146,7 @@ def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: 
 
 
 def _breadth_first(above: IntArray, start: int) -> IntArray:
-    """Nodes that hang on `start`, level by level and siblings ascending; none if start is −1."""
+    """Nodes below `start` and itself, level by level and siblings ascending; none if start is −1."""
     if start < 0:
         return np.empty(0, dtype=np.intp)
     by_parent = np.argsort(above, kind="stable")[1:]  # without the root, whose parent −1 sorts first
@@ -176,7 +157,7 @@ def _breadth_first(above: IntArray, start: int) -> IntArray:
 
 
 def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntArray, reached: IntArray) -> Exception:
-    """The error that names a cycle: from a node that was not reached, parents lead into one."""
+    """The error that names a cycle: the parents of a node that was not reached lead into one."""
     lost = np.ones(len(names), dtype=bool)
     lost[reached] = False
     node = int(np.flatnonzero(lost)[0])
@@ -188,65 +169,6 @@ def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntA
     edge = int(np.flatnonzero(np.isin(child, cycle))[0])
     way = listed([names[i] for i in [*cycle, node]], " → ")
     return edges.error(f"the nodes form a cycle (child → parent): {way}", edge, "remove one of its edges")
-
-
-class TreeArrays:
-    """The arrays of `tree`, under the same names."""
-
-    tree: Tree
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, the root included."""
-        return self.tree.n_nodes
-
-    @property
-    def parent(self) -> IntArray:
-        """Parent number of each node, −1 for the root, shape (n_nodes,)."""
-        return self.tree.parent
-
-    @property
-    def children_indptr(self) -> IntArray:
-        """Where the children of each node begin in `children_indices`, shape (n_nodes + 1,)."""
-        return self.tree.children_indptr
-
-    @property
-    def children_indices(self) -> IntArray:
-        """Children of all nodes, grouped by parent, shape (n_nodes − 1,)."""
-        return self.tree.children_indices
-
-    @property
-    def depth(self) -> IntArray:
-        """Number of edges from the root to each node, shape (n_nodes,)."""
-        return self.tree.depth
-
-    @property
-    def order(self) -> IntArray:
-        """Node numbers with parents before children, shape (n_nodes,)."""
-        return self.tree.order
-
-    @property
-    def is_leaf(self) -> npt.NDArray[np.bool_]:
-        """Whether each node has no children, shape (n_nodes,)."""
-        return self.tree.is_leaf
-
-    @property
-    def height(self) -> int:
-        """Largest depth."""
-        return self.tree.height
-
-    def ancestor_matrix(self) -> Any:
-        """CSR indicator, nodes × nodes: entry (i, a) is 1 if a is i or an ancestor of i (see `Tree.ancestor_matrix`).
-
-        Examples
-        --------
-        >>> from widemargin.labels.taxonomy import Taxonomy
-        >>> Taxonomy.from_paths(["A/B", "A/C"]).ancestor_matrix().toarray()
-        array([[1, 0, 0],
-               [1, 1, 0],
-               [1, 0, 1]], dtype=int8)
-        """
-        return self.tree.ancestor_matrix()
 
 
 HEADER = ("child", "parent")
@@ -356,13 +278,13 @@ VIRTUAL_ROOT = "(root)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Taxonomy(TreeArrays):
+class Taxonomy:
     """An immutable tree of named categories.
 
-    Use one of the `from_…` constructors; the plain one takes what `nodes` and `tree` of another taxonomy hold.
-    Being immutable, a taxonomy is its own copy, so that `sklearn.base.clone` shares it. Two taxonomies are equal
-    if they have the same nodes and edges; the order of siblings does not count. Where a method takes one node or
-    several, a list, array or Series means several, and anything else (a tuple included) is one name.
+    Use one of the `from_…` constructors; the plain one takes `nodes` and `tree` of another taxonomy. A taxonomy is
+    immutable and therefore its own copy, so `sklearn.base.clone` shares it. Two taxonomies are equal if they have the
+    same nodes and edges; the order of siblings does not count. Where a method takes one node or several, a list, array
+    or Series means several, and anything else (a tuple included) is one name.
 
     Parameters
     ----------
@@ -399,7 +321,7 @@ class Taxonomy(TreeArrays):
 
     @classmethod
     def from_parents(cls, parents: Mapping[Any, Any], *, root: Hashable = VIRTUAL_ROOT) -> Taxonomy:
-        """Build from a mapping child → parent; the parent of a root is None, or the root is no key at all.
+        """Build from a mapping child → parent; the parent of a root is None, or the root is not a key.
 
         Examples
         --------
@@ -430,14 +352,14 @@ class Taxonomy(TreeArrays):
         Parameters
         ----------
         paths : iterable of str or of sequences
-            "A/B/C" or ["A", "B", "C"]; inner nodes need no path of their own.
+            "A/B/C" or ["A", "B", "C"]; inner nodes need no separate path.
         separator : str, default="/"
-            What stands between the names of a path given as a string.
+            Separator of the names in a path given as a string.
         full_names : bool, default=False
-            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may stand in
-            several branches; otherwise by the last name of it.
+            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may occur in several
+            branches; otherwise by its last name.
         root : hashable, default=VIRTUAL_ROOT
-            Name of the virtual root, needed unless all paths begin with the same name.
+            Name of the virtual root, needed unless all paths start with the same name.
 
         Examples
         --------
@@ -467,7 +389,7 @@ class Taxonomy(TreeArrays):
     ) -> Taxonomy:
         """Read a UTF-8 file with child and parent in two tab-separated columns.
 
-        Empty lines and lines that begin with ``#`` are skipped; a child with nothing after the tab is a root. Names
+        Empty lines and lines that start with ``#`` are skipped; a child with nothing after the tab is a root. Names
         stay strings.
 
         Parameters
@@ -475,7 +397,7 @@ class Taxonomy(TreeArrays):
         path : str or path
             The file.
         header : bool, optional
-            Whether the first line is a header; by default it is one if it reads ``child<TAB>parent``.
+            Whether the first line is a header. By default, it is one if it reads ``child<TAB>parent``.
         root : hashable, default=VIRTUAL_ROOT
             Name of the virtual root, if one is needed.
 
@@ -530,8 +452,63 @@ class Taxonomy(TreeArrays):
         """
         names = plain_names(many(labels))
         if root in names:
-            raise DataFormatError(f"the root and a label are both called {root!r}", remedy="choose another root=…")
+            raise DataFormatError(
+                f"the root and a label are both called {root!r}", remedy="choose another name with root=…"
+            )
         return cls(*build_tree(EdgeList(names, [plain_name(root)] * len(names)), root))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes, the root included."""
+        return self.tree.n_nodes
+
+    @property
+    def parent(self) -> IntArray:
+        """Parent number of each node, −1 for the root, shape (n_nodes,)."""
+        return self.tree.parent
+
+    @property
+    def children_indptr(self) -> IntArray:
+        """Start of the children of each node in `children_indices`, shape (n_nodes + 1,)."""
+        return self.tree.children_indptr
+
+    @property
+    def children_indices(self) -> IntArray:
+        """Children of all nodes, grouped by parent, shape (n_nodes − 1,)."""
+        return self.tree.children_indices
+
+    @property
+    def depth(self) -> IntArray:
+        """Number of edges from the root to each node, shape (n_nodes,)."""
+        return self.tree.depth
+
+    @property
+    def order(self) -> IntArray:
+        """Node numbers with parents before children, shape (n_nodes,)."""
+        return self.tree.order
+
+    @property
+    def is_leaf(self) -> npt.NDArray[np.bool_]:
+        """Whether each node has no children, shape (n_nodes,)."""
+        return self.tree.is_leaf
+
+    @property
+    def height(self) -> int:
+        """Largest depth."""
+        return self.tree.height
+
+    def ancestor_matrix(self) -> Any:
+        """CSR indicator, nodes × nodes: entry (i, a) is 1 if a is i or an ancestor of i (see `Tree.ancestor_matrix`).
+
+        Examples
+        --------
+        >>> from widemargin.labels.taxonomy import Taxonomy
+        >>> Taxonomy.from_paths(["A/B", "A/C"]).ancestor_matrix().toarray()
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 0, 1]], dtype=int8)
+        """
+        return self.tree.ancestor_matrix()
 
     @property
     def root(self) -> Hashable:
@@ -549,11 +526,11 @@ class Taxonomy(TreeArrays):
         return dict(zip(self.nodes, range(self.n_nodes), strict=True))
 
     def index(self, node: Any) -> int:
-        """Number of one node; an unknown one is named, with near matches."""
+        """Number of one node; an unknown name is an error that suggests similar ones."""
         return int(look_up([plain_name(node)], self._numbers, "the taxonomy")[0])
 
     def indices(self, labels: Iterable[Any]) -> IntArray:
-        """Numbers of many nodes, shape (n,); labels that are not in the tree are named.
+        """Numbers of many nodes, shape (n,); an error names the labels that are not in the tree.
 
         Examples
         --------
@@ -562,6 +539,17 @@ class Taxonomy(TreeArrays):
         array([2, 1, 2])
         """
         return look_up(many(labels), self._numbers, "the taxonomy")
+
+    def find(self, labels: Iterable[Any], missing: int = -1) -> IntArray:
+        """Numbers of many nodes, shape (n,); `missing` for labels that are not in the tree.
+
+        Examples
+        --------
+        >>> from widemargin.labels.taxonomy import Taxonomy
+        >>> Taxonomy.flat(["cat", "dog"]).find(["dog", "cow"])
+        array([ 2, -1])
+        """
+        return np.fromiter(map(self._numbers.get, labels, repeat(missing)), dtype=np.intp)
 
     def _names(self, numbers: Iterable[int]) -> list[Hashable]:
         """Names of some numbers."""
@@ -595,7 +583,7 @@ class Taxonomy(TreeArrays):
         return self._names(self.tree.descendants(self.index(node))[0 if include_self else 1 :])
 
     def leaves_under(self, node: Any) -> list[Hashable]:
-        """Names of the leaves below the node; a leaf has itself."""
+        """Names of the leaves below the node; for a leaf, its own name."""
         below = self.tree.descendants(self.index(node))
         return self._names(below[self.is_leaf[below]])
 
@@ -609,7 +597,7 @@ class Taxonomy(TreeArrays):
         ('B', 'C')
         """
         below = self.tree.descendants(self.index(node))
-        # Ascending numbers stay breadth first below a node, so that counting is the whole renumbering.
+        # Ascending numbers stay breadth first below a node, so renumbering is just counting.
         parent = np.searchsorted(below, self.parent[below])
         parent[0] = -1
         return Taxonomy(tuple(self._names(below)), Tree(parent))
@@ -646,7 +634,7 @@ class Taxonomy(TreeArrays):
         return [(name, self.nodes[above]) for name, above in zip(self.nodes[1:], self.parent[1:].tolist(), strict=True)]
 
     def to_tsv(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that `from_tsv` reads; names must be strings. It is renamed into place when complete."""
+        """Write the file that `from_tsv` reads, atomically; names must be strings."""
         write_edges(path, self.to_parents().items())
 
     def __len__(self) -> int:

@@ -1,15 +1,15 @@
 """A rooted tree over the integers 0 … n − 1: arrays and algorithms, no names.
 
 Nodes are numbered breadth first: node 0 is the root, every parent comes before its children, and siblings are
-contiguous, so that a loop over nodes is a topological order and a group of siblings is one slice.
+contiguous. A loop over nodes is therefore a topological order, and a group of siblings is one slice.
 
 Two linear recursions give everything else: sums along the path from the root (depth, preorder) and sums over
 subtrees (sizes). Node i covers the interval [enter_i, enter_i + size_i) of the preorder, hence
 
     i is an ancestor of j, or j itself   ⟺   enter_i ≤ enter_j < enter_i + size_i.
 
-The lowest common ancestor climbs with one jump pointer a node (Myers, "An applicative random-access stack",
-1983): O(log n) vectorised steps whatever the depth. Memory: eight integers a node at most, built on first use.
+The search for the lowest common ancestor climbs with one jump pointer per node (Myers, "An applicative random-access
+stack", 1983): O(log n) vectorised steps for any depth. Memory: at most eight integers per node, computed on first use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["IntArray", "Tree"]
 
 IntArray = npt.NDArray[np.intp]
 
-# More (node, ancestor) pairs than this do not fit 32-bit CSR pointers, and 16 GB besides.
+# More (node, ancestor) pairs than this do not fit 32-bit CSR pointers, and take more than 16 GB.
 MAX_ANCESTOR_PAIRS = 2**31 - 1
 
 
@@ -83,7 +83,7 @@ class Tree:
 
     @cached_property
     def children_indptr(self) -> IntArray:
-        """Shape (n_nodes + 1,): where the children of each node begin and end in `children_indices`."""
+        """Shape (n_nodes + 1,): start and end of the children of each node in `children_indices`."""
         return _read_only(np.searchsorted(self.parent[1:], np.arange(self.n_nodes + 1)).astype(np.intp))
 
     @cached_property
@@ -93,7 +93,7 @@ class Tree:
 
     @cached_property
     def order(self) -> IntArray:
-        """Shape (n_nodes,): parents before children; 0 … n − 1 in this numbering."""
+        """Shape (n_nodes,): nodes with parents before children; 0 … n − 1 in this numbering."""
         return _read_only(np.arange(self.n_nodes, dtype=np.intp))
 
     @cached_property
@@ -221,7 +221,7 @@ class Tree:
 
 
 def path_sums(parent: IntArray, values: IntArray) -> IntArray:
-    """Sum of `values` from the root to each node; a plain loop, 0.1 s a million nodes whatever the depth."""
+    """Sum of `values` from the root to each node; a plain loop, 0.1 s per million nodes for any depth."""
     totals = values.tolist()
     for node, above in enumerate(parent[1:].tolist(), start=1):
         totals[node] += totals[above]
@@ -237,6 +237,6 @@ def subtree_sums(parent: IntArray, values: IntArray) -> IntArray:
 
 
 def _read_only(array: IntArray) -> IntArray:
-    """The array, closed for writing."""
+    """The array, made read-only."""
     array.flags.writeable = False
     return array

@@ -1,32 +1,33 @@
-"""Bounds on the error of a learned code: corollaries 2 and 3 of Crammer and Singer (2002).
+"""How good a code is: its expected error, bounds on the error of a learned code, and the best discrete column.
+
+Several classes of a row may have the largest score. The rule of Crammer and Singer (2002, eq. 1) predicts one of them,
+drawn uniformly; its error is computed here, not drawn:
+
+    ε = 1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|,   H_i = argmax_r s_ir,   weights of sum 1
+
+Bounds (corollaries 2 and 3), with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R:
 
     error       ≤ (130 R² / n) (k ‖M‖² log₂(4en) log₂(4n) + log₂(2 (2n)^K / δ)),     K = k (k − 1) / 2
     error of r  ≤ the same with k ‖M_r‖² + ‖M‖² for k ‖M‖², and k − 1 for K
 
-with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R whose margins are at least 1, and Σ_r M_r = 0: the code is
-centred (no decision changes) and divided by its smallest margin μ; for μ ≤ 0 the bound does not apply. The fractions,
-lost in print, are those of Platt, Cristianini and Shawe-Taylor (2000). Both papers print log without a base. It is 2:
-the proof counts permutations of a double sample, which hides n ε/2 errors with chance 2^(−n ε/2), so that
-ε = (2/n) log₂(2 · covers / δ); each of the K nodes has 2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at
-most 65 R²/γ². The bound it goes back to has the base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in
-Shawe-Taylor, Bartlett, Williamson and Anthony (IEEE Trans. Information Theory 44, 1998). Natural logarithms would give
-about half of the bound. The bounds are loose: 130 R²/n alone is usually above 1. They hold for rows that neither the
-binary classifiers nor R were fitted to.
-Memory: k × k.
+They need margins of at least 1 and Σ_r M_r = 0: the code is centred (no decision changes) and divided by its smallest
+margin μ; for μ ≤ 0 the bound does not apply. The fractions, lost in print, are those of Platt, Cristianini and
+Shawe-Taylor (2000). Both papers print log without a base. It is 2: the proof counts permutations of a double sample,
+which hides n ε/2 errors with probability 2^(−n ε/2), so that ε = (2/n) log₂(2 · covers / δ); each of the K nodes has
+2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at most 65 R²/γ². The bound that it goes back to has the
+base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in Shawe-Taylor, Bartlett, Williamson and Anthony (IEEE
+Trans. Information Theory 44, 1998). Natural logarithms would give about half of the bound. The bounds are loose:
+130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
 
-The best discrete column for one binary classifier, and a code grown column by column.
-
-    ε(M) = 1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|,   H_i = argmax_r ⟨sign h_i, M_r⟩,   weights of sum 1
-
-For one column u ∈ {−1, +1}^k, with a_r^± the weight of class r where sign h = ±1 and w^± the number of classes at ±1,
+The best column u ∈ {−1, +1}^k for one binary classifier (Theorem 1) with a_r^± the weight of class r where sign h = ±1
+and w^± the number of classes at ±1:
 
     1 − ε = Σ_{u_r = +1} a_r^+ / w^+  +  Σ_{u_r = −1} a_r^− / w^−
 
-so for each w^+ the best classes at +1 are those with the largest a_r^+/w^+ − a_r^−/w^−: exact in O(n + k² log k) time
-(Crammer, Singer 2002, Theorem 1). The logarithm is that of k − 1 sorts of k keys by comparison, of k log₂ k comparisons
-each; its base is a constant, which O(·) leaves out. With two columns or more the problem is NP-complete (Theorem 2):
-`greedy_code` adds columns one by one, each by a local search. An output of exactly 0 counts as +1 here.
-Memory: O(n + k), and for the greedy code O(n · n_columns) and a bounded block of scores.
+so for each w^+ the best classes at +1 are those with the largest a_r^+/w^+ − a_r^−/w^−: exact in O(n + k² log k) time,
+for k − 1 sorts of k keys. With two columns or more the problem is NP-complete (Theorem 2): `greedy_code` adds columns
+one by one, each by a local search. An output of exactly 0 counts as +1 here.
+Memory: k × k for bounds; O(n · n_columns) and a bounded block of scores for the greedy code.
 """
 
 from __future__ import annotations
@@ -37,23 +38,95 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.labels.codes import Code, check_count
-from widemargin.labels.decoding import check_class_indices, check_weights
 
 __all__ = [
     "CodeMargins",
     "FirstColumn",
     "GeneralizationBound",
     "GreedyCode",
+    "check_targets",
     "code_margins",
     "error_bound",
+    "expected_error",
     "greedy_code",
     "optimal_first_column",
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.intp]
 
 FACTOR = 130.0  # of the corollaries
+BLOCK_ENTRIES = 1 << 20
+"""Entries of the blocks of scores (rows × classes) that a step of the greedy search holds at a time (8 MB each)."""
+SMALLEST_GAIN = 1e-12
+"""A step of the local search must lower the error by more than this: less is rounding of sums of weights."""
+
+
+@with_shared_passages
+def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+    """Error of predicting one of the classes with the largest score, drawn uniformly.
+
+        1 − Σ_i weight_i [[y_i ∈ H_i]] / n_i  over  Σ_i weight_i,    H_i = the n_i classes with the largest score of i
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples, n_classes)
+        Scores, larger is better; classes are tied when their scores are equal as numbers.
+    <one_class>
+    <row_weights>
+
+    Returns
+    -------
+    float
+        The expected error, between 0 and 1.
+
+    Examples
+    --------
+    >>> from widemargin.problems.codes import expected_error
+    >>> expected_error([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], [0, 2])   # a tie of two, and a right one
+    0.25
+    """
+    s = np.asarray(scores, dtype=np.float64)
+    if s.ndim != 2 or s.shape[1] < 1:
+        raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
+    if np.isnan(s).any():
+        raise ValueError("scores hold NaN, which has no order")
+    true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
+    return float(1.0 - weights @ _share(s, true) / weights.sum())
+
+
+def check_targets(
+    y: npt.ArrayLike,
+    n_samples: int,
+    sample_weight: npt.ArrayLike | None,
+    n_classes: int | None,
+    fewest_classes: int = 2,
+) -> tuple[Indices, Floats, int]:
+    """Indices of classes, weights of the rows and the number of classes, or an error that names what is wrong."""
+    if n_samples == 0:
+        raise ValueError("there are no rows; at least one is needed")
+    weights = np.ones(n_samples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have one weight for each of the {n_samples} row(s); got {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0.0)).all():
+        raise ValueError("sample_weight must hold finite numbers of at least 0")
+    if not weights.any():
+        raise ValueError("sample_weight is 0 for every row; at least one must count")
+    given = np.asarray(y)
+    if given.shape != (n_samples,):
+        raise ValueError(f"y must have one class for each of the {n_samples} row(s); got shape {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise TypeError(
+            f"y must hold class indices (integers); got dtype {given.dtype}; make them by "
+            "np.unique(y, return_inverse=True)"
+        )
+    k = max(2, int(given.max()) + 1) if n_classes is None else check_count(n_classes, "n_classes", fewest_classes)
+    if given.min() < 0 or given.max() >= k:
+        wrong = given[(given < 0) | (given >= k)][0]
+        raise ValueError(f"y holds class {wrong}, but there are {k} classes, 0 to {k - 1}")
+    return given.astype(np.intp), weights, k
 
 
 @dataclass(frozen=True)
@@ -67,7 +140,7 @@ class GeneralizationBound:
     reason : str
         Why the value is NaN; empty otherwise.
     delta : float
-        Chance that the bound fails.
+        Probability that the bound fails.
     radius, norm, margin : float
         R, ‖M‖ after centring, and the smallest margin μ before M is divided by it.
     n_samples : int
@@ -146,7 +219,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     margins : CodeMargins
         The learned code.
     delta : float
-        Chance that the bound fails, between 0 and 1.
+        Probability that the bound fails, between 0 and 1.
     label : int, optional
         Index of a class; the bound is then that of confusing it.
 
@@ -167,8 +240,8 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     """
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta must be a number between 0 and 1, both excluded; got {delta!r}")
-    k, n = len(margins.gram), margins.n_samples
-    norms = _centred_norms(margins.gram)
+    gram, k, n = margins.gram, len(margins.gram), margins.n_samples
+    norms = np.maximum(np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean(), 0.0)  # ‖M_r − mean of the rows‖²
     total = float(norms.sum())
     known = (delta, margins.radius, float(np.sqrt(total)), margins.margin, n)
     if not margins.margin > 0.0:
@@ -179,20 +252,6 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     complexity = capacity / margins.margin**2 * np.log2(4 * np.e * n) * np.log2(4 * n)
     confidence = np.log2(2 / delta) + n_pairs * np.log2(2 * n)
     return GeneralizationBound(float(FACTOR * margins.radius**2 / n * (complexity + confidence)), "", *known)
-
-
-def _centred_norms(gram: Floats) -> Floats:
-    """‖M_r − mean of the rows‖² of each row r."""
-    norms: Floats = np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean()
-    return np.maximum(norms, 0.0)
-
-
-Indices: TypeAlias = npt.NDArray[np.intp]
-
-BLOCK_ENTRIES = 1 << 20
-"""Entries of the blocks of scores (rows × classes) that a step of the greedy search holds at a time (8 MB each)."""
-SMALLEST_GAIN = 1e-12
-"""A step of the local search must lower the error by more than this: less is rounding of sums of weights."""
 
 
 class FirstColumn(NamedTuple):
@@ -225,6 +284,7 @@ class GreedyCode(NamedTuple):
     expected_errors: Floats
 
 
+@with_shared_passages
 def optimal_first_column(
     h: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, n_classes: int | None = None
 ) -> FirstColumn:
@@ -237,12 +297,9 @@ def optimal_first_column(
     ----------
     h : array-like of shape (n_samples,)
         Outputs of the binary classifier; only their signs count, and 0 counts as +1.
-    y : array-like of int of shape (n_samples,)
-        Index of the true class of each row.
-    sample_weight : array-like of shape (n_samples,), optional
-        Weights of the rows, at least 0 and not all 0.
-    n_classes : int, optional
-        Number of classes, at least 2; the largest index of y and one more if not given.
+    <one_class>
+    <row_weights>
+    <n_classes_of_y>
 
     Returns
     -------
@@ -257,11 +314,12 @@ def optimal_first_column(
     (array([ 1, -1, -1], dtype=int8), 0.4167)
     """
     signs = _check_signs(h, 1)
-    true, weights, k = _check_targets(signs, y, sample_weight, n_classes)
+    true, weights, k = check_targets(y, len(signs), sample_weight, n_classes)
     column, right = _best_column(signs, true, weights, k)
     return FirstColumn(column, 1.0 - right / float(weights.sum()))
 
 
+@with_shared_passages
 def greedy_code(
     h: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None, n_classes: int | None = None
 ) -> GreedyCode:
@@ -276,12 +334,9 @@ def greedy_code(
     ----------
     h : array-like of shape (n_samples, n_columns)
         Outputs of the binary classifiers; only their signs count, and 0 counts as +1.
-    y : array-like of int of shape (n_samples,)
-        Index of the true class of each row.
-    sample_weight : array-like of shape (n_samples,), optional
-        Weights of the rows, at least 0 and not all 0.
-    n_classes : int, optional
-        Number of classes, at least 2; the largest index of y and one more if not given.
+    <one_class>
+    <row_weights>
+    <n_classes_of_y>
 
     Returns
     -------
@@ -296,7 +351,7 @@ def greedy_code(
     array([0.5, 0. ])
     """
     signs = _check_signs(h, 2)
-    true, weights, k = _check_targets(signs, y, sample_weight, n_classes)
+    true, weights, k = check_targets(y, len(signs), sample_weight, n_classes)
     weights = weights / weights.sum()
     code, errors = np.ones((k, signs.shape[1]), dtype=np.int8), np.empty(signs.shape[1])
     code[:, 0], right = _best_column(signs[:, 0], true, weights, k)
@@ -367,7 +422,7 @@ class _ColumnSearch:
         return 1.0 - right, 1.0 - right_flipped
 
     def _wrong_weights(self) -> Floats:
-        """Weight of each row times the chance that the code so far is wrong on it."""
+        """Weight of each row times the probability that the code so far is wrong on it."""
         wrong = np.empty(len(self.y))
         for rows in self._blocks():
             scores = self.signs[rows, :-1] @ self.code.T.astype(np.float64)
@@ -413,14 +468,3 @@ def _check_signs(h: npt.ArrayLike, n_dimensions: int) -> Code:
     if np.isnan(outputs).any():
         raise ValueError("h holds NaN, which has no sign")
     return np.where(outputs >= 0.0, 1, -1).astype(np.int8)
-
-
-def _check_targets(
-    signs: Code, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None, n_classes: int | None
-) -> tuple[Indices, Floats, int]:
-    weights = check_weights(sample_weight, len(signs))
-    if n_classes is None:
-        y = check_class_indices(y, len(signs), np.iinfo(np.intp).max)
-        n_classes = max(2, int(y.max()) + 1)
-    k = check_count(n_classes, "n_classes", 2)
-    return check_class_indices(y, len(signs), k), weights, k

@@ -25,16 +25,7 @@ import scipy.sparse as sp
 
 from widemargin.problems.scores import LinearScorer, csr_of, drop_small
 
-__all__ = [
-    "AncestorPaths",
-    "FactoredScorer",
-    "TreeFactor",
-    "TreeWeights",
-    "factorize",
-    "identity_coupling",
-    "similarity_coupling",
-    "tree_loss_coupling",
-]
+__all__ = ["AncestorPaths", "FactoredScorer", "TreeFactor", "TreeWeights", "factorize"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -216,13 +207,6 @@ def factorize(paths: AncestorPaths, M: Floats) -> TreeFactor:
     -------
     TreeFactor
         L, R and the pivots.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_factor import AncestorPaths, factorize
-    >>> factorize(AncestorPaths.of(np.array([-1, 0, 1])), np.array([1.0, 1.0, 2.0])).is_positive_definite
-    False
     """
     rest, pivots = np.array(M, dtype=np.float64), np.empty(paths.m)
     L, R = np.ones(paths.n_entries), np.ones(paths.n_entries)
@@ -252,13 +236,6 @@ def similarity_coupling(paths: AncestorPaths) -> tuple[Floats, TreeFactor]:
     """M of ½ Σ_i (‖w_i‖² + ‖w_i − w_p(i)‖²), no second term for top nodes: I + forest Laplacian; and its factor.
 
     In O(entries): d_i = M_ii − Σ_c 1/d_c over the children c, and R has the products of 1/d along the path.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_factor import AncestorPaths, similarity_coupling
-    >>> similarity_coupling(AncestorPaths.of(np.array([-1, 0, 1])))[0]
-    array([ 2.,  2., -1.])
     """
     M = _edge_matrix(paths, has_parent_term=True)
     pivots = M[paths.is_diagonal]
@@ -277,13 +254,6 @@ def tree_loss_coupling(paths: AncestorPaths) -> tuple[Floats, TreeFactor]:
     """M of ½ Σ_i ‖w_i − w_p(i)‖², w_p = 0 for top nodes: (I − Par)ᵀ(I − Par); and its factor.
 
     The pivots and R are 1, so Z = L⁻¹B has the sums over subtrees.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_factor import AncestorPaths, tree_loss_coupling
-    >>> tree_loss_coupling(AncestorPaths.of(np.array([-1, 0, 1])))[0]
-    array([ 2.,  1., -1.])
     """
     M = _edge_matrix(paths, has_parent_term=False)
     return M, TreeFactor(paths, np.where(paths.is_diagonal, 1.0, M), np.ones(paths.n_entries), np.ones(paths.m))

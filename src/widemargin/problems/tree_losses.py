@@ -59,12 +59,6 @@ class LossPoint(NamedTuple):
         Rows i and j of the constraint that attains the loss; −1 if the loss is 0.
     kappa : ndarray of float64 of shape (n_blocks,)
         Its slope.
-
-    Examples
-    --------
-    >>> from widemargin.problems.tree_losses import LossPoint
-    >>> LossPoint._fields
-    ('value', 'loss', 'winner', 'loser', 'kappa')
     """
 
     value: float
@@ -146,8 +140,8 @@ class TreeLosses:
 
     def evaluate_scores(self, score_of: ScoreOf, *, memory_limit_mb: float = 64.0) -> LossPoint:
         """H from a function that returns scores, such as that of a kernel model."""
-        loss, kappa = np.zeros(self.n_blocks), np.ones(self.n_blocks)
-        winner = np.full(self.n_blocks, -1, dtype=np.int64)
+        loss, kappa = np.zeros(len(self.row)), np.ones(len(self.row))
+        winner = np.full(len(self.row), -1, dtype=np.int64)
         loser = winner.copy()
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
             rho, slope = (1.0, 1.0) if self.rescaling == "none" else self._rescaled(blocks, nodes)
@@ -166,7 +160,7 @@ class TreeLosses:
 
     def top_k_value(self, score_of: ScoreOf, loss: TopKHinge, *, memory_limit_mb: float = 64.0) -> float:
         """H with a top-k hinge among siblings instead of the largest margin; a block has the largest of its levels."""
-        largest = np.zeros(self.n_blocks)
+        largest = np.zeros(len(self.row))
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
             margins = margins_of_wrong_classes(score_of(self.row[blocks], nodes), right - nodes.start)
             value = replace(loss, k=min(loss.k, margins.shape[1])).value(margins)
@@ -196,7 +190,7 @@ class TreeLosses:
             order = np.argsort(self.node, kind="stable")  # few labels per part
             return order, self.node[order]
         group, group_start = self.groups
-        block = np.repeat(np.arange(self.n_blocks), self.n_levels)
+        block = np.repeat(np.arange(len(self.row)), self.n_levels)
         level = np.arange(len(block)) - np.repeat(np.cumsum(self.n_levels) - self.n_levels, self.n_levels)
         node = self.paths.path_nodes[self.paths.path_indptr[self.node[block]] + level]
         kept = np.diff(group_start)[group[node]] > 1
@@ -215,11 +209,10 @@ class TreeLosses:
                 part = slice(begin, min(begin + step, last))
                 yield block[part], node[part], nodes
 
-    def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Floats, Any]:
+    def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Any, Any]:
         """ρ and κ of a part for tree-loss training, shape (n_blocks, n_nodes), or κ = 1."""
         labels, which = np.unique(self.node[blocks], return_inverse=True)
-        distance = self.tree.distance(labels[:, None] + 1, np.arange(nodes.start, nodes.stop) + 1)
-        delta = np.asarray(0.5 * distance[which], dtype=np.float64)
+        delta = 0.5 * self.tree.distance(labels[:, None] + 1, np.arange(nodes.start, nodes.stop) + 1)[which]
         return delta, delta if self.rescaling == "slack" else 1.0
 
 

@@ -47,26 +47,7 @@ from widemargin.problems.tree_factor import (
     tree_loss_coupling,
 )
 
-__all__ = [
-    "METHODS",
-    "REPAIRS",
-    "Bracket",
-    "Method",
-    "OrthogonalPenalty",
-    "Penalty",
-    "QuadraticPenalty",
-    "Repair",
-    "choose_alpha",
-    "comparison_matrix",
-    "largest_alpha",
-    "matrix_on_paths",
-    "orthogonal_matrix",
-    "pair_products",
-    "repaired_matrix",
-    "smallest_eigenvalue",
-    "subtree_penalties",
-    "tree_penalty",
-]
+__all__ = ["METHODS", "REPAIRS", "OrthogonalPenalty", "Penalty", "QuadraticPenalty", "pair_products", "tree_penalty"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -323,16 +304,7 @@ Penalty = OrthogonalPenalty | QuadraticPenalty
 
 
 def pair_products(paths: AncestorPaths, W: Any) -> Floats:
-    """w_iᵀ w_j on the layout, shape (n_entries,), for W of shape (m, n), dense or sparse.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_penalties import pair_products
-    >>> from widemargin.problems.tree_factor import AncestorPaths
-    >>> pair_products(AncestorPaths.of(np.array([-1, 0, 1])), np.array([[1.0, 2.0], [3.0, -1.0]]))
-    array([ 5., 10.,  1.])
-    """
+    """w_iᵀ w_j on the layout, shape (n_entries,), for W of shape (m, n), dense or sparse."""
     W = W.tocsr() if sp.issparse(W) else np.asarray(W)
     bytes_per_row = 24 * (1 + W.nnz // max(paths.m, 1)) if sp.issparse(W) else 16 * W.shape[1]
     step = max(1, PRODUCT_BYTES // max(bytes_per_row, 1))
@@ -383,14 +355,6 @@ def matrix_on_paths(paths: AncestorPaths, K: Any) -> tuple[AncestorPaths, Floats
     ------
     DataFormatError
         Naming the problem and the entry.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_penalties import matrix_on_paths
-    >>> from widemargin.problems.tree_factor import AncestorPaths
-    >>> matrix_on_paths(AncestorPaths.of(np.array([-1, 0, 1])), np.array([[2.0, 0.5], [0.5, 1.0]]))[1]
-    array([2. , 1. , 0.5])
     """
     matrix = sp.coo_array(K if sp.issparse(K) else np.asarray(K, dtype=np.float64))
     if matrix.shape != (paths.m, paths.m):
@@ -505,15 +469,6 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
     ------
     NotPositiveDefiniteError
         If the comparison matrix is not positive semidefinite; the message names α*.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_penalties import repaired_matrix
-    >>> from widemargin.problems.tree_factor import AncestorPaths
-    >>> paths = AncestorPaths.of(np.array([-1, 0, 1]))
-    >>> repaired_matrix(paths, np.array([1.0, 1.0, 0.5]))
-    array([1. , 1. , 0.5])
     """
     if _is_convex(paths, K):
         return K
@@ -543,16 +498,7 @@ def _is_convex(paths: AncestorPaths, K: Floats) -> bool:
 
 
 def orthogonal_matrix(paths: AncestorPaths, alpha: float) -> Floats:
-    """K of eq. (6) on the layout, shape (n_entries,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_penalties import orthogonal_matrix
-    >>> from widemargin.problems.tree_factor import AncestorPaths
-    >>> orthogonal_matrix(AncestorPaths.of(np.array([-1, 0, 1, 1])), alpha=0.5)
-    array([3. , 1. , 0.5, 1. , 0.5])
-    """
+    """K of eq. (6) on the layout, shape (n_entries,)."""
     K = np.full(paths.n_entries, float(alpha))
     K[paths.is_diagonal] = np.bincount(paths.path_nodes, minlength=paths.m)
     return K
@@ -564,14 +510,7 @@ def comparison_matrix(paths: AncestorPaths, K: Floats) -> Floats:
 
 
 class Bracket(NamedTuple):
-    """A number between two proven bounds.
-
-    Examples
-    --------
-    >>> from widemargin.problems.tree_penalties import Bracket
-    >>> Bracket(lower=0.5, upper=0.75).lower
-    0.5
-    """
+    """A number between two proven bounds."""
 
     lower: float
     upper: float
@@ -591,15 +530,6 @@ def largest_alpha(paths: AncestorPaths, K: Floats | None = None) -> Bracket:
     -------
     Bracket
         lower ≤ α* ≤ upper, by the bounds of Collatz and Wielandt and of Rayleigh; ∞ if K is diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.tree_penalties import largest_alpha
-    >>> from widemargin.problems.tree_factor import AncestorPaths
-    >>> two_levels = AncestorPaths.of(np.array([-1, 0, 1, 1, 1]))
-    >>> round(largest_alpha(two_levels).lower, 9) == round((1 + 1 / 3) ** 0.5, 9)
-    True
     """
     K = orthogonal_matrix(paths, 1.0) if K is None else K
     root = np.sqrt(K[paths.is_diagonal])

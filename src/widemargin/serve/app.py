@@ -1,13 +1,10 @@
-"""The application: predictions, facts of the model, health and meters, behind a gate with limits.
+"""The application: predictions, facts about the model, health and meters, behind a gate with limits.
 
-    POST /predict   rows or texts → the best labels with scores, probabilities where the model has them, explanations
-    GET  /model     what is served       GET /health   for a load balancer       GET /metrics   for Prometheus
+    POST /predict   rows or texts → the top labels with scores; probabilities if the model has them; explanations
+    GET  /model     facts about the model       GET /health   for a load balancer       GET /metrics   for Prometheus
 
-Predictions of requests that come together are computed together. Memory: the model, and at most `waiting_rows` rows.
-
-What the service takes and gives: JSON with bounds, checked before any work.
-
-Counts and times of requests, in the text format of Prometheus.
+A request passes the gate (token, rate, size), is checked against bounds before any work, and waits for a batch:
+requests that arrive together are predicted together. Memory: the model, and at most `waiting_rows` rows.
 """
 
 from __future__ import annotations
@@ -27,211 +24,46 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from widemargin import __version__
+from widemargin.data.tables import TableSpec
 from widemargin.estimators.text import TextPipeline
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
 
 __all__ = [
-    "Answer",
-    "Health",
-    "Limits",
-    "Meters",
-    "ModelFacts",
-    "Prediction",
-    "Problem",
-    "Question",
-    "SparseRow",
-    "make_app",
+    "Answer", "Health", "Limits", "Meters", "ModelFacts", "Prediction", "Problem", "Question", "SparseRow", "make_app",
     "rows_of",
-]
+]  # fmt: skip
 
 MOST_ROWS = 1000
 MOST_LABELS = 1000
+EXPLAINED_ROWS = 20
+"""Largest number of rows in a request for explanations: each costs as much as many predictions."""
+EXPLAINED_FEATURES = 10
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the histogram of request times, in seconds."""
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Column = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors: a misspelt one must not be ignored."""
-
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-
-class SparseRow(Strict):
-    """A row by its features that are not zero."""
-
-    indices: list[Column] = Field(description="Numbers of features, from 0.")
-    values: list[Number] = Field(description="Their values.")
-
-    @model_validator(mode="after")
-    def _same_length(self) -> SparseRow:
-        if len(self.indices) != len(self.values):
-            raise ValueError("indices and values must have the same length")
-        return self
-
-
-class Question(Strict):
-    """Rows, or texts for a model with a vectoriser; one of the two."""
-
-    rows: list[SparseRow | list[Number]] | None = Field(
-        default=None, max_length=MOST_ROWS, description="Rows: all values in a list, or the features that are not zero."
-    )
-    texts: list[Annotated[str, Field(max_length=1_000_000)]] | None = Field(
-        default=None, max_length=MOST_ROWS, description="Texts, for a model that was trained on text."
-    )
-    k: int = Field(default=5, ge=1, le=MOST_LABELS, description="How many labels for each row.")
-    explain: bool = Field(default=False, description="Whether to say what each feature adds to the scores.")
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Question:
-        if (self.rows is None) == (self.texts is None):
-            raise ValueError("give rows or texts, one of the two")
-        if not (self.rows or self.texts):
-            raise ValueError("give at least one row or text")
-        return self
-
-
-class Prediction(BaseModel):
-    """The best labels of a row, best first."""
-
-    labels: list[str | int | float | bool]
-    scores: list[float]
-    probabilities: list[float] | None = None
-    explanations: list[dict[str, Any]] | None = None
-
-
-class Answer(BaseModel):
-    """One prediction a row, in their order."""
-
-    predictions: list[Prediction]
-
-
-class Problem(BaseModel):
-    """What is wrong with a request."""
-
-    detail: Any
-
-
-class Health(BaseModel):
-    """Whether the service answers."""
-
-    status: str
-
-
-class ModelFacts(BaseModel):
-    """What is served."""
-
-    kind: str
-    labels: int
-    features: int
-    takes_text: bool
-    certified_gap: float
-
-
-def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
-    """The rows as one CSR array (n_rows, n_features); a ValueError that names the row that does not fit."""
-    indptr: list[int] = [0]
-    indices: list[int] = []
-    values: list[float] = []
-    for number, row in enumerate(rows):
-        columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
-        if not isinstance(row, SparseRow) and len(row) != n_features:
-            raise ValueError(f"row {number} has {len(row)} values; the model has {n_features} features")
-        if len(columns) and max(columns) >= n_features:
-            raise ValueError(f"row {number} has feature {max(columns)}; the model has {n_features}, numbered from 0")
-        if len(set(columns)) != len(columns):
-            raise ValueError(f"row {number} has a feature twice")
-        indices.extend(columns)
-        values.extend(entries)
-        indptr.append(len(indices))
-    parts = (np.array(values, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(indptr, dtype=np.int64))
-    found = sp.csr_array(parts, shape=(len(rows), n_features))
-    found.sort_indices()
-    return found
-
-
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class Meters:
-    """What happened since the start.
-
-    Examples
-    --------
-    >>> from widemargin.serve.app import Meters
-    >>> meters = Meters()
-    >>> meters.count(200, rows=3, seconds=0.004)
-    >>> print(meters.text(batches=1, waiting=0).splitlines()[2])
-    widemargin_requests_total{status="200"} 1
-    """
-
-    def __init__(self) -> None:
-        self.requests: dict[int, int] = {}
-        self.rows = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BOUNDS) + 1)
-
-    def count(self, status: int, rows: int, seconds: float) -> None:
-        """Add a request."""
-        self.requests[status] = self.requests.get(status, 0) + 1
-        self.rows += rows
-        self.seconds += seconds
-        self.buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
-
-    def text(self, batches: int, waiting: int) -> str:
-        """All of it."""
-        lines = ["# HELP widemargin_requests_total Answers by status.", "# TYPE widemargin_requests_total counter"]
-        lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
-        lines += _single("widemargin_rows_total", "counter", "Rows predicted.", self.rows)
-        lines += _single("widemargin_batches_total", "counter", "Batches predicted.", batches)
-        lines += _single("widemargin_waiting_rows", "gauge", "Rows that wait for a batch.", waiting)
-        name, total = "widemargin_request_seconds", 0
-        lines += [f"# HELP {name} Time of a request.", f"# TYPE {name} histogram"]
-        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
-            total += n
-            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        return "\n".join([*lines, f"{name}_sum {self.seconds:.6f}", f"{name}_count {total}"]) + "\n"
-
-
-def _single(name: str, kind: str, help_text: str, value: int) -> list[str]:
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
-
-
-EXPLAINED_ROWS = 20
-"""Rows of a request that may ask for explanations: each costs as much as many predictions."""
-EXPLAINED_FEATURES = 10
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Problem, "description": text}
-    for code, text in {
-        400: "The body is not JSON.",
-        401: "The token is missing or wrong.",
-        408: "The body did not arrive in time.",
-        413: "The body is too large.",
-        422: "The rows do not fit the model.",
-        429: "Too many requests.",
-        503: "Too many rows wait; try again.",
-    }.items()
-}
+Text = Annotated[str, Field(max_length=1_000_000)]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of the service.
+    """Limits of the service.
 
     Parameters
     ----------
     body_mb : float
-        Megabytes of a request.
+        Largest size of a request, in megabytes.
     body_seconds : float
-        Seconds in which it must have arrived.
+        Seconds within which it must arrive.
     requests_per_second : float
-        Of one client; 0 for no limit.
+        Rate limit per client; 0 for none.
     burst : int
-        Requests of one client at once.
+        Requests that a client may send at once.
     batch_rows : int
-        Rows that are predicted together.
+        Largest number of rows predicted together.
     waiting_rows : int
-        Rows that may wait; more are refused with 503.
+        Largest number of waiting rows; more are refused with 503.
 
     Examples
     --------
@@ -248,14 +80,6 @@ class Limits:
     waiting_rows: int = 20_000
 
 
-class Place(NamedTuple):
-    """A label in a list."""
-
-    label: Any
-    score: float
-    probability: float | None
-
-
 def make_app(model: Any, *, limits: Limits | None = None, token: str | None = None) -> FastAPI:
     """An ASGI application that serves a fitted model.
 
@@ -264,9 +88,9 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     model : fitted classifier or TextPipeline
         What `widemargin.load` returns.
     limits : Limits or None
-        Bounds; the usual ones if None.
+        Limits; the usual ones if None.
     token : str or None
-        Bearer token that requests must bring; anyone may ask if None.
+        Bearer token that requests must bring; None lets anyone ask.
 
     Returns
     -------
@@ -288,7 +112,7 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     app = FastAPI(
         title="widemargin",
         version=__version__,
-        description="The best labels of rows or texts, with scores.",
+        description="The top labels of rows or texts, with scores.",
         lifespan=service.lifespan,
     )
     _add_routes(app, service)
@@ -301,12 +125,12 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
 def _add_routes(app: FastAPI, service: _Service) -> None:
     @app.post("/predict", responses=PROBLEMS)
     async def predict(question: Question, request: Request) -> Answer:
-        """The best labels of every row or text."""
+        """The top labels of every row or text."""
         return await service.answer(question, request)
 
     @app.get("/model", responses={k: PROBLEMS[k] for k in (401, 429)})
     async def model_facts() -> ModelFacts:
-        """What is served."""
+        """Facts about the model."""
         return service.facts()
 
     @app.get("/health")
@@ -337,11 +161,12 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
 
 class _Service:
-    """The model and what is around it."""
+    """The model with its meters and batches."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self.takes_text = isinstance(model, TextPipeline)
         self.model, self.classifier = model, model[-1] if self.takes_text else model
+        self.table: TableSpec | None = getattr(self.classifier, "table_", None)
         self.meters, self.batches = Meters(), Batches(self._predict, limits.batch_rows, limits.waiting_rows)
 
     @asynccontextmanager
@@ -375,13 +200,21 @@ class _Service:
         if question.texts is not None:
             if not self.takes_text:
                 raise ValueError("this model was not trained on text; send rows")
-            rows = sp.csr_array(self.model.vectors(question.texts))
+            rows = sp.csr_array(self.model.vectors(list(map(self._text, question.texts))))
         else:
             assert question.rows is not None
             rows = rows_of(question.rows, int(self.classifier.n_features_in_))
         if question.explain and rows.shape[0] > EXPLAINED_ROWS:
-            raise ValueError(f"explanations are given for at most {EXPLAINED_ROWS} rows at once; send fewer")
+            raise ValueError(f"at most {EXPLAINED_ROWS} rows are explained per request; send fewer")
         return rows
+
+    def _text(self, text: str | dict[str, str]) -> str:
+        """A text; for an object, its columns joined as the model's table joins them."""
+        if isinstance(text, str):
+            return text
+        if self.table is None:
+            raise ValueError("this model was not trained on a table; send texts as strings")
+        return self.table.text_of(text)
 
     def _predict(self, rows: list[Any], k: int) -> list[list[Place]]:
         """The places of every row; runs in the batches' thread."""
@@ -410,3 +243,170 @@ def _prediction(row: list[Place]) -> Prediction:
         scores=[place.score for place in row],
         probabilities=known if len(known) == len(row) else None,
     )
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors: a misspelt one must not be ignored."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class SparseRow(Strict):
+    """A row, given by its features that are not zero."""
+
+    indices: list[Column] = Field(description="Feature numbers, from 0.")
+    values: list[Number] = Field(description="Their values.")
+
+    @model_validator(mode="after")
+    def _same_length(self) -> SparseRow:
+        if len(self.indices) != len(self.values):
+            raise ValueError("indices and values must have the same length")
+        return self
+
+
+class Question(Strict):
+    """Rows, or texts for a model with a vectoriser; one of the two."""
+
+    rows: list[SparseRow | list[Number]] | None = Field(
+        default=None, max_length=MOST_ROWS, description="Rows: all values in a list, or the features that are not zero."
+    )
+    texts: list[Text | dict[str, Text]] | None = Field(
+        default=None,
+        max_length=MOST_ROWS,
+        description="Texts, for a model that was trained on text; or objects with the text columns of its table.",
+    )
+    k: int = Field(default=5, ge=1, le=MOST_LABELS, description="Number of labels per row.")
+    explain: bool = Field(default=False, description="Whether to show what each feature adds to the scores.")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Question:
+        if (self.rows is None) == (self.texts is None):
+            raise ValueError("give rows or texts, one of the two")
+        if not (self.rows or self.texts):
+            raise ValueError("give at least one row or text")
+        return self
+
+
+class Prediction(BaseModel):
+    """The top labels of a row, best first."""
+
+    labels: list[str | int | float | bool]
+    scores: list[float]
+    probabilities: list[float] | None = None
+    explanations: list[dict[str, Any]] | None = None
+
+
+class Answer(BaseModel):
+    """One prediction per row, in the same order."""
+
+    predictions: list[Prediction]
+
+
+class Problem(BaseModel):
+    """The problem with a request."""
+
+    detail: Any
+
+
+class Health(BaseModel):
+    """Whether the service answers."""
+
+    status: str
+
+
+class ModelFacts(BaseModel):
+    """Facts about the model."""
+
+    kind: str
+    labels: int
+    features: int
+    takes_text: bool
+    certified_gap: float
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": text}
+    for code, text in {
+        400: "The body is not JSON.",
+        401: "The token is missing or wrong.",
+        408: "The body did not arrive in time.",
+        413: "The body is too large.",
+        422: "The rows do not fit the model.",
+        429: "Too many requests.",
+        503: "Too many rows wait; try again.",
+    }.items()
+}
+
+
+class Place(NamedTuple):
+    """A label in a list."""
+
+    label: Any
+    score: float
+    probability: float | None
+
+
+def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
+    """The rows as one CSR array (n_rows, n_features); a ValueError that names the row that does not fit."""
+    indptr: list[int] = [0]
+    indices: list[int] = []
+    values: list[float] = []
+    for number, row in enumerate(rows):
+        columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
+        if not isinstance(row, SparseRow) and len(row) != n_features:
+            raise ValueError(f"row {number} has {len(row)} values; the model has {n_features} features")
+        if len(columns) and max(columns) >= n_features:
+            raise ValueError(f"row {number} has feature {max(columns)}; the model has {n_features}, numbered from 0")
+        if len(set(columns)) != len(columns):
+            raise ValueError(f"row {number} has a feature twice")
+        indices.extend(columns)
+        values.extend(entries)
+        indptr.append(len(indices))
+    parts = (np.array(values, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(indptr, dtype=np.int64))
+    found = sp.csr_array(parts, shape=(len(rows), n_features))
+    found.sort_indices()
+    return found
+
+
+class Meters:
+    """Counts and times of requests since the start, in the text format of Prometheus.
+
+    Examples
+    --------
+    >>> from widemargin.serve.app import Meters
+    >>> meters = Meters()
+    >>> meters.count(200, rows=3, seconds=0.004)
+    >>> print(meters.text(batches=1, waiting=0).splitlines()[2])
+    widemargin_requests_total{status="200"} 1
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[int, int] = {}
+        self.rows = 0
+        self.seconds = 0.0
+        self.buckets = [0] * (len(BOUNDS) + 1)
+
+    def count(self, status: int, rows: int, seconds: float) -> None:
+        """Add a request."""
+        self.requests[status] = self.requests.get(status, 0) + 1
+        self.rows += rows
+        self.seconds += seconds
+        self.buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
+
+    def text(self, batches: int, waiting: int) -> str:
+        """All counts and times."""
+        lines = ["# HELP widemargin_requests_total Answers by status.", "# TYPE widemargin_requests_total counter"]
+        lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
+        lines += _single("widemargin_rows_total", "counter", "Rows predicted.", self.rows)
+        lines += _single("widemargin_batches_total", "counter", "Batches predicted.", batches)
+        lines += _single("widemargin_waiting_rows", "gauge", "Rows that wait for a batch.", waiting)
+        name, total = "widemargin_request_seconds", 0
+        lines += [f"# HELP {name} Time of a request.", f"# TYPE {name} histogram"]
+        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
+            total += n
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return "\n".join([*lines, f"{name}_sum {self.seconds:.6f}", f"{name}_count {total}"]) + "\n"
+
+
+def _single(name: str, kind: str, help_text: str, value: int) -> list[str]:
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]

@@ -1,8 +1,8 @@
-"""Requests that come at the same time are predicted together, in a thread of their own.
+"""Requests that arrive at the same time are predicted together, in a separate thread.
 
-A batch takes what waits, up to a number of rows; while it is computed the next one gathers. There is no pause to wait
-for company: an idle service answers at once, and a busy one batches by itself. Memory: rows that wait are bounded, and
-a request that finds the queue full is refused.
+A batch takes the waiting requests, up to a number of rows; while it is computed, the next one gathers. There is no
+pause to wait for others: an idle service answers at once, and a busy one batches on its own. Memory: the number of
+waiting rows is bounded, and a request that finds the queue full is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Batches", "Overloaded"]
 
 
 class Overloaded(Exception):
-    """Too many rows wait."""
+    """Too many rows are waiting."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Batches:
     Parameters
     ----------
     predict : callable
-        From the rows of several requests, a list, and k to a list of answers, one a row.
+        Takes the rows of several requests, as a list, and k; returns one answer per row.
     most_rows : int
-        Rows of a batch.
+        Largest number of rows of a batch.
     most_waiting : int
-        Rows that may wait.
+        Largest number of waiting rows.
     """
 
     def __init__(self, predict: Callable[[list[Any], int], list[Any]], most_rows: int, most_waiting: int) -> None:
@@ -52,7 +52,7 @@ class Batches:
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, rows: Any, n_rows: int, k: int) -> list[Any]:
-        """Answers of the rows, when their batch is done."""
+        """Answers for the rows, when their batch is done."""
         if self.n_waiting + n_rows > self.most_waiting and self.n_waiting > 0:
             raise Overloaded
         job = Job(rows, n_rows, k, asyncio.get_running_loop().create_future())
@@ -62,11 +62,11 @@ class Batches:
         return await job.answer
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start working."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Finish what waits, then end."""
+        """Finish the waiting requests, then stop."""
         while self.waiting:
             await asyncio.sleep(0.01)
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""What a request must pass before the service looks at it: a token, a rate, a size, and a time to arrive in."""
+"""Checks that a request passes before the service looks at it: token, rate, size, and time to arrive."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RateLimit:
     Parameters
     ----------
     per_second : float
-        Requests a second; 0 for no limit.
+        Requests per second; 0 for no limit.
     burst : int
-        Requests at once.
+        Requests that may come at once.
 
     Examples
     --------
@@ -60,15 +60,15 @@ class Gate:
     Parameters
     ----------
     app : ASGI application
-        What is behind.
+        The application behind the gate.
     token : str or None
         Bearer token that requests must bring.
     most_bytes : int
-        Size of a body.
+        Largest size of a body.
     body_seconds : float
-        Time in which a body must have arrived.
+        Seconds within which a body must arrive.
     rate : RateLimit
-        Of each client.
+        Rate limit per client.
     """
 
     def __init__(self, app: Any, *, token: str | None, most_bytes: int, body_seconds: float, rate: RateLimit) -> None:
@@ -103,7 +103,7 @@ class Gate:
                 return 401, "send the header Authorization: Bearer with the token of this service"
         client = scope["client"][0] if scope.get("client") else ""
         if not self.rate.allows(client, time.monotonic()):
-            return 429, f"more than {self.rate.per_second:g} requests a second; wait a moment"
+            return 429, f"more than {self.rate.per_second:g} requests per second; wait a moment"
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.most_bytes:
             return 413, f"the body is larger than {self.most_bytes:,} bytes; send fewer rows at once"

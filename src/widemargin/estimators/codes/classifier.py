@@ -1,42 +1,37 @@
 """Output codes: a multiclass problem as several binary ones, and a code that says what their answers mean.
 
-    column t separates the classes with M_rt = +1 from those with −1;    s_r(x) = ⟨h(x), M_r⟩,  h(x) the outputs
+    column t separates the classes with M_rt = +1 from those with −1;    h(x) = the outputs of the binary classifiers
+    s_r(x) = ⟨h(x), M_r⟩  (or another decoding),   or   s_r = Σ_i a_ri K(h(x), h_i)   for a code with a kernel
 
 The code is discrete (random, one-vs-rest, all pairs, …), or its numbers are learned for the trained classifiers:
 
     minimise  ‖M‖ + C Σ_i weight_i max(0, max_{r ≠ y_i} 1 − ⟨h_i, M_{y_i} − M_r⟩)       ‖M‖₁, ½‖M‖₂² or ‖M‖_∞
 
 (Crammer and Singer, 2002), on outputs for rows that the classifiers have not seen. See `widemargin.labels.codes`,
-`widemargin.solvers.codes.continuous` and `_output_code_learning`. Memory: the data, the classifiers, and for learning
-the outputs, samples × columns, and the work of the code's solver.
+`widemargin.solvers.codes.continuous` and `widemargin.estimators.codes.learning`.
 
-Scores of the classes from the outputs of an output code's binary classifiers, in blocks of rows.
-
-    s = decode(h(x), M)   (inner product, Hamming or loss),   or   s_r = Σ_i a_ri K(h(x), h_i)   for a kernel code
-
-Two classes have one score, s_1 − s_0, as other models of two classes have. Memory: outputs and scores of a block.
-
-Weights of features for the classes of an output code with linear columns, for explanations.
-
-    s_r(x) = Σ_t M_rt (w_t · x + b_t)   so that class r has the weights Σ_t M_rt w_t and the intercept Σ_t M_rt b_t
-
-Two classes have one output, s_1 − s_0. Other decodings than the inner product, kernels on the outputs and columns that
-are not linear have no such sums. Memory: columns × non-zeros of the row.
+A fit draws the code, trains its columns, and learns the code if asked to. Two classes have one score, s_1 − s_0, as in
+other models. With linear columns and the inner product, class r has the weights Σ_t M_rt w_t, which `explain` uses.
+Memory: the data and the classifiers; for learning the outputs, samples × columns, and the work of the code's solver;
+for prediction the outputs and scores of a block of rows.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, cast
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeAlias, cast, get_args
 
+import joblib
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from sklearn.base import MetaEstimatorMixin
+from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, _safe_indexing, get_tags
+from sklearn.utils import Tags, _safe_indexing, check_random_state, get_tags
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
@@ -44,178 +39,97 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _get_feature_names,
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
 
 from widemargin.data.normalize import with_unit_rows
-from widemargin.estimators.codes.columns import ConstantColumn, LinearColumns, n_weights_of, steps_of
-from widemargin.estimators.codes.fit import (
-    CONSTRAINTS,
-    FittedCode,
-    check_output_code_parameters,
-    check_rows_and_targets,
-    fit_code,
-    is_own,
-)
+from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
+from widemargin.estimators.codes.learning import CodeLearner, CodeRound, Stopped, Watch, fold_of_rows
 from widemargin.estimators.codes.storage import CodeCodec
-from widemargin.estimators.explanation import weights_of_rows
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel
-from widemargin.estimators.training import TrainingData, keep_data, kernel_description
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    KERNEL_CONSTRAINTS,
+    NONNEGATIVE,
+    POSITIVE,
+    Number,
+    TrainingData,
+    check_parameters,
+    keep_data,
+    kernel_description,
+    progress_callback,
+    row_factors,
+    training_data,
+)
+from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, fewest_columns, make_code
 from widemargin.labels.decoding import Decoding, decode
+from widemargin.labels.encoding import encode_targets
 from widemargin.problems.codes import GeneralizationBound, error_bound
 from widemargin.problems.kernels import Kernel, make_kernel
 from widemargin.problems.scores import BlockScorer, LinearScorer
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.codes.continuous import NORMS
+from widemargin.solvers.result import Callback, History, Status
 
-__all__ = ["CodeScorer", "CodeWeights", "InnerDecoder", "OutputCodeClassifier", "kernel_scores"]
+__all__ = ["CodeScorer", "OutputCodeClassifier"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 BYTES_PER_MB = 2**20
 BYTES_PER_VALUE = 32
 """An output or score, its copies on the way through decoding, and its place in the ranking."""
+OWN = (type(None), OneVsAllClassifier)
+"""Types of `estimator` whose columns our solver trains, in one call if they have the same rows."""
+SEEDS = np.iinfo(np.int32).max
+OF_ONE_FIT = ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_")
+ADVICE = {
+    Status.MAX_ITER: "raise max_iter, loosen tol, or scale the outputs",
+    Status.NOT_ATTAINED: "double precision allows no smaller one: loosen tol, use a smaller C, or scale the outputs",
+    Status.TIME_LIMIT: "allow more time, or use fewer columns (code_size), fewer folds (cv) or a larger tol",
+}
 
 
-def kernel_scores(kernel: Kernel, rows: FloatArray, dual_coef: FloatArray, h: FloatArray) -> FloatArray:
-    """s_r = Σ_i a_ri K(h, h_i), of shape (n_samples, n_classes)."""
-    scores: FloatArray = np.asarray(kernel.block(h, rows), dtype=np.float64) @ dual_coef.T
-    return scores
-
-
-class InnerDecoder:
-    """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same to the last bit in any batch.
-
-    Parameters
-    ----------
-    code : ndarray of shape (n_classes, n_columns)
-        The code M.
-    """
-
-    def __init__(self, code: FloatArray) -> None:
-        self._scorer = LinearScorer(np.ascontiguousarray(code, dtype=np.float64))
-
-    def __call__(self, h: FloatArray) -> FloatArray:
-        """Scores of shape (n_samples, n_classes)."""
-        outputs = np.ascontiguousarray(h, dtype=np.float64)
-        if not np.isfinite(outputs).all():
-            raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
-        return self._scorer.scores(outputs)
-
-
-class CodeScorer(BlockScorer):
-    """A fitted output code made ready for prediction.
-
-    Parameters
-    ----------
-    columns : LinearColumns or FittedColumns
-        The binary classifiers.
-    decode : callable
-        Scores of shape (n_samples, n_classes) from outputs of shape (n_samples, n_columns).
-    n_values : int
-        Numbers that a row needs on the way: columns and classes.
-    memory_limit_mb : float
-        Bound on what the rows of a block need; at least one row is done at a time.
-
-    """
-
-    def __init__(
-        self, columns: Any, decode: Callable[[FloatArray], FloatArray], n_values: int, memory_limit_mb: float
-    ) -> None:
-        self.outputs, self.decode = columns.output_function(), decode
-        self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
-
-    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, FloatArray]]:
-        """Ranges of rows and their scores; an empty range if there are no rows."""
-        n_samples = _num_samples(X)
-        for first in range(0, max(n_samples, 1), self.rows_per_block):
-            rows = slice(first, first + self.rows_per_block)
-            part = X if self.rows_per_block >= n_samples else _safe_indexing(X, rows)
-            scores = self.decode(self.outputs(part, n_threads))
-            yield rows, np.diff(scores, axis=1) if scores.shape[1] == 2 else scores
-
-
-Floats = npt.NDArray[np.float64]
-
-
-class CodeWeights(LabelModel):
-    """Adds the weights of classes to an output code; a mix-in for the estimator."""
-
-    def _explained_row(self, X: Any) -> Any:
-        X = self._check_rows(X)
-        columns = self._columns
-        return with_unit_rows(X) if isinstance(columns, LinearColumns) and columns.template.normalize else X
-
-    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        if "code_matrix_" not in self.__dict__:
-            raise ValueError(
-                "a kernel on the outputs of the classifiers has no weights of features to explain; train with "
-                "kernel='linear'"
-            )
-        if self._decoding() != "inner":
-            raise ValueError(
-                f"with decoding={self._decoding()!r} scores are no sums over features; use "
-                "set_params(decoding='inner') to explain this model"
-            )
-        weights, intercepts = _columns_at(self._columns, features)
-        M = np.asarray(self.code_matrix_, dtype=np.float64)
-        M = M[1:] - M[:1] if self.kind_ == "binary" else M
-        return M[outputs] @ weights, M[outputs] @ intercepts
-
-
-def _columns_at(columns: Any, features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Weights of all columns at some features, and their intercepts."""
-    if isinstance(columns, LinearColumns):
-        rows = np.arange(len(columns.intercept))
-        return weights_of_rows(columns.coef, rows, features), columns.intercept.astype(np.float64)
-    parts = [_column_at(column, features) for column in columns.estimators]
-    return np.array([weights for weights, _ in parts]), np.array([intercept for _, intercept in parts])
-
-
-def _column_at(column: Any, features: npt.NDArray[Any]) -> tuple[Floats, float]:
-    if isinstance(column, ConstantColumn):
-        return np.zeros(len(features)), column.value
-    if not (hasattr(column, "coef_") and hasattr(column, "decision_function")):
-        raise ValueError(
-            f"the binary classifiers are {type(column).__name__}, which has no weights of features (coef_); explain "
-            "needs linear ones, such as OneVsAllClassifier or LinearSVC"
-        )
-    coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.atleast_2d(column.coef_)
-    return weights_of_rows(coef, np.array([0]), features)[0], float(np.ravel(column.intercept_)[0])
-
-
-class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
+class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
-    Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.
+    A replacement for scikit-learn's class of this name that adds scores, codes without equal rows, and learned codes.
 
     Parameters
     ----------
     estimator : classifier or None, default=None
-        The binary classifier: any with `decision_function`, or else `predict_proba`, cloned for each column. None is
-        `OneVsAllClassifier()`, whose solver trains all columns in one go.
+        The binary classifier: any with `decision_function` or `predict_proba`, cloned for each column. By default
+        `OneVsAllClassifier()`, whose solver trains all columns in one call.
     code_size : float, default=1.5
         A random code has int(n_classes · code_size) columns, a "bch" code at most that many: 2^m − 1.
     random_state : int, RandomState instance or None, default=None
-        Decides the random code, the words of a "bch" code, and the folds.
+        Seed of the random code, of the words of a "bch" code, and of the folds.
     n_jobs : int or None, default=None
-        Columns that are fitted at the same time; threads of `OneVsAllClassifier`. -1 for all cores.
+        Number of columns that are fitted at the same time, or of threads of `OneVsAllClassifier`; -1 for all cores.
     code : {"random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"} or array, default="random"
         The code that the classifiers are trained on: −1, +1, and 0 for classes that a column leaves out, of shape
-        (n_classes, n_columns). Random codes are the best of many by the distance of rows; "bch" codes correct errors,
-        with a distance of rows that is guaranteed. See `make_code`.
+        (n_classes, n_columns). A random code is the best of many by the distance of its rows; "bch" codes correct
+        errors, with a guaranteed distance of rows. See `make_code`.
     learn : {None, "l1", "l2", "linf", "greedy"}, default=None
-        Whether the code is learned anew for the trained classifiers: numbers with a penalty on their absolute sum, sum
-        of squares or largest absolute value, or signs, found greedily one column after another.
+        How to learn another code for the trained classifiers: numbers with a penalty on their absolute sum, sum of
+        squares or largest absolute value, or signs, found greedily one column after another. None: not at all.
     C : float, default=1.0
         Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows. inf asks for a
         code without any loss, the paper's problem without slack variables; fitting fails if there is none.
     norm_bound : float or None, default=None
-        Instead of a penalty, the largest norm of a learned code.
+        Largest norm of a learned code, instead of a penalty.
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
         Kernel of the outputs of the classifiers, in place of the inner product with a row of the code; for "l2".
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid, with outputs for features.
+        γ of rbf, poly and sigmoid, with outputs as features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0
@@ -223,32 +137,32 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     kernel_params : dict or None, default=None
         Keyword arguments of a callable kernel.
     cache_size_mb : float, default=512
-        Bound on the rows of the kernel matrix that are kept in learning.
+        Limit on the kernel values that are kept while a code is learned.
     decoding : {None, "inner", "hamming", "exponential", "hinge", "logistic"}, default=None
-        How outputs are compared with a row of the code, see `decode`. None is what the code is made for: "hamming" for
-        a greedy code, which counts signs, and "inner" for all others.
+        How outputs are compared with a row of the code, see `decode`. By default "hamming" for a greedy code, which
+        counts signs, and "inner" for all others.
     cv : None, int, "training" or splitter, default=None
-        Where the outputs come from on which a code is learned: classifiers that did not see the row, by folds (None: 5)
-        or a splitter of scikit-learn. "training" takes the outputs of the classifiers for the rows that they were
-        trained on, which saves time, and fits the code to their training error.
+        Where the outputs come from on which a code is learned: classifiers that did not see the row, by a number of
+        folds (None: 5) or a splitter of scikit-learn. "training" takes the outputs for the rows that the classifiers
+        were trained on: it saves time, and fits the code to their training error.
     interleave : int, default=0
-        How often columns are trained again for the learned code, and the code anew for them. The round with the best
-        objective of the code is kept.
+        How often the columns are trained again for the learned code, and the code is learned again for them. The round
+        with the best objective of the code is kept.
     tol : float, default=1e-3
         Largest certified relative gap of a learned code.
     max_iter : int or None, default=None
-        Limit on the steps of the solvers: of the columns, if their classifier has this parameter, and of an "l2" code;
-        None is their own.
+        Limit on the iterations of the columns, if their classifier has this parameter, and on the passes of an "l2"
+        code. By default, the limits of these solvers.
     prune : float, default=0.0
         Weights of the columns below this in absolute value are dropped, before a code is learned for them; 0 leaves it
         to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, in training the classifiers and in learning the code.
     memory_limit_mb : float, default=1024
-        Bound on the dense result of `decision_function`, and on work areas of prediction.
+        Limit on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
-        Called with a `Progress` while columns are trained and between folds and rounds; training stops when it returns
-        true, with the code as far as it got.
+        Called with a `Progress` while columns are trained, after each fold and round, and while an "l2" code is
+        learned. Training stops when it returns true, and keeps the best code so far.
     warm_start : bool, default=False
         Whether `fit` keeps the code of the previous fit and starts from the weights of its columns, if the classes,
         features and kind of code are the same; for `OneVsAllClassifier`.
@@ -258,23 +172,24 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     Attributes
     ----------
     estimators_ : list of classifiers
-        The fitted binary classifiers, one a column; those of our solver share their weights with the model.
+        The fitted binary classifiers, one per column. Those of our solver are made when the attribute is read, and
+        share their weights with the model.
     code_book_ : ndarray of int8 of shape (n_classes, n_columns)
-        The code that the classifiers were trained on; its columns without use are left out by "greedy".
+        The code that the classifiers were trained on; "greedy" leaves out the columns that it does not use.
     code_matrix_ : ndarray of shape (n_classes, n_columns)
-        The code that decides: `code_book_`, or the learned one. Codes with a kernel have none.
+        The code that decides: `code_book_`, or the learned one. A code with a kernel has none.
     dual_coef_, support_, support_vectors_, gamma_
-        Of a code with a kernel: coefficients of shape (n_classes, n_support), numbers of the training rows that have
-        one, their outputs, and γ.
+        With a kernel: coefficients of shape (n_classes, n_support), indices of the training rows that have one, their
+        outputs, and γ.
     classes_ : ndarray of shape (n_classes,)
         The labels.
     certificate_ : Certificate
-        Bounds on the optimum of the learned code; of the columns, summed, where none with a norm was learned. Not there
-        if these are not of our solver.
+        Bounds on the optimum of a code that was learned with a norm; otherwise of the columns, summed. Columns of other
+        classifiers than `OneVsAllClassifier` have none.
     history_ : History
-        One row a round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
+        One row per round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
     n_iter_ : int or ndarray of shape (n_columns,)
-        Steps of the solver of the code; of the columns where none with a norm was learned (1 if one does not tell).
+        Iterations of the solver of a code that was learned with a norm; otherwise of each column (1 if unknown).
     status_ : Status
         Why training ended.
     label_counts_ : ndarray of shape (n_classes,)
@@ -286,12 +201,12 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     instruction_set_ : str
         Vector instructions used in training.
     n_features_in_, feature_names_in_
-        As in scikit-learn; where X has features.
+        As in scikit-learn, if X has features.
 
     See Also
     --------
     sklearn.multiclass.OutputCodeClassifier : random codes only.
-    TopKClassifier : the same as an l2 code with outputs h(x) = x.
+    TopKClassifier : with k=1, the l2 code of the outputs h(x) = x.
 
     Examples
     --------
@@ -310,8 +225,25 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     """
 
     codec: ClassVar[Codec] = CodeCodec(certified=False)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
+        COMMON_CONSTRAINTS
+        | KERNEL_CONSTRAINTS
+        | {
+            "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
+            "code_size": [POSITIVE],
+            "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
+            "learn": [StrOptions({*NORMS, "greedy"}), None],
+            "C": [Number(Real, 0, None, closed="right")],
+            "norm_bound": [NONNEGATIVE, None],
+            "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
+            "decoding": [StrOptions(set(get_args(Decoding))), None],
+            "cv": [StrOptions({"training"}), "cv_object"],
+            "interleave": [Number(Integral, 0, None, closed="left")],
+            "max_iter": [COUNT, None],
+        }
+    )
     normalize = False  # rows are scaled, if at all, by the binary classifier
+    _columns: Columns
 
     def __init__(
         self,
@@ -369,7 +301,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
-        """Train the binary classifiers, and learn the code if it is to be.
+        """Train the binary classifiers, and learn the code if `learn` says so.
 
         Parameters
         ----------
@@ -388,12 +320,37 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         OutputCodeClassifier
             The fitted model.
         """
-        self._check_parameters()
-        inner_params = self._inner_params(sample_weight, fit_params)
-        data = check_rows_and_targets(self, X, y, sample_weight)
-        fitted = fit_code(self, data, inner_params, self._start(data))
-        self._keep(fitted, data)
-        self._warn_if_unfinished(fitted)
+        data = self._training_data(X, y, sample_weight)
+        classes, weights, start = data.targets.classes, None, None
+        if data.sample_weight is not None or self.class_weight is not None:
+            weights = row_factors(self.class_weight, data.targets, data.sample_weight)
+            if not weights.any():
+                raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
+        book = self._drawn_code(len(classes), rng)
+        if self.warm_start and self.__dict__.get("_first_fit") is not None:
+            earlier, coef, intercept = self._first_fit
+            drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
+            same_code = earlier.shape == book.shape and (drawn or np.array_equal(earlier, book))
+            same_shape = coef.shape == (book.shape[1], data.X.shape[1])
+            if same_code and same_shape and np.array_equal(self.classes_, classes):
+                book, start = earlier, (coef, intercept)
+        learner = None if self.learn is None else self._learner(data, weights, rng)
+        # Training; in each round the folds and the code; and training again between two rounds.
+        n_stages = 1 if learner is None else 1 + (learner.n_folds + 1) * (self.interleave + 1) + self.interleave
+        watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
+        trainer = self._trainer(data, weights, sample_weight, fit_params, watch)
+        began, rounds, status = time.perf_counter(), list[CodeRound](), None
+        columns = trainer.fit(BinaryTask(book), start)
+        seconds = time.perf_counter() - began
+        try:
+            watch.end_stage(columns.certificate)
+            for found in () if learner is None else learner.rounds(columns, book, trainer, watch):
+                rounds.append(found)
+        except Stopped:
+            status = watch.status
+        first = CodeRound(columns, book, book.astype(np.float64), columns.certificate, columns.status, seconds)
+        self._keep(data, first, rounds, status)
         return self
 
     def generalization_bound(self, delta: float = 0.05, label: Any = None) -> GeneralizationBound:
@@ -405,9 +362,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         Parameters
         ----------
         delta : float, default=0.05
-            Chance that the bound fails.
+            Probability that the bound fails.
         label : label, optional
-            One of `classes_`; then the bound is on confusing this class.
+            One of `classes_`; the bound is then on the error of this class.
 
         Returns
         -------
@@ -441,6 +398,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         tags.input_tags.sparse = self.estimator is None or get_tags(self.estimator).input_tags.sparse
         return tags
 
+    @property
+    def estimators_(self) -> list[Any]:
+        """The fitted binary classifiers, one per column."""
+        return self._columns.estimators
+
     def __getattr__(self, name: str) -> Any:
         """Say why an attribute that other fits have is missing."""
         fitted = "classes_" in self.__dict__
@@ -452,65 +414,164 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
-        check_output_code_parameters(self)
+        """A ValueError that names the first parameter with a wrong value, or without effect."""
+        if isinstance(self.code, str) and self.code == "greedy":
+            raise ValueError("OutputCodeClassifier: a greedy code is learned for the classifiers; use learn='greedy'")
+        check_parameters(self)
+        learn, inner, linear = self.learn, self.estimator, self.kernel == "linear"
+        own = type(inner) in OWN
+        if inner is not None:
+            if isinstance(inner, type) or not is_classifier(inner):
+                raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
+            if own:
+                inner._check_parameters()
+        drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
+        prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
+        norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
+        own_cost = "the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
+        limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
+        for name, belongs, why in (
+            ("cv", learn is not None, "needs a code that is learned: set learn"),
+            ("interleave", learn is not None, "needs a code that is learned: set learn"),
+            ("interleave", linear, "needs a code that is a matrix: use kernel='linear'"),
+            ("C", learn in NORMS, f"is the cost in learning a code with {norms}; {own_cost}"),
+            ("norm_bound", learn in NORMS, f"belongs to codes with {norms}"),
+            ("norm_bound", not np.isinf(self.C), "may exclude the code without any loss that C=inf asks for; set one"),
+            ("tol", learn in NORMS, f"belongs to codes with {norms}"),
+            ("kernel", learn == "l2", "belongs to codes with learn='l2'"),
+            ("max_iter", limited, "belongs to codes with learn='l2', or to an estimator that has it"),
+            ("decoding", linear, "has no meaning for a code with a kernel, whose scores are kernel values"),
+            ("code_size", drawn, "belongs to random and bch codes; this one has its own number of columns"),
+            ("prune", not prunes_inside, "differs from that of the estimator; set only one"),
+            ("warm_start", own, "starts from weights of OneVsAllClassifier; other classifiers have no start"),
+        ):  # fmt: skip
+            value, default = getattr(self, name), defaults[name]
+            is_default = value is default or (isinstance(value, str | int | float) and value == default)
+            if not belongs and not is_default:
+                raise ValueError(f"OutputCodeClassifier: {name} {why}")
 
-    def _inner_params(self, sample_weight: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of `fit` of the binary classifier."""
-        given = {} if sample_weight is None else {"sample_weight": sample_weight}
-        if not _routing_enabled():
-            _raise_for_params(fit_params, self, "fit")
-            return given
-        routed = process_routing(self, "fit", **given, **fit_params)
-        return given if self.estimator is None else dict(routed.estimator.fit)
-
-    def _start(self, data: TrainingData) -> Any:
-        """Code and weights of the previous fit when it was one of the same classes."""
-        start = self.__dict__.get("_first_fit") if self.warm_start else None
-        return start if start is not None and np.array_equal(self.classes_, data.targets.classes) else None
-
-    def _keep(self, fitted: FittedCode, data: TrainingData) -> None:
-        for name in ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_"):
-            self.__dict__.pop(name, None)
-        first, kept = fitted.first_columns, fitted.kept
-        self._first_fit: Any = (fitted.first_book, first.coef, first.intercept) if self.warm_start else None
-        self._columns = first if kept is None else kept.columns
-        self.estimators_ = self._columns.as_estimators()
-        self.classes_ = data.targets.classes
-        self.code_book_ = fitted.first_book if kept is None else kept.book
-        certificate = getattr(first, "certificate", None) if kept is None else kept.certificate
-        if certificate is not None:
-            self.certificate_ = certificate
-        self._margins = None if kept is None else kept.margins
-        if kept is None or kept.matrix is not None:
-            self.code_matrix_ = self.code_book_.astype(np.float64) if kept is None else kept.matrix
-        elif kept.kernel_code is not None:
-            code = kept.kernel_code
-            self.dual_coef_, self.support_ = np.ascontiguousarray(code.dual_coef.T), code.support
-            self.support_vectors_, self.gamma_ = code.outputs, code.kernel.gamma
-        self.n_iter_ = steps_of(self._columns) if kept is None or kept.n_iter is None else kept.n_iter
-        self.history_, self.status_ = fitted.history, fitted.status
-        keep_data(self, data)
-
-    def _warn_if_unfinished(self, fitted: FittedCode) -> None:
-        """A ConvergenceWarning for a code that was not learned to its tolerance; classifiers warn themselves."""
-        if fitted.status is Status.STOPPED:
-            how = "with the code it began with" if fitted.kept is None and self.learn else "before its end"
-            warnings.warn(f"the callback stopped training {how}", ConvergenceWarning, stacklevel=3)
-        elif fitted.kept is not None and self.learn != "greedy" and fitted.status is not Status.CONVERGED:
-            gap = self.certificate_.relative_gap
-            advice = "raise max_iter, loosen tol, or scale the outputs"
-            if fitted.status is Status.NOT_ATTAINED:
-                advice = "no more is possible in double precision: loosen tol, use a smaller C, or scale the outputs"
-            warnings.warn(
-                f"the code was learned to a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {advice}",
-                ConvergenceWarning,
-                stacklevel=3,
+    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        """Checked rows and targets; a classifier inside that is not ours checks its rows itself."""
+        if type(self.estimator) in OWN:
+            data = training_data(self, X, y, sample_weight)
+        else:
+            self._check_parameters()
+            X = X if hasattr(X, "shape") else np.asarray(X)
+            _get_feature_names(X)  # refuses names of several types
+            targets = encode_targets(validate_data(self, X="no_validation", y=y))
+            check_consistent_length(X, targets.Y)
+            if sample_weight is not None:
+                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            data = TrainingData(X, X, targets, sample_weight)
+        if data.targets.kind == "multilabel":
+            raise ValueError(
+                "y has several labels per row, and OutputCodeClassifier trains on one; use OneVsAllClassifier for such "
+                "targets"
             )
+        if len(data.targets.classes) < 2:
+            what = "one class only" if len(data.targets.classes) else "no rows"
+            raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
+        return data
+
+    def _drawn_code(self, n_classes: int, rng: np.random.Generator) -> Code:
+        """The discrete code that the parameters ask for."""
+        if not isinstance(self.code, str) or self.code not in DRAWN_KINDS:
+            return make_code(self.code, n_classes)
+        n_columns, least = int(n_classes * self.code_size), fewest_columns(self.code, n_classes)
+        if n_columns < least:
+            raise ValueError(
+                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to tell {n_classes} classes apart; "
+                f"use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
+            )
+        return make_code(self.code, n_classes, n_columns, random_state=rng)
+
+    def _trainer(
+        self,
+        data: TrainingData,
+        weights: Floats | None,
+        sample_weight: Any,
+        fit_params: dict[str, Any],
+        watch: Watch,
+    ) -> ColumnTrainer:
+        """What trains the columns: our solver, or clones of `estimator` with the arguments that are routed to it."""
+        y, params = data.targets.indices, {} if sample_weight is None else {"sample_weight": sample_weight}
+        if _routing_enabled():
+            routed = process_routing(self, "fit", **params, **fit_params)
+            params = params if self.estimator is None else dict(routed.estimator.fit)
+        else:
+            _raise_for_params(fit_params, self, "fit")
+        if type(self.estimator) in OWN:
+            template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
+            template.n_jobs = self.n_jobs if template.n_jobs is None else template.n_jobs
+            template.max_iter = template.max_iter if self.max_iter is None else self.max_iter
+            template.prune = self.prune if self.prune > 0 else template.prune
+            X = with_unit_rows(data.X) if template.normalize else data.X
+            return OwnTrainer(template, X, y, weights, watch.listener)
+        template, wanted = self.estimator, self.class_weight is not None or "sample_weight" in params
+        if weights is not None and wanted and not has_fit_parameter(template, "sample_weight"):
+            raise ValueError(
+                f"{type(template).__name__}.fit takes no sample_weight; leave sample_weight and class_weight out, or "
+                "use another estimator"
+            )
+        if self.max_iter is not None and "max_iter" in template.get_params():
+            template = clone(template).set_params(max_iter=self.max_iter)
+        further = {name: value for name, value in params.items() if name != "sample_weight"}
+        return ClonedTrainer(template, data.X, y, weights if wanted else None, further, self.n_jobs, float(self.prune))
+
+    def _learner(self, data: TrainingData, weights: Floats | None, rng: np.random.Generator) -> CodeLearner:
+        """What learns the code."""
+        y, kernel, seed = data.targets.indices, None, int(rng.integers(SEEDS))
+        options: dict[str, Any] = {"norm": self.learn, "C": self.C, "norm_bound": self.norm_bound, "tol": self.tol}
+        options |= {"n_classes": len(data.targets.classes)}
+        if self.learn == "l2":
+            options |= {"n_threads": joblib.effective_n_jobs(self.n_jobs), "cache_size_mb": float(self.cache_size_mb)}
+            options |= {"seed": seed} if self.max_iter is None else {"seed": seed, "max_iter": int(self.max_iter)}
+            kernel = None if self.kernel == "linear" else kernel_description(self, cast(Any, self.gamma))
+        fold = fold_of_rows(self.cv, data.X, y, weights, rng)
+        n_folds = 0 if fold is None else int(fold.max()) + 1
+        return CodeLearner(y, weights, fold, n_folds, self.interleave, options, kernel)
+
+    def _keep(self, data: TrainingData, first: CodeRound, rounds: list[CodeRound], status: Status | None) -> None:
+        """Keep the best round, or the first columns and their code; warn of a code that was not learned to the end."""
+        for name in OF_ONE_FIT:
+            self.__dict__.pop(name, None)
+        table, numbers = np.empty((len(rounds) or 1, 5)), np.arange(len(rounds) or 1)
+        for number, found in enumerate(rounds or [first]):
+            bounds = found.certificate
+            primal, dual = (np.nan, np.nan) if bounds is None else (bounds.primal, bounds.dual)
+            table[number] = found.seconds, primal, dual, found.criterion, found.expected_error
+        names, best = ("seconds", "primal", "dual", "criterion", "expected_error"), int(np.argmin(table[:, 3]))
+        history = {"round": numbers, **dict(zip(names, table.T, strict=True)), "kept": numbers == best}
+        kept, linear = rounds[best] if rounds else first, cast(Any, first.columns)
+        self._first_fit: Any = (first.book, linear.coef, linear.intercept) if self.warm_start else None
+        self._columns, self.code_book_, self._margins = kept.columns, kept.book, kept.margins
+        self.classes_, self.history_ = data.targets.classes, History(history)
+        self.status_ = kept.status if status is None else status
+        if kept.certificate is not None:
+            self.certificate_ = kept.certificate
+        if kept.matrix is not None:
+            self.code_matrix_ = kept.matrix
+        learned: Any = kept.learned
+        self.n_iter_ = kept.columns.n_iter if learned is None else max(1, learned.n_iter)
+        if learned is not None and learned.kernel is not None:
+            self.dual_coef_, self.support_ = np.ascontiguousarray(learned.dual_coef.T), learned.support
+            self.support_vectors_, self.gamma_ = learned.support_outputs, learned.kernel.gamma
+        keep_data(self, data)
+        how, text = "with the code that it started with" if kept is first and self.learn else "before its end", ""
+        if self.status_ is Status.STOPPED:
+            text = f"the callback stopped training {how}"
+        elif self.status_ is Status.TIME_LIMIT:
+            text = f"the time limit ended training {how}; {ADVICE[self.status_]}"
+        elif learned is not None and self.status_ is not Status.CONVERGED:  # columns warn themselves
+            gap = learned.certificate.relative_gap
+            text = f"the code has a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {ADVICE[self.status_]}"
+        if text:
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows for our solver are checked here; other classifiers check theirs themselves."""
         check_is_fitted(self)
-        if is_own(self.estimator):
+        if type(self.estimator) in OWN:
             return super()._check_rows(X)
         return X if hasattr(X, "shape") else np.asarray(X)
 
@@ -522,7 +583,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
         return 1 if self.kind_ == "binary" else len(self.classes_)
 
     def _n_weights(self) -> int:
-        return n_weights_of(self._columns)
+        return self._columns.n_weights
 
     def _problem_name(self, index: int) -> str:
         return f"column {index}"
@@ -530,14 +591,79 @@ class OutputCodeClassifier(MetaEstimatorMixin, CodeWeights):
     @property
     def scorer(self) -> CodeScorer:
         """The scores of this model."""
-        n_values, code = sum(self.code_book_.shape), vars(self).get("code_matrix_")
-        decoder: Any
+        n_values, decoding = sum(self.code_book_.shape), self._decoding()
+        matrix: Any = self.__dict__.get("code_matrix_")
+        decoder: Any = functools.partial(decode, code=matrix, decoding=decoding)
         if "dual_coef_" in self.__dict__:
             kernel = make_kernel(*kernel_description(self, self.gamma_))
-            decoder = functools.partial(kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
+            decoder = functools.partial(_kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
-        elif self._decoding() == "inner":
-            decoder = InnerDecoder(np.asarray(code))
-        else:
-            decoder = functools.partial(decode, code=np.asarray(code), decoding=self._decoding())
+        elif decoding == "inner":
+            scorer = LinearScorer(np.ascontiguousarray(matrix, dtype=np.float64))
+            decoder = functools.partial(_inner_scores, scorer)
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)
+
+    def _explained_row(self, X: Any) -> Any:
+        X = self._check_rows(X)
+        return with_unit_rows(X) if type(self.estimator) in OWN and getattr(self.estimator, "normalize", False) else X
+
+    def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        if "code_matrix_" not in self.__dict__:
+            raise ValueError(
+                "a kernel on the outputs of the classifiers has no weights of features to explain; train with "
+                "kernel='linear'"
+            )
+        if self._decoding() != "inner":
+            raise ValueError(
+                f"with decoding={self._decoding()!r} scores are no sums over features; use "
+                "set_params(decoding='inner') to explain this model"
+            )
+        weights, intercepts = self._columns.weights_at(features)
+        M = np.asarray(self.code_matrix_, dtype=np.float64)
+        M = M[1:] - M[:1] if self.kind_ == "binary" else M
+        return M[outputs] @ weights, M[outputs] @ intercepts
+
+
+def _kernel_scores(kernel: Kernel, rows: Floats, dual_coef: Floats, h: Floats) -> Floats:
+    """s_r = Σ_i a_ri K(h, h_i), of shape (n_samples, n_classes)."""
+    scores: Floats = np.asarray(kernel.block(h, rows), dtype=np.float64) @ dual_coef.T
+    return scores
+
+
+def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
+    """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same bit for bit in any batch."""
+    outputs = np.ascontiguousarray(h, dtype=np.float64)
+    if not np.isfinite(outputs).all():
+        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+    return code.scores(outputs)
+
+
+class CodeScorer(BlockScorer):
+    """A fitted output code made ready for prediction.
+
+    Parameters
+    ----------
+    columns : Columns
+        The binary classifiers.
+    decode : callable
+        Scores of shape (n_samples, n_classes) from outputs of shape (n_samples, n_columns).
+    n_values : int
+        Numbers that a row needs on the way: columns and classes.
+    memory_limit_mb : float
+        Limit on what the rows of a block need; a block has at least one row.
+    """
+
+    def __init__(
+        self, columns: Columns, decode: Callable[[Floats], Floats], n_values: int, memory_limit_mb: float
+    ) -> None:
+        self.outputs, self.decode = columns.output_function(), decode
+        self.rows_per_block = max(1, int(memory_limit_mb * BYTES_PER_MB / (BYTES_PER_VALUE * n_values)))
+
+    def blocks(self, X: Any, n_threads: int) -> Iterator[tuple[slice, Floats]]:
+        """Ranges of rows and their scores; an empty range if there are no rows."""
+        n_samples = _num_samples(X)
+        for first in range(0, max(n_samples, 1), self.rows_per_block):
+            rows = slice(first, first + self.rows_per_block)
+            part = X if self.rows_per_block >= n_samples else _safe_indexing(X, rows)
+            scores = self.decode(self.outputs(part, n_threads))
+            yield rows, np.diff(scores, axis=1) if scores.shape[1] == 2 else scores

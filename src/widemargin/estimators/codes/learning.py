@@ -4,7 +4,7 @@
     M   = continuous_code(h, y)  for l1, l2 or l∞,   or  greedy_code(h, y), a code of signs
 
 Interleaved (Crammer and Singer leave it open): column t is trained again, with class r on the side sign(M_rt − mean)
-and its rows weighted by |M_rt − mean|, of mean 1; then the outputs and the code are made anew. The round with the
+and its rows weighted by |M_rt − mean|, of mean 1; then the outputs and the code are recomputed. The round with the
 smallest objective of the code (greedy: expected error) is kept, so that rounds never make it worse.
 Memory: h of shape (n_samples, n_columns), and that of the solver of the code.
 """
@@ -12,34 +12,24 @@ Memory: h of shape (n_samples, n_columns), and that of the solver of the code.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import check_cv
 
-from widemargin.estimators.codes.columns import BinaryTask
+from widemargin.estimators.codes.columns import BinaryTask, Columns, ColumnTrainer
 from widemargin.labels.codes import Code
-from widemargin.labels.decoding import expected_error
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.codes import CodeMargins, code_margins, greedy_code
+from widemargin.problems.codes import CodeMargins, code_margins, expected_error, greedy_code
 from widemargin.problems.kernels import Kernel, make_kernel, resolve_gamma
 from widemargin.solvers.codes.continuous import ContinuousCode, continuous_code
-from widemargin.solvers.codes.problem import CodeNorm
+from widemargin.solvers.limits import Limits
 from widemargin.solvers.result import Callback, Progress, Status
 
-__all__ = [
-    "CodeLearner",
-    "CodeRound",
-    "KernelCode",
-    "LearnOptions",
-    "Stopped",
-    "Watch",
-    "fold_of_rows",
-    "retraining_task",
-]
+__all__ = ["CodeLearner", "CodeRound", "Stopped", "Watch", "fold_of_rows", "retraining_task"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -47,231 +37,156 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 DEFAULT_FOLDS = 5
 
 
-@dataclass(frozen=True)
-class LearnOptions:
-    """The parameters of the estimator that say how a code is learned."""
-
-    learn: str
-    C: float
-    norm_bound: float | None
-    tol: float
-    interleave: int
-    solver_options: dict[str, Any]
-
-
 class Stopped(Exception):
-    """The callback asked to stop between two stages."""
+    """The callback asked to stop between two stages, or the time is up."""
 
 
 class Watch:
-    """Counts stages, each a training of all columns or a learning of the code, and asks the callback between them."""
+    """The callback of all solvers of a fit: adds up the columns of its stages, and carries the deadline.
 
-    def __init__(self, callback: Callback | None, n_columns: int) -> None:
-        self.callback, self.n_columns, self.started = callback, n_columns, time.perf_counter()
-        self.done, self.n_stages, self.stopped = 0, 1, False
+    A stage is a training of all columns, or a learning of the code.
+
+    Parameters
+    ----------
+    callback : callable or None
+        The callback of the estimator.
+    n_columns, n_stages : int
+        Columns of the code, and stages of the fit.
+
+    Attributes
+    ----------
+    listener : Watch or None
+        This watch, for solvers; None if there is no callback.
+    status : Status or None
+        Why the fit must end, STOPPED or TIME_LIMIT; None while it need not.
+    """
+
+    def __init__(self, callback: Callback | None, n_columns: int, n_stages: int) -> None:
+        self.limits, self.n_columns = Limits(n_columns * n_stages, callback), n_columns
+        self.listener = None if callback is None else self
+        self.deadline, self.done = self.limits.deadline, 0
+        self.status: Status | None = None
+
+    def __call__(self, progress: Progress) -> bool:
+        """Report from within a stage."""
+        if self.status is None:
+            done = self.done + min(progress.done, self.n_columns)
+            status = self.limits.reached(done, self.limits.elapsed_s, progress.primal, progress.dual)
+            self.status = None if status is Status.MAX_ITER else status  # all columns are done
+        return self.status is not None
 
     def end_stage(self, certificate: Certificate | None) -> None:
-        """Report a finished stage; raises `Stopped` if the callback wants no more."""
-        self.done += 1
-        bounds = (np.nan, np.nan) if certificate is None else (certificate.primal, certificate.dual)
-        self._report(self.done * self.n_columns, *bounds)
-        if self.stopped and self.done < self.n_stages:
+        """Report a finished stage; raises `Stopped` if there is to be no other."""
+        if self.listener is None:
+            return
+        primal, dual = (np.nan, np.nan) if certificate is None else (certificate.primal, certificate.dual)
+        stop = self(Progress(self.n_columns, self.limits.max_iter, self.limits.elapsed_s, primal, dual))
+        self.done += self.n_columns
+        if stop and self.done < self.limits.max_iter:
             raise Stopped
-
-    def within_training(self) -> Callback | None:
-        """A callback for the solver of the binary problems; None where nobody listens."""
-        if self.callback is None:
-            return None
-
-        def report(progress: Progress) -> bool:
-            within = min(progress.done, self.n_columns)
-            return self._report(self.done * self.n_columns + within, progress.primal, progress.dual)
-
-        return report
-
-    def within_learning(self) -> Callback | None:
-        """A callback for the solver of a code; None where nobody listens."""
-        if self.callback is None:
-            return None
-        return lambda progress: self._report(self.done * self.n_columns, progress.primal, progress.dual)
-
-    def _report(self, done: int, primal: float, dual: float) -> bool:
-        if self.callback is not None and not self.stopped:
-            elapsed = time.perf_counter() - self.started
-            self.stopped = bool(self.callback(Progress(done, self.n_stages * self.n_columns, elapsed, primal, dual)))
-        return self.stopped
-
-
-@dataclass(frozen=True)
-class KernelCode:
-    """A code in the space of a kernel: coefficients (n_support, n_classes) of outputs of some training rows."""
-
-    dual_coef: Any
-    support: Indices
-    outputs: Any
-    kernel: Any
 
 
 @dataclass(frozen=True)
 class CodeRound:
-    """A code and the classifiers that it is for."""
+    """A code and the classifiers that it is for; the first fields are all that a code has that was not learned."""
 
-    columns: Any
+    columns: Columns
     book: Code
-    matrix: Floats | None
-    kernel_code: KernelCode | None
+    matrix: Floats | None  # None with a kernel
     certificate: Certificate | None
-    criterion: float
-    expected_error: float
-    margins: CodeMargins
-    n_iter: int | None  # of the solver of the code; None: it has none
     status: Status
     seconds: float
+    criterion: float = np.nan
+    expected_error: float = np.nan
+    margins: CodeMargins | None = None
+    learned: ContinuousCode | None = None  # for l1, l2 and l∞; its support holds numbers of training rows
 
 
+@dataclass(frozen=True)
 class CodeLearner:
-    """Learns a code, in rounds if it is interleaved with the training of the columns.
+    """Learns a code, in rounds if that is interleaved with the training of the columns.
 
     Parameters
     ----------
-    trainer : OwnTrainer or ClonedTrainer
-        What trains columns.
     y : ndarray of shape (n_samples,)
         Class of each row.
     weights : ndarray of shape (n_samples,) or None
         Weights of the rows.
-    n_classes : int
-        Number of classes.
-    options : LearnOptions
-        How.
     fold : ndarray of shape (n_samples,) or None
-        The fold of each row, −1 for rows that do not count; None: outputs of the rows trained on.
-    watch : Watch
-        Progress.
+        The fold of each row, −1 for rows that do not count; None: outputs for the rows trained on.
+    n_folds : int
+        Number of folds.
+    interleave : int
+        How often the columns are trained again.
+    options : dict
+        Keyword arguments of `continuous_code`; a greedy code has the norm "greedy".
+    kernel : tuple or None
+        Arguments of `make_kernel`, γ not yet resolved; None for the inner product.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        y: Indices,
-        weights: Floats | None,
-        n_classes: int,
-        options: LearnOptions,
-        fold: Indices | None,
-        watch: Watch,
-    ) -> None:
-        self.trainer, self.y, self.weights, self.n_classes = trainer, y, weights, n_classes
-        self.options, self.fold, self.watch = options, fold, watch
-        self.used = np.arange(len(y)) if weights is None else np.flatnonzero(weights > 0.0)
-        self.rounds: list[CodeRound] = []
-        n_folds = 0 if fold is None else int(fold.max()) + 1
-        watch.n_stages += (n_folds + 1) * (options.interleave + 1) + options.interleave
+    y: Indices
+    weights: Floats | None
+    fold: Indices | None
+    n_folds: int
+    interleave: int
+    options: dict[str, Any]
+    kernel: tuple[Any, ...] | None
 
-    def run(self, columns: Any, book: Code) -> None:
-        """Fill `rounds`, the first for the given columns; `Stopped` leaves those that are complete."""
+    def rounds(self, columns: Columns, book: Code, trainer: ColumnTrainer, watch: Watch) -> Iterator[CodeRound]:
+        """The code of the given columns, then those of columns that are trained again; `Stopped` ends them."""
         task = BinaryTask(book)
-        self._add_round(columns, task)
-        for _ in range(self.options.interleave):
-            matrix = self.rounds[-1].matrix
-            assert matrix is not None  # kernels are refused before
-            task = retraining_task(matrix, self.rounds[-1].book)
-            columns = self.trainer.fit(task)
-            self.watch.end_stage(getattr(columns, "certificate", None))
-            self._add_round(columns, task)
+        for n_left in reversed(range(self.interleave + 1)):
+            found = self._round(columns, task, trainer, watch)
+            yield found
+            watch.end_stage(found.certificate)
+            if n_left > 0:
+                assert found.matrix is not None  # a kernel is refused with interleave
+                task = retraining_task(found.matrix, found.book)
+                columns = trainer.fit(task)
+                watch.end_stage(columns.certificate)
 
-    def _add_round(self, columns: Any, task: BinaryTask) -> None:
-        start = time.perf_counter()
-        h = self._outputs(columns, task)[self.used]
-        y = self.y[self.used]
-        weights = None if self.weights is None else self.weights[self.used]
-        solve = self._solve_greedy if self.options.learn == "greedy" else self._solve_norm
-        self.rounds.append(solve(columns, task.book, h, y, weights, lambda: time.perf_counter() - start))
-        self.watch.end_stage(self.rounds[-1].certificate)
-
-    def _outputs(self, columns: Any, task: BinaryTask) -> Floats:
-        """Outputs of shape (n_samples, n_columns), of rows that count."""
-        if self.fold is None:
-            outputs: Floats = self.trainer.outputs(columns)
-            return outputs
-        h = np.zeros((len(self.y), task.book.shape[1]))
-        for fold in range(int(self.fold.max()) + 1):
-            inside = np.flatnonzero(self.fold == fold)
-            outside = np.flatnonzero((self.fold != fold) & (self.fold >= 0))
-            without = self.trainer.fit(BinaryTask(task.book, task.factors, outside))
-            h[inside] = self.trainer.outputs(without, inside)
-            self.watch.end_stage(getattr(without, "certificate", None))
-        return h
-
-    def _solve_greedy(
-        self, columns: Any, book: Code, h: Floats, y: Indices, weights: Floats | None, clock: Callable[[], float]
-    ) -> CodeRound:
-        """A code of signs; columns that would be constant, and so change no decision, are left out."""
-        code = greedy_code(h, y, weights, self.n_classes).code
-        kept = np.flatnonzero((code < 0).any(axis=0))
-        matrix, h = code[:, kept].astype(np.float64), h[:, kept]
-        error = expected_error(np.where(h >= 0.0, 1.0, -1.0) @ matrix.T, y, weights)
-        columns = columns.select(kept)
-        margins = code_margins(h @ matrix.T, y, matrix @ matrix.T, (h**2).sum(axis=1))
-        certificate, status = getattr(columns, "certificate", None), getattr(columns, "status", Status.CONVERGED)
-        return CodeRound(
-            columns, book[:, kept], matrix, None, certificate, error, error, margins, None, status, clock()
-        )
-
-    def _solve_norm(
-        self, columns: Any, book: Code, h: Floats, y: Indices, weights: Floats | None, clock: Callable[[], float]
-    ) -> CodeRound:
-        """The code of l1, l2 or l∞."""
-        learned = continuous_code(
-            h,
-            y,
-            norm=cast(CodeNorm, self.options.learn),
-            C=self.options.C,
-            norm_bound=self.options.norm_bound,
-            sample_weight=weights,
-            n_classes=self.n_classes,
-            tol=self.options.tol,
-            **self._l2_options(h),
-        )
-        scores, certificate = learned.scores(h), learned.certificate
-        margins = code_margins(scores, y, *_gram_and_norms(learned, h))
-        kernel_code = None
-        if learned.support is not None:
-            kernel_code = KernelCode(
-                learned.dual_coef, self.used[learned.support], learned.support_outputs, learned.kernel
-            )
-        error = expected_error(scores, y, weights)
-        return CodeRound(
-            columns,
-            book,
-            learned.code,
-            kernel_code,
-            certificate,
-            certificate.primal,
-            error,
-            margins,
-            max(1, learned.n_iter),
-            learned.status,
-            clock(),
-        )
-
-    def _l2_options(self, h: Floats) -> dict[str, Any]:
-        """What only the solver for l2 takes."""
-        if self.options.learn != "l2":
-            return {}
-        options = dict(self.options.solver_options) | {"callback": self.watch.within_learning()}
-        name, gamma, *others = options.pop("kernel")
-        if name != "linear":
-            options["kernel"] = make_kernel(name, resolve_gamma(gamma, h), *others)
-        return options
+    def _round(self, columns: Columns, task: BinaryTask, trainer: ColumnTrainer, watch: Watch) -> CodeRound:
+        """The code of some columns."""
+        began, fold = time.perf_counter(), cast(Indices, self.fold)
+        h = trainer.outputs(columns) if fold is None else np.zeros((len(self.y), task.book.shape[1]))
+        for number in range(self.n_folds):
+            inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
+            without = trainer.fit(replace(task, rows=others))
+            h[inside] = trainer.outputs(without, inside)
+            watch.end_stage(without.certificate)
+        used = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
+        h, y, weights, options = h[used], self.y[used], self.weights, self.options
+        weights = None if weights is None else weights[used]
+        if options["norm"] == "greedy":
+            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], began)
+        if self.kernel is not None:
+            name, gamma, *rest = self.kernel
+            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
+        learned = continuous_code(h, y, sample_weight=weights, callback=watch.listener, **options)
+        scores, certificate, code = learned.scores(h), learned.certificate, learned.code
+        if code is not None:
+            gram, squared_norms = code @ code.T, (h**2).sum(axis=1)
+        else:
+            coef, rows, kernel = cast(Floats, learned.dual_coef), learned.support_outputs, cast(Kernel, learned.kernel)
+            gram, squared_norms = coef.T @ kernel.block(rows, rows) @ coef, kernel.diagonal(h)
+            learned = replace(learned, support=used[learned.support])
+        margins, error = code_margins(scores, y, gram, squared_norms), expected_error(scores, y, weights)
+        seconds = time.perf_counter() - began
+        ends = (certificate, learned.status, seconds, certificate.primal, error, margins, learned)
+        return CodeRound(columns, task.book, code, *ends)
 
 
-def _gram_and_norms(learned: ContinuousCode, h: Floats) -> tuple[Floats, Floats]:
-    """⟨M_r, M_s⟩, and ‖h_i‖², in the space of the kernel if there is one."""
-    if learned.code is not None:
-        return learned.code @ learned.code.T, (h**2).sum(axis=1)
-    kernel, rows, coef = cast(Kernel, learned.kernel), learned.support_outputs, cast(Floats, learned.dual_coef)
-    gram: Floats = coef.T @ kernel.block(rows, rows) @ coef
-    return gram, kernel.diagonal(h)
+def _greedy_round(
+    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, began: float
+) -> CodeRound:
+    """A code of signs; columns that would be constant, and so change no decision, are left out."""
+    code = greedy_code(h, y, weights, n_classes).code
+    kept = np.flatnonzero((code < 0).any(axis=0))
+    matrix, h, columns = code[:, kept].astype(np.float64), h[:, kept], columns.select(kept)
+    error = expected_error(np.where(h >= 0.0, 1.0, -1.0) @ matrix.T, y, weights)
+    margins = code_margins(h @ matrix.T, y, matrix @ matrix.T, (h**2).sum(axis=1))
+    ends = (columns.certificate, columns.status, time.perf_counter() - began, error, error, margins)
+    return CodeRound(columns, book[:, kept], matrix, *ends)
 
 
 def fold_of_rows(cv: Any, X: Any, y: Indices, weights: Floats | None, rng: np.random.Generator) -> Indices | None:
@@ -302,10 +217,10 @@ def fold_of_rows(cv: Any, X: Any, y: Indices, weights: Floats | None, rng: np.ra
 
 
 def retraining_task(matrix: Floats, book: Code) -> BinaryTask:
-    """What the columns are trained on for a learned code: sides by sign, weights by size.
+    """The task of columns that are trained again for a learned code: sides by sign, weights by size.
 
-    Columns of M are centred first, since a constant on a column changes no decision. A constant column says nothing of
-    its classifier, which keeps its sides.
+    Columns of M are centred first, since a constant on a column changes no decision. A constant column says nothing
+    about its classifier, which keeps its sides.
     """
     centred = matrix - matrix.mean(axis=0)
     scale = np.abs(matrix).max(axis=0)

@@ -16,8 +16,7 @@ from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from widemargin.estimators.codes.columns import SIGNS, ConstantColumn, FittedColumns, LinearColumns
-from widemargin.estimators.codes.fit import NORMS
+from widemargin.estimators.codes.columns import SIGNS, FittedColumns, LinearColumns, linear_part
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector, stored_parameters
 from widemargin.estimators.training import kernel_description
@@ -26,6 +25,7 @@ from widemargin.model_io import ModelState
 from widemargin.problems.codes import CodeMargins
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.scores import compact, csr_of
+from widemargin.solvers.codes.continuous import NORMS
 
 __all__ = ["LINEAR_CLASSIFIERS", "CodeCodec"]
 
@@ -44,7 +44,7 @@ class CodeCodec(Codec):
         inner = model.estimator
         if inner is not None and LINEAR_CLASSIFIERS.get(type(inner).__name__) is not type(inner):
             raise NotSavableError(
-                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; these it can: "
+                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; it can hold "
                 f"{', '.join(sorted(LINEAR_CLASSIFIERS))}; or pickle the model yourself"
             )
         super().check_savable(model)
@@ -71,7 +71,7 @@ class CodeCodec(Codec):
         if isinstance(model._columns, LinearColumns):
             arrays |= {"coef": model._columns.coef, "intercept": model._columns.intercept}
         else:
-            parts = [_weights_of(column, model.n_features_in_) for column in model._columns.estimators]
+            parts = [linear_part(column, model.n_features_in_) for column in model._columns.estimators]
             arrays |= {"coef": _joined([w for w, _ in parts]), "intercept": np.array([b for _, b in parts])}
         if "code_matrix_" in model.__dict__:
             arrays["code_matrix"] = model.code_matrix_
@@ -107,7 +107,6 @@ class CodeCodec(Codec):
             known = (float(attributes["radius"]), float(attributes["margin"]), int(attributes["n_learned"]))
             model._margins = CodeMargins(arrays["code_gram"], *known)
         model._columns = self._restored_columns(model, arrays["coef"], arrays["intercept"])
-        model.estimators_ = model._columns.as_estimators()
 
     def _restored_columns(self, model: Any, coef: Any, intercept: Any) -> LinearColumns | FittedColumns:
         if model.estimator is None or isinstance(model.estimator, OneVsAllClassifier):
@@ -153,14 +152,6 @@ def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
         raise ValueError(f"a code is not a dense matrix of shape {shape}")
 
 
-def _weights_of(column: Any, n_features: int) -> tuple[Any, float]:
-    """Weights, of shape (1, n_features), and intercept of a fitted linear classifier of two classes."""
-    if isinstance(column, ConstantColumn):
-        return sp.csr_array((1, n_features)), column.value
-    coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.asarray(column.coef_).reshape(1, -1)
-    return coef, float(np.ravel(column.intercept_)[0])
-
-
 def _joined(rows: list[Any]) -> Any:
     """Rows of weights as one matrix: CSR where all are sparse, or where that saves memory."""
     if all(sp.issparse(row) for row in rows):
@@ -176,7 +167,7 @@ def _linear_classifier(template: Any, coef: Any, intercept: float, names: Any, s
     model.intercept_, model.n_features_in_ = np.array([intercept]), coef.shape[1]
     if isinstance(model, RidgeClassifier):
         model._label_binarizer = LabelBinarizer(pos_label=1, neg_label=-1).fit(SIGNS)
-    if not hasattr(type(model), "classes_"):  # of RidgeClassifier before scikit-learn 1.9: those of the binarizer
+    if not hasattr(type(model), "classes_"):  # RidgeClassifier before scikit-learn 1.9 has those of the binarizer
         model.classes_ = SIGNS.copy()
     if names is not None:
         model.feature_names_in_ = names

@@ -1,4 +1,4 @@
-"""What a fitted model on a tree keeps in a model folder: the tree as plain arrays, weights or support rows, S."""
+"""A model on a tree in a model folder: the tree as plain arrays, weights or support rows, and S."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector, stored_parameters
 from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality
-from widemargin.estimators.tree.parameters import check_hierarchical_parameters
 from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
@@ -63,17 +62,14 @@ class TreeCodec(Codec):
         model.taxonomy = without_stops(model.taxonomy_, model._stops) if attributes["taxonomy_given"] else None
         model.K = arrays.get("K")
         model.alpha_ = None if attributes["alpha"] is None else float(attributes["alpha"])
-        check_hierarchical_parameters(model)
+        model._check_parameters()
         self._check_nodes(model)
         model._decisions = DecisionTree(model.taxonomy_.tree, model.class_node_, model.method in PATH_METHODS)
         model.intercept_ = checked_vector(arrays["intercept"], "intercept", length=model.taxonomy_.n_nodes - 1)
         self._restore_weights(model, state)
         if "S" in arrays:
             n_pairs = self._n_ancestor_pairs(model)
-            model._pairs = (
-                checked_vector(arrays["S"], "S", length=n_pairs),
-                checked_vector(arrays["products"], "products", length=n_pairs),
-            )
+            model._pairs = tuple(checked_vector(arrays[name], name, length=n_pairs) for name in ("S", "products"))
             model.orthogonality_ = Orthogonality(model.taxonomy_, *model._pairs)
 
     def _n_ancestor_pairs(self, model: Any) -> int:
@@ -81,7 +77,7 @@ class TreeCodec(Codec):
         return int(model.taxonomy_.depth.sum())
 
     def _check_nodes(self, model: Any) -> None:
-        """A ValueError unless the classes are nodes of the tree."""
+        """Raise a ValueError unless the classes are nodes of the tree."""
         n_nodes = model.taxonomy_.n_nodes
         for name, nodes in (("class", model.class_node_), ("virtual node", model._stops)):
             if len(nodes) and not (nodes.min() >= 0 and nodes.max() < n_nodes):
@@ -91,7 +87,7 @@ class TreeCodec(Codec):
         label_nodes(model.classes_, model.taxonomy_, model.separator)
 
     def _restore_weights(self, model: Any, state: ModelState) -> None:
-        """Set `coef_`, or what a kernel model has instead; a ValueError where shapes do not fit."""
+        """Set `coef_`, or the support of a kernel model; raise a ValueError if shapes do not fit."""
         arrays, m = state.arrays, model.taxonomy_.n_nodes - 1
         if model.kernel != "linear":
             self.restore_support(model, state, m)
@@ -110,7 +106,7 @@ class TreeCodec(Codec):
 
 
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Whole numbers in one dimension."""
+    """The array, if it is a vector of whole numbers."""
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError("numbers of nodes or rows are not whole numbers")
+        raise ValueError("numbers of nodes are not whole numbers")
     return array.astype(np.int64, copy=False)

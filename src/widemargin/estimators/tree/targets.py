@@ -1,15 +1,15 @@
-"""Labels as places in a tree: which tree, which node each training example belongs to, and with what weight.
+"""Labels as places in a tree: the tree, the node of each training example, and its weight.
 
 Labels are names of nodes, or full paths such as "A/B/C" in the names of a given taxonomy, with or without its root.
-With no taxonomy, string labels of which one has the separator are paths, and the tree is made of them, else it is flat.
-A row with q labels becomes q examples of weight 1/q, after labels that are ancestors of another one of the row, which
-say nothing more, were left out. To stop at an inner node, it is given a virtual child to which its own examples go.
+Without a taxonomy, the tree is built from the labels: if they are strings and one of them contains the separator, they
+are paths; otherwise the tree is flat. A row with q labels becomes q examples of weight 1/q; labels that are ancestors
+of another label of the row add no information and are dropped first. To let predictions stop at an inner node, the node
+gets a virtual child to which its own examples go.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,33 +17,35 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.exceptions import DataFormatError
-from widemargin.labels.encoding import EncodedTargets, TargetKind
+from widemargin.labels.encoding import EncodedTargets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics.hierarchical import most_specific
 
-__all__ = ["TreeTargets", "label_nodes", "make_taxonomy", "most_specific", "stop_name", "tree_targets", "without_stops"]
+__all__ = ["TreeTargets", "label_nodes", "labelled_nodes", "make_taxonomy", "tree_targets"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class TreeTargets:
-    """What a fit on a tree needs of its targets.
+    """The targets of a fit on a tree.
 
     Parameters
     ----------
     taxonomy : Taxonomy
         The tree that is trained, virtual nodes included.
     classes : ndarray of shape (n_classes,)
-        Names of the nodes that some row is labelled with, ascending.
+        Names of the nodes that occur as labels, ascending.
     class_node : ndarray of int64 of shape (n_classes,)
         Node of each class: its own, or the virtual child.
     stops : ndarray of int64 of shape (n_stops,)
         The virtual nodes, ascending.
     row, label : ndarray of int64 of shape (n_examples,)
         Row of X and class of each example; rows ascend.
+    share : ndarray of float64 of shape (n_examples,)
+        One over the number of labels of the example's row.
     n_samples : int
-        Number of rows, those without labels included.
+        Number of rows, including those without labels.
     """
 
     taxonomy: Taxonomy
@@ -52,22 +54,12 @@ class TreeTargets:
     stops: Ints
     row: Ints
     label: Ints
+    share: npt.NDArray[np.float64]
     n_samples: int
 
     @property
-    def kind(self) -> TargetKind:
-        """Two classes are binary."""
-        return "binary" if len(self.classes) == 2 else "multiclass"
-
-    @cached_property
-    def share(self) -> npt.NDArray[np.float64]:
-        """Shape (n_examples,): one over the number of labels of the example's row."""
-        share: npt.NDArray[np.float64] = 1.0 / np.bincount(self.row, minlength=self.n_samples)[self.row]
-        return share
-
-    @property
     def examples(self) -> EncodedTargets:
-        """The class of each example, as targets with one label a row."""
+        """The class of each example, as targets with one label per row."""
         ones, indptr = np.ones(len(self.label), dtype=np.int8), np.arange(len(self.label) + 1)
         Y = sp.csr_array((ones, self.label, indptr), shape=(len(self.label), len(self.classes)))
         return EncodedTargets("multiclass", self.classes, Y, False)
@@ -79,30 +71,60 @@ def tree_targets(
     """Place encoded targets in the tree."""
     if targets.kind == "multilabel" and multilabel == "refuse":
         raise ValueError(
-            "y has several labels a row, and multilabel='refuse'; multilabel='split' trains on each label with a "
+            "y has several labels per row, and multilabel='refuse'; multilabel='split' trains on each label with a "
             "share of the row's weight"
         )
-    Y = targets.Y
-    row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)) if targets.kind == "multilabel" else np.arange(Y.shape[0])
-    column = Y.indices.astype(np.int64) if targets.kind == "multilabel" else targets.indices
-    used, column = np.unique(column, return_inverse=True)
-    labels = targets.classes[used]
+    row, column, labels = _label_columns(targets)
     taxonomy = make_taxonomy(labels, separator) if taxonomy is None else taxonomy
-    nodes_of_labels = label_nodes(labels, taxonomy, separator)
-    row, node = most_specific(row, nodes_of_labels[column], taxonomy)
+    node_of_label = label_nodes(labels, taxonomy, separator)
+    node = node_of_label[column]
+    if targets.kind == "multilabel":
+        row, node = most_specific(row, node, taxonomy)
     nodes, label = np.unique(node, return_inverse=True)
     if len(nodes) < 2:
-        raise ValueError(f"y has {len(nodes)} class only; a classifier needs rows of at least two classes")
-    classes, order = _sorted_names(labels, nodes_of_labels, nodes, taxonomy)
+        raise ValueError(f"y has only {len(nodes)} class; a classifier needs rows of at least two classes")
+    # Classes keep the type of the labels if these are the names themselves, not paths.
+    names, place = list(map(taxonomy.nodes.__getitem__, nodes.tolist())), np.empty(len(taxonomy.nodes), dtype=np.int64)
+    place[node_of_label] = np.arange(len(labels))
+    classes = labels[place[nodes]]
+    if classes.tolist() != names:
+        classes = np.array(names, dtype=str if all(isinstance(name, str) for name in names) else object)
+    order = np.argsort(classes, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    inner = ~taxonomy.is_leaf[nodes[order]] if stop else np.zeros(len(nodes), dtype=bool)
-    trained, class_node, stops = _with_stops(taxonomy, nodes[order].astype(np.int64), inner)
-    return TreeTargets(trained, classes, class_node, stops, row, rank[label], Y.shape[0])
+    classes, nodes = classes[order], nodes[order].astype(np.int64)
+    stops = np.empty(0, dtype=np.int64)
+    if stop and not taxonomy.is_leaf[nodes].all():
+        taxonomy, nodes, stops = _with_stops(taxonomy, nodes)
+    n_samples = targets.Y.shape[0]
+    share = 1.0 / np.bincount(row, minlength=n_samples)[row]
+    return TreeTargets(taxonomy, classes, nodes, stops, row, rank[label], share, n_samples)
+
+
+def labelled_nodes(
+    targets: EncodedTargets, taxonomy: Taxonomy, separator: str | None, *, skip_unknown: bool = False
+) -> tuple[Ints, Ints]:
+    """Rows and nodes of all labels, without labels that are above another label of the row.
+
+    A label that is not in the tree is an error, or is skipped as well.
+    """
+    row, column, labels = _label_columns(targets)
+    node = label_nodes(labels, taxonomy, separator, missing=-1 if skip_unknown else None)[column]
+    return most_specific(row[node >= 0], node[node >= 0], taxonomy)
+
+
+def _label_columns(targets: EncodedTargets) -> tuple[Ints, Ints, npt.NDArray[Any]]:
+    """Row and number of each label of each row, and the labels that these numbers refer to."""
+    if targets.kind == "multilabel":
+        row, column = np.repeat(np.arange(targets.Y.shape[0]), np.diff(targets.Y.indptr)), targets.Y.indices
+    else:
+        row, column = np.arange(targets.Y.shape[0]), targets.indices
+    used, column = np.unique(column, return_inverse=True)
+    return row, column.reshape(-1), targets.classes[used]
 
 
 def make_taxonomy(labels: npt.NDArray[Any], separator: str | None) -> Taxonomy:
-    """The tree of labels that are paths, if one of them has the separator; else the flat one."""
+    """The tree of labels that are paths, if one of them contains the separator; otherwise the flat one."""
     names = labels.tolist()
     are_paths = separator is not None and all(isinstance(name, str) for name in names)
     if are_paths and any(str(separator) in name for name in names):
@@ -111,16 +133,18 @@ def make_taxonomy(labels: npt.NDArray[Any], separator: str | None) -> Taxonomy:
 
 
 def label_nodes(labels: Any, taxonomy: Taxonomy, separator: str | None, *, missing: int | None = None) -> Ints:
-    """Node of each label, which is a name or a full path; unknown ones get `missing`, or are named in an error."""
+    """Node of each label, a name or a full path. Unknown labels get `missing`; if that is None, they are an error."""
     names = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    ends = [name if name in taxonomy else _end_of_path(name, taxonomy, separator) for name in names]
-    if missing is None:
-        return taxonomy.indices(ends).astype(np.int64)
-    return np.array([taxonomy.index(end) if end in taxonomy else missing for end in ends], dtype=np.int64)
+    nodes: Ints = taxonomy.find(names).astype(np.int64)
+    paths = np.flatnonzero(nodes < 0)
+    if len(paths):
+        ends = [_end_of_path(names[place], taxonomy, separator) for place in paths.tolist()]
+        nodes[paths] = taxonomy.indices(ends) if missing is None else taxonomy.find(ends, missing)
+    return nodes
 
 
 def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
-    """The last name of a path that is one of the taxonomy; otherwise the label as it is."""
+    """The last name of a path of the taxonomy; any other label is returned as it is."""
     if separator is None or not isinstance(label, str) or separator not in label:
         return label
     parts = label.split(separator)
@@ -129,49 +153,30 @@ def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
     path = [str(name) for name in taxonomy.path(parts[-1])]
     if parts not in (path, path[1:]):
         raise DataFormatError(
-            f"the label {label!r} is no path of the taxonomy, in which {parts[-1]!r} is {separator.join(path)!r}",
-            remedy="correct the label, or give the name of the node alone",
+            f"the label {label!r} is not a path of the taxonomy, where {parts[-1]!r} is {separator.join(path)!r}",
+            remedy="correct the label, or give only the name of the node",
         )
     return parts[-1]
 
 
-def _sorted_names(
-    labels: npt.NDArray[Any], nodes_of_labels: Ints, nodes: Ints, taxonomy: Taxonomy
-) -> tuple[npt.NDArray[Any], Ints]:
-    """Names of nodes ascending, and their order; labels keep their type where they are the names themselves."""
-    names = taxonomy._names(nodes.tolist())
-    place = {int(node): number for number, node in enumerate(nodes_of_labels)}
-    given = [place[int(node)] for node in nodes]
-    if labels[given].tolist() != names:
-        strings = all(isinstance(name, str) for name in names)
-        labels, given = np.array(names, dtype=str if strings else object), list(range(len(names)))
-    order = np.argsort(labels[given], kind="stable")
-    return labels[given][order], order.astype(np.int64)
-
-
-def stop_name(name: Any) -> str:
-    """Name of the virtual child at which predictions for a node stop."""
-    return f"(stop at {name})"
-
-
-def _with_stops(taxonomy: Taxonomy, nodes: Ints, inner: npt.NDArray[np.bool_]) -> tuple[Taxonomy, Ints, Ints]:
-    """The tree with a virtual child for the inner nodes, the nodes of the classes in it, and the virtual nodes."""
-    if not inner.any():
-        return taxonomy, nodes, np.empty(0, dtype=np.int64)
-    names = taxonomy._names(nodes.tolist())
-    stops = [(stop_name(name), name) for name, is_inner in zip(names, inner, strict=True) if is_inner]
-    taken = next((stop for stop, _ in stops if stop in taxonomy), None)
+def _with_stops(taxonomy: Taxonomy, nodes: Ints) -> tuple[Taxonomy, Ints, Ints]:
+    """The tree with a virtual child for each inner node among the classes, their nodes in it, and the virtual nodes."""
+    names = [taxonomy.nodes[node] for node in nodes.tolist()]
+    stop_names = {
+        name: f"(stop at {name})" for name, node in zip(names, nodes, strict=True) if not taxonomy.is_leaf[node]
+    }
+    taken = next((stop for stop in stop_names.values() if stop in taxonomy), None)
     if taken is not None:
-        raise DataFormatError(f"a node is called {taken!r}, as a virtual one would be", remedy="give it another name")
-    trained = Taxonomy.from_edges([*taxonomy.to_edges(), *stops])
-    ends = [stop_name(name) if is_inner else name for name, is_inner in zip(names, inner, strict=True)]
-    virtual = np.sort(trained.indices([stop for stop, _ in stops]))
-    return trained, trained.indices(ends).astype(np.int64), virtual.astype(np.int64)
+        raise DataFormatError(f"a node is called {taken!r}, like a virtual node", remedy="give it another name")
+    edges = [(stop, name) for name, stop in stop_names.items()]
+    trained = Taxonomy.from_edges([*taxonomy.to_edges(), *edges])
+    ends = trained.indices([stop_names.get(name, name) for name in names]).astype(np.int64)
+    return trained, ends, np.sort(trained.indices(list(stop_names.values()))).astype(np.int64)
 
 
 def without_stops(taxonomy: Taxonomy, stops: Ints) -> Taxonomy:
-    """The tree as it was given, without the virtual nodes."""
+    """The tree as given, without the virtual nodes."""
     if len(stops) == 0:
         return taxonomy
-    virtual = set(taxonomy._names(stops.tolist()))
+    virtual = {taxonomy.nodes[node] for node in stops.tolist()}
     return Taxonomy.from_edges([edge for edge in taxonomy.to_edges() if edge[0] not in virtual])

@@ -40,6 +40,7 @@ Ints = npt.NDArray[np.int64]
 
 BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
 RECORD_COLUMNS = ("label", "iteration", "value", "gradient_ratio", "active_rows", "step", "cg_steps", "seconds")
+CORE_OPTIONS = ("row_weight", "C", "bias_value", "bias_penalty", "tol", "gap_tol", "prune", "max_iter", "n_threads")
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 # The meaning of the values of `BlockResult.converged`, padded so that any status fits.
 ENDINGS = np.array(
@@ -54,6 +55,8 @@ class Problem:
 
     Parameters
     ----------
+    n_labels : int
+        Number of labels.
     X : ndarray or CSR array of shape (n_samples, n_features)
         Rows of positive weight, float32 or float64.
     positive_rows, positive_indptr : ndarray of int
@@ -78,6 +81,7 @@ class Problem:
     (2, [0, 1, 1, 2], (1.0, 1.0))
     """
 
+    n_labels: int
     X: Any
     positive_rows: npt.NDArray[Any]
     positive_indptr: npt.NDArray[Any]
@@ -88,11 +92,6 @@ class Problem:
     C: float
     bias_value: float
     bias_penalty: float
-
-    @property
-    def n_labels(self) -> int:
-        """Number of labels."""
-        return len(self.positive_indptr) - 1
 
     @classmethod
     def of(
@@ -129,6 +128,7 @@ class Problem:
         if not keep.all():
             X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
         return cls(
+            Y.shape[1],
             X,
             Y.indices.astype(np.int64),
             Y.indptr.astype(np.int64),
@@ -233,14 +233,10 @@ class BlockTask:
 
     def make_core(self, name: str, X: Any) -> Any:
         """The core's solver of many labels at once for CSR rows, with its own copy of them; labels come later."""
-        shared = ("row_weight", "C", "bias_value", "bias_penalty", "tol", "gap_tol", "prune", "max_iter", "n_threads")
-        return getattr(_core, f"{name}F{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}")(
-            data=X.data,
-            indices=X.indices,
-            indptr=X.indptr,
-            n_features=X.shape[1],
-            **{option: getattr(self, option) for option in shared},
-        )
+        options = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_features": X.shape[1]}
+        for option in CORE_OPTIONS:
+            options[option] = getattr(self, option)
+        return getattr(_core, f"{name}F{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}")(**options)
 
 
 @dataclass(frozen=True)
@@ -294,7 +290,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class OneVsAllResult(SolverResult):
-    """A `SolverResult` with what is known of each label; use `of` to make one.
+    """A `SolverResult` with what is known of each label; use `of` to make one. Its weights are read-only.
 
     Parameters
     ----------
@@ -321,13 +317,20 @@ class OneVsAllResult(SolverResult):
     records: Floats | None = None
 
     @classmethod
-    def of(cls, status: npt.NDArray[np.str_], bounds: Floats, **rest: Any) -> OneVsAllResult:
+    def of(
+        cls, coef: Any, intercept: npt.NDArray[Any], status: npt.NDArray[np.str_], bounds: Floats, **rest: Any
+    ) -> OneVsAllResult:
         """The result of labels that ended with `status` and `bounds`; `rest` are the remaining fields."""
+        for part in (*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), intercept):
+            if isinstance(part, np.ndarray):  # weights may also be parts on disk
+                part.setflags(write=False)
         primal, dual, at_zero, before_pruning, _ = bounds.T
         # A label without a minimiser is as close to its infimum as makes no difference; one that rounding stopped is
         # not.
         attained = (status != Status.NOT_ATTAINED.value) | (primal - dual > ROUNDING_GAP * at_zero)
         return cls(
+            coef,
+            intercept,
             dual=None,
             certificate=Certificate.sum(primal, dual, at_zero, before_pruning, attained=attained),
             status=worst_of(map(Status, np.unique(status))),

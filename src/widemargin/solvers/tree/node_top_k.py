@@ -30,6 +30,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.solvers.limits import TimeLimit, deadline_of, ending, with_deadline_of
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin.solvers.tree.joint_dual import TreeOptions
 
 __all__ = ["Distribute", "solve_node", "solve_node_top_k"]
 
@@ -45,18 +46,7 @@ WORST_FIRST = (Status.STOPPED, Status.TIME_LIMIT, Status.MAX_ITER)
 
 
 def solve_node_top_k(
-    X: Any,
-    losses: TreeLosses,
-    k: int,
-    *,
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 10_000,
-    seed: int = 0,
-    n_threads: int = 1,
-    callback: Callback | None = None,
-    memory_limit_mb: float = 1024.0,
-    run: Distribute | None = None,
+    X: Any, losses: TreeLosses, k: int, *, run: Distribute | None = None, **options: Any
 ) -> SolverResult:
     """Train, and certify the result.
 
@@ -68,24 +58,13 @@ def solve_node_top_k(
         The blocks of per-node training, from `problems.tree_losses.tree_losses`.
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
-    tol : float
-        `decrease_gap` of the sum to reach.
-    max_iter : int
-        Largest number of passes over the rows of a parent.
-    seed : int
-        Seed of the order in which rows are visited.
-    n_threads : int
-        Parents that are solved at the same time. Results do not depend on it.
-    callback : callable or None
-        Called with a `Progress`, which counts parents and has the bounds of those that are solved, during and after
-        each of them; stops the solver when it returns true.
-    memory_limit_mb : float
-        Weights are an ndarray up to this size, unless they are large and mostly zero; otherwise a csr_array.
     run : callable or None
         Solves the nodes elsewhere: given a list of arguments of `solve_node` without X, it returns the results in the
         same order. The callback is then called after each round.
+    **options
+        The fields of `TreeOptions`. `max_iter` limits the passes over the rows of each parent; `n_threads` is the
+        number of parents that are solved at the same time; the `Progress` counts parents and has the bounds of those
+        that are solved; weights above `memory_limit_mb`, or large and mostly zero, are a csr_array.
 
     Returns
     -------
@@ -108,12 +87,10 @@ def solve_node_top_k(
     ((5, 3), True, [0, 1])
     """
     rows = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
-    parents = _parents(losses)
-    if not parents:
-        raise ValueError("no row of positive weight passes a node with two or more children; there is nothing to train")
-    options = {"bias": bias, "max_iter": max_iter, "seed": seed}
-    work = _Run(rows, losses, parents, k, options, callback)
-    return work.result(work.solve(tol, max(1, n_threads), run), tol, memory_limit_mb)
+    given = TreeOptions(**options)
+    work = _Run(rows, losses, k, given)
+    work.solve(given.tol, max(1, given.n_threads), run)
+    return work.result(given.tol, given.memory_limit_mb)
 
 
 def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, options: dict[str, Any]) -> Solution:
@@ -148,17 +125,37 @@ def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, 
     return result, features, time.monotonic() - began
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Parent:
-    """A node with two or more children: their rows of W, and the blocks that choose among them."""
+    """A node with two or more children: their rows of W, the blocks that choose among them, and the solution so far."""
 
     node: int
     children: slice
     blocks: Ints
+    result: SolverResult | None = None
+    features: Ints | None = None
+    passes: int = 0
+    seconds: float = 0.0
 
     @property
-    def n_children(self) -> int:
-        return int(self.children.stop - self.children.start)
+    def certificate(self) -> Certificate:
+        """The certificate of a parent that is solved."""
+        assert self.result is not None
+        return self.result.certificate
+
+    def take(self, result: SolverResult, features: Ints | None, seconds: float) -> None:
+        """Keep the solution of a round. Sets: result, features, passes, seconds."""
+        self.result, self.features = result, features
+        self.passes, self.seconds = self.passes + int(result.n_iter.sum()), self.seconds + seconds
+
+    def wanted_tol(self, tol: float, tried: float) -> float:
+        """A relative gap that makes `decrease_gap` at most `tol`; 0 if it already is."""
+        assert self.result is not None
+        certificate = self.certificate
+        if certificate.decrease_gap <= tol or self.result.status is not Status.CONVERGED:
+            return 0.0
+        enough = SAFETY * tol * (certificate.primal_at_zero - certificate.primal) / max(certificate.primal, 1e-300)
+        return float(max(min(enough, 0.5 * tried) if enough > 0.0 else LOWER * tried, LOWEST_TOL))
 
 
 def _parents(losses: TreeLosses) -> list[_Parent]:
@@ -166,171 +163,137 @@ def _parents(losses: TreeLosses) -> list[_Parent]:
     above = losses.paths.parent  # never decreasing: siblings are neighbours
     weighted = np.flatnonzero(losses.cost > 0.0)
     order = weighted[np.argsort(above[losses.node[weighted]], kind="stable")]
-    passed, first, count = np.unique(above[losses.node[order]], return_index=True, return_counts=True)
+    passed, first = np.unique(above[losses.node[order]], return_index=True)
+    starts, stops = np.searchsorted(above, passed).tolist(), np.searchsorted(above, passed + 1).tolist()
     found = []
-    for parent, begin, n_blocks in zip(passed.tolist(), first.tolist(), count.tolist(), strict=True):
-        start, stop = np.searchsorted(above, [parent, parent + 1]).tolist()
+    for parent, start, stop, blocks in zip(passed.tolist(), starts, stops, np.split(order, first)[1:], strict=True):
         if stop - start > 1:
-            found.append(_Parent(parent + 1, slice(start, stop), order[begin : begin + n_blocks]))
+            found.append(_Parent(parent + 1, slice(start, stop), blocks))
+    if not found:
+        raise ValueError("no row of positive weight passes a node with two or more children; there is nothing to train")
     return found
 
 
-@dataclass(frozen=True)
-class _Solved:
-    """The result of a parent, on the features that occur in its rows."""
-
-    result: SolverResult
-    features: Ints | None
-    passes: int
-    seconds: float
-
-    def wanted_tol(self, tol: float, tried: float) -> float:
-        """A relative gap that makes `decrease_gap` at most `tol`; 0 if it already is."""
-        certificate = self.result.certificate
-        if certificate.decrease_gap <= tol or self.result.status is not Status.CONVERGED:
-            return 0.0
-        enough = SAFETY * tol * (certificate.primal_at_zero - certificate.primal) / max(certificate.primal, 1e-300)
-        return float(max(min(enough, 0.5 * tried) if enough > 0.0 else LOWER * tried, LOWEST_TOL))
-
-
 class _Run:
-    """The state of all parents; a lock guards what threads share."""
+    """The state of all parents; a lock guards the callback, which threads share."""
 
-    def __init__(
-        self,
-        X: Any,
-        losses: TreeLosses,
-        parents: list[_Parent],
-        k: int,
-        options: dict[str, Any],
-        callback: Callback | None,
-    ) -> None:
-        self.X, self.losses, self.parents, self.k, self.options = X, losses, parents, k, options
-        self.callback, self.lock, self.stopped = callback, threading.Lock(), False
+    def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions) -> None:
+        self.X, self.losses, self.k, self.options, self.parents = X, losses, k, options, _parents(losses)
+        self.callback, self.lock, self.stopped = options.callback, threading.Lock(), False
         self.began = time.monotonic()
-        deadline = deadline_of(callback)
-        self.time_limit = None if deadline == np.inf else TimeLimit(max(0.0, deadline - self.began))
-        self.solved: dict[int, _Solved] = {}
-        self.has_features = options["bias"] != 0.0 or bool((X.data if sp.issparse(X) else X).any())
+        self.has_features = options.bias != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
-    def solve(self, tol: float, n_threads: int, run: Distribute | None) -> list[_Solved]:
+    def solve(self, tol: float, n_threads: int, run: Distribute | None) -> None:
         """Rounds over the parents whose gap is too large, until the sum is small enough."""
-        targets = dict.fromkeys(range(len(self.parents)), max(tol, LOWEST_TOL))
-        inside = None if self.callback is None else with_deadline_of(self.callback, self._tell)
+        targets = [(parent, max(tol, LOWEST_TOL)) for parent in self.parents]
+        callback: Callback | None = None
+        if run is None and self.callback is not None:
+            callback = with_deadline_of(self.callback, self._tell)
+        elif (deadline := deadline_of(self.callback)) < np.inf:
+            callback = TimeLimit(max(0.0, deadline - self.began))
         with ThreadPoolExecutor(n_threads) as pool:
             while targets:
-                callback = inside if run is None else self.time_limit
-                arguments = [self._arguments(p, target, callback) for p, target in targets.items()]
+                arguments = [self._arguments(parent, target, callback) for parent, target in targets]
                 if run is None:
                     done = list(pool.map(lambda given: solve_node(self.X, *given), arguments))
                 else:
                     done = run(arguments)
-                for p, found in zip(targets, done, strict=True):
-                    self.solved[p] = self._after(p, *found)
+                for (parent, _), found in zip(targets, done, strict=True):
+                    parent.take(*found)
                 if run is not None and self.callback is not None and self._tell(None):
                     break
-                solved = [self.solved[p] for p in range(len(self.parents))]
-                if self._ending(solved, tol) is not None:
+                if self._ending(tol) is not None:
                     break
-                wanted = {p: solved[p].wanted_tol(tol, tried) for p, tried in targets.items()}
-                targets = {p: new for p, new in wanted.items() if 0.0 < new < targets[p]}
-        return [self.solved[p] for p in range(len(self.parents))]
+                wanted = [(parent, tried, parent.wanted_tol(tol, tried)) for parent, tried in targets]
+                targets = [(parent, new) for parent, tried, new in wanted if 0.0 < new < tried]
 
-    def _arguments(self, p: int, tol: float, callback: Callback | None) -> tuple[Any, ...]:
+    def _arguments(self, parent: _Parent, tol: float, callback: Callback | None) -> tuple[Any, ...]:
         """The arguments of `solve_node` without X, to bring a parent to a relative gap."""
-        parent, before = self.parents[p], self.solved.get(p)
-        y = self.losses.node[parent.blocks] - parent.children.start
-        options = dict(self.options, tol=tol, callback=callback)
-        if before is not None:
-            options["start"] = before.result.dual
-            options["max_iter"] = max(1, options["max_iter"] - before.passes)
-        k, cost = min(self.k, parent.n_children - 1), self.losses.cost[parent.blocks]
-        return self.losses.row[parent.blocks], y, parent.n_children, k, cost, options
-
-    def _after(self, p: int, result: SolverResult, features: Ints | None, seconds: float) -> _Solved:
-        """A parent after a round, with the passes and seconds of all its rounds."""
-        before = self.solved.get(p)
-        passes = int(result.n_iter.sum()) + (before.passes if before else 0)
-        return _Solved(result, features, passes, seconds + (before.seconds if before else 0.0))
+        n_children = parent.children.stop - parent.children.start
+        max_iter = max(1, self.options.max_iter - parent.passes)
+        options: dict[str, Any] = {"bias": self.options.bias, "seed": self.options.seed, "max_iter": max_iter}
+        options |= {"tol": tol, "callback": callback}
+        if parent.result is not None:
+            options["start"] = parent.result.dual
+        rows, y = self.losses.row[parent.blocks], self.losses.node[parent.blocks] - parent.children.start
+        return rows, y, n_children, min(self.k, n_children - 1), self.losses.cost[parent.blocks], options
 
     def _tell(self, _: Progress | None) -> bool:
         """Report the progress of the whole problem, from any thread."""
         assert self.callback is not None
         with self.lock:
             if not self.stopped:
-                sums = _sum(list(self.solved.values())) if self.solved else Certificate(0.0, 0.0, 0.0, 0.0)
-                elapsed = time.monotonic() - self.began
-                progress = Progress(len(self.solved), len(self.parents), elapsed, sums.primal, sums.dual)
+                n_solved = sum(parent.result is not None for parent in self.parents)
+                sums, elapsed = self._certificate(), time.monotonic() - self.began
+                progress = Progress(n_solved, len(self.parents), elapsed, sums.primal, sums.dual)
                 self.stopped = bool(self.callback(progress))
             return self.stopped
 
-    def result(self, solved: list[_Solved], tol: float, memory_limit_mb: float) -> SolverResult:
-        """All parents together."""
-        m, each = self.losses.paths.m, list(zip(self.parents, solved, strict=True))
-        intercept = np.zeros(m)
-        for parent, part in each:
-            intercept[parent.children] = part.result.intercept
-        n_values = sum(int(np.count_nonzero(part.result.coef)) for part in solved)
-        dense_bytes = 8 * m * self.X.shape[1]
-        sparse = saves_memory(csr_bytes(n_values, m, 8), dense_bytes)
-        dense = dense_bytes <= memory_limit_mb * MEGABYTE and not sparse
-        certificates, statuses = [part.result.certificate for part in solved], [part.result.status for part in solved]
-        # If all parents are as exact as float64 allows, and still not good enough, the tolerance is out of reach.
-        limits = [status for status in WORST_FIRST if status in statuses] or [Status.NOT_ATTAINED]
-        columns = {
-            "parent": np.array([parent.node for parent in self.parents]),
-            "rows": np.array([len(parent.blocks) for parent in self.parents]),
-            "passes": np.array([part.passes for part in solved]),
-            "seconds": np.array([part.seconds for part in solved]),
-            "primal": np.array([certificate.primal for certificate in certificates]),
-            "dual": np.array([certificate.dual for certificate in certificates]),
-        }
-        return SolverResult(
-            coef=self._dense_weights(each) if dense else self._sparse_weights(each),
-            intercept=intercept,
-            dual=self._duals(each),
-            certificate=_sum(solved),
-            history=History(columns),
-            n_iter=columns["passes"],
-            status=self._ending(solved, tol) or limits[0],
-        )
+    def _certificate(self) -> Certificate:
+        """The sum of the certificates of the parents that are solved."""
+        each = [parent.certificate for parent in self.parents if parent.result is not None]
+        values = [[c.primal, c.dual, c.primal_at_zero, c.primal_before_pruning] for c in each]
+        return Certificate.sum(*np.array(values).T) if each else Certificate(0.0, 0.0, 0.0, 0.0)
 
-    def _ending(self, solved: list[_Solved], tol: float) -> Status | None:
+    def _ending(self, tol: float) -> Status | None:
         """Whether the sum of the bounds is close enough, or as close as rounding allows."""
-        total = _sum(solved)
+        total = self._certificate()
         if not self.has_features and total.relative_gap <= LOWEST_TOL:
             return Status.CONVERGED  # zero weights are optimal
         return ending(total.primal, total.dual, total.primal_at_zero, tol)
 
-    def _dense_weights(self, each: list[tuple[_Parent, _Solved]]) -> npt.NDArray[Any]:
+    def result(self, tol: float, memory_limit_mb: float) -> SolverResult:
+        """All parents together."""
+        m, parents = self.losses.paths.m, self.parents
+        solved = [(parent, parent.result) for parent in parents if parent.result is not None]
+        intercept = np.zeros(m)
+        for parent, result in solved:
+            intercept[parent.children] = result.intercept
+        n_values = sum(int(np.count_nonzero(result.coef)) for _, result in solved)
+        dense_bytes = 8 * m * self.X.shape[1]
+        sparse = saves_memory(csr_bytes(n_values, m, 8), dense_bytes)
+        dense = dense_bytes <= memory_limit_mb * MEGABYTE and not sparse
+        duals = [(parent, result.dual.tocoo()) for parent, result in solved]
+        blocks = np.concatenate([parent.blocks[dual.row] for parent, dual in duals])
+        nodes = np.concatenate([dual.col + parent.children.start for parent, dual in duals])
+        entries = np.concatenate([dual.data for _, dual in duals]), (blocks, nodes)
+        columns = {
+            "parent": np.array([parent.node for parent in parents]),
+            "rows": np.array([len(parent.blocks) for parent in parents]),
+            "passes": np.array([parent.passes for parent in parents]),
+            "seconds": np.array([parent.seconds for parent in parents]),
+            "primal": np.array([parent.certificate.primal for parent in parents]),
+            "dual": np.array([parent.certificate.dual for parent in parents]),
+        }
+        # If all parents are as exact as float64 allows, and still not good enough, the tolerance is out of reach.
+        statuses = {result.status for _, result in solved}
+        limits = [status for status in WORST_FIRST if status in statuses] or [Status.NOT_ATTAINED]
+        return SolverResult(
+            coef=self._dense_weights(solved) if dense else self._sparse_weights(solved),
+            intercept=intercept,
+            dual=sp.csr_array(sp.coo_array(entries, shape=(self.losses.n_blocks, m))),
+            certificate=self._certificate(),
+            history=History(columns),
+            n_iter=columns["passes"],
+            status=self._ending(tol) or limits[0],
+        )
+
+    def _dense_weights(self, solved: list[tuple[_Parent, SolverResult]]) -> npt.NDArray[Any]:
         # One parent in float64 makes all float64, because the certificates are for its weights.
-        dtype = np.result_type(*(part.result.coef.dtype for _, part in each))
+        dtype = np.result_type(*(result.coef.dtype for _, result in solved))
         coef = np.zeros((self.losses.paths.m, self.X.shape[1]), dtype=dtype)
-        for parent, part in each:
-            coef[parent.children, slice(None) if part.features is None else part.features] = part.result.coef
+        for parent, result in solved:
+            coef[parent.children, slice(None) if parent.features is None else parent.features] = result.coef
         return coef
 
-    def _sparse_weights(self, each: list[tuple[_Parent, _Solved]]) -> Any:
+    def _sparse_weights(self, solved: list[tuple[_Parent, SolverResult]]) -> Any:
         shape = self.losses.paths.m, self.X.shape[1]
         values, rows, columns = [], [], []
-        for parent, part in each:
-            i, j = np.nonzero(part.result.coef)
-            values.append(part.result.coef[i, j])
+        for parent, result in solved:
+            i, j = np.nonzero(result.coef)
+            values.append(result.coef[i, j])
             rows.append(i + parent.children.start)
-            columns.append(j if part.features is None else part.features[j])
+            columns.append(j if parent.features is None else parent.features[j])
         entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
         coef = sp.csr_array(sp.coo_array(entries, shape=shape))
         return csr_of(coef.data, coef.indices, coef.indptr, shape)
-
-    def _duals(self, each: list[tuple[_Parent, _Solved]]) -> Any:
-        parts = [(parent, part.result.dual.tocoo()) for parent, part in each]
-        blocks = np.concatenate([parent.blocks[dual.row] for parent, dual in parts])
-        nodes = np.concatenate([dual.col + parent.children.start for parent, dual in parts])
-        entries = np.concatenate([dual.data for _, dual in parts]), (blocks, nodes)
-        return sp.csr_array(sp.coo_array(entries, shape=(self.losses.n_blocks, self.losses.paths.m)))
-
-
-def _sum(solved: list[_Solved]) -> Certificate:
-    each = [part.result.certificate for part in solved]
-    values = [[c.primal, c.dual, c.primal_at_zero, c.primal_before_pruning] for c in each]
-    return Certificate.sum(*np.array(values).T)

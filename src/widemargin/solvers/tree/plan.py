@@ -17,30 +17,18 @@ import numpy as np
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty
-from widemargin.solvers.result import Callback, SolverResult
+from widemargin.solvers.result import SolverResult
 from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
-from widemargin.solvers.tree.joint_dual import JointStart, solve_joint_dual
+from widemargin.solvers.tree.joint_dual import JointStart, TreeOptions, solve_joint_dual
 from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import Distribute, solve_node_top_k
 
-__all__ = ["Algorithm", "TreeOptions", "TreePlan", "make_plan", "solve"]
+__all__ = ["Algorithm", "Solver", "TreePlan", "make_plan", "solve"]
 
 Algorithm = Literal["joint-dual", "kernel", "dense", "per-parent", "dual-averaging"]
-
-
-@dataclass(frozen=True)
-class TreeOptions:
-    """What all algorithms are told in the same words; see `solve_joint_dual`."""
-
-    bias: float
-    tol: float
-    max_iter: int
-    seed: int
-    callback: Callback | None
-    n_threads: int
-    memory_limit_mb: float
-    cache_size_mb: float
+Solver = Literal["dual", "dual-averaging", "dual-averaging-published"]
+"""The choice that is left to the user."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +51,8 @@ class TreePlan:
         The kernel of the training rows.
     published : bool
         Dual averaging with the lower bound and the stopping rule of the paper.
+    can_continue : bool
+        Whether the result is a start for a similar problem.
     """
 
     algorithm: Algorithm
@@ -72,11 +62,7 @@ class TreePlan:
     k: int
     kernel: TrainingKernel | PrecomputedKernel | None
     published: bool
-
-    @property
-    def can_continue(self) -> bool:
-        """Whether the result is a start for a similar problem."""
-        return self.algorithm in ("joint-dual", "kernel")
+    can_continue: bool
 
     def start_from(self, other: TreePlan, start: JointStart) -> JointStart | None:
         """The start that the solution of another plan gives; None unless method, tree and examples are the same."""
@@ -98,23 +84,10 @@ def make_plan(
     penalty: Penalty,
     *,
     k: int = 1,
-    solver: Literal["dual", "dual-averaging", "dual-averaging-published"] = "dual",
+    solver: Solver = "dual",
     kernel: TrainingKernel | PrecomputedKernel | None = None,
 ) -> TreePlan:
-    """Choose the algorithm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.plan import make_plan
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0])), np.array([1, 2, 3])
-    >>> problem = tree_losses("per-node", tree, labels), tree_penalty("per-node", tree)
-    >>> make_plan("per-node", *problem).algorithm, make_plan("per-node", *problem, k=2).algorithm
-    ('joint-dual', 'per-parent')
-    """
+    """Choose the algorithm."""
     joins_any = penalty.paths.n_entries != losses.paths.n_entries
     if joins_any and kernel is not None:
         raise ValueError("K joins nodes of which neither is above the other, which needs kernel='linear'")
@@ -125,28 +98,25 @@ def make_plan(
         algorithm = "dual-averaging"
     elif joins_any or k > 1:
         algorithm = "dense" if isinstance(penalty, OrthogonalPenalty) else "per-parent"
-    return TreePlan(algorithm, method, losses, penalty, k, kernel, solver == "dual-averaging-published")
+    published, can_continue = solver == "dual-averaging-published", algorithm in ("joint-dual", "kernel")
+    return TreePlan(algorithm, method, losses, penalty, k, kernel, published, can_continue)
 
 
 def solve(
     plan: TreePlan, X: Any, options: TreeOptions, *, start: JointStart | None = None, run: Distribute | None = None
 ) -> SolverResult:
     """Solve a plan on rows X, from a `start` if the plan can continue one; `run` solves parents elsewhere."""
-    losses, penalty = plan.losses, plan.penalty
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("bias", "tol", "max_iter", "callback")}
+    losses, penalty, given = plan.losses, plan.penalty, vars(options)
     if plan.algorithm == "dual-averaging":
         published: dict[str, Any] = {"lower_bound": "published", "stop": "gap"} if plan.published else {}
-        return solve_dual_averaging(X, losses, penalty, **given, **published)
-    given |= {"seed": options.seed, "memory_limit_mb": options.memory_limit_mb}
+        return solve_dual_averaging(X, losses, penalty, **published, **given)
     if plan.algorithm == "dense":
         assert isinstance(penalty, OrthogonalPenalty)
         return solve_dense_joint_dual(X, losses, penalty, k=plan.k, **given)
-    given |= {"n_threads": options.n_threads}
     if plan.algorithm == "per-parent":
         result = solve_node_top_k(X, losses, plan.k, run=run, **given)
         # The worst problem of this certificate is a parent, not a class; the history has all parents.
         return replace(result, certificate=replace(result.certificate, worst=None))
     if plan.kernel is not None:
-        cache = options.cache_size_mb
-        return solve_kernel_joint_dual(plan.kernel, losses, penalty, start=start, cache_size_mb=cache, **given)
+        return solve_kernel_joint_dual(plan.kernel, losses, penalty, start=start, **given)
     return solve_joint_dual(X, losses, penalty, start=start, **given)
