@@ -43,6 +43,7 @@ __all__ = [
     "KERNEL_CONSTRAINTS",
     "NONNEGATIVE",
     "POSITIVE",
+    "Estimator",
     "Number",
     "Trainable",
     "TrainingData",
@@ -115,8 +116,18 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
+class Estimator(Protocol):
+    """Any classifier with scikit-learn's interface."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+    def set_params(self, **params: Any) -> Any: ...
+
+
 class Trainable(Protocol):
-    """What this module asks of an estimator."""
+    """What this module asks of an estimator of this package."""
 
     callback: Callback | None
     verbose: int
