@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = [
     "DataFormatError",
     "DataFormatWarning",
@@ -33,7 +35,7 @@ class DataFormatError(WidemarginError, ValueError):
     ----------
     problem : str
         What is wrong, in one sentence without a final full stop.
-    path : str, optional
+    path : str or path, optional
         The file.
     line : int, optional
         The line, counted from 1.
@@ -48,10 +50,16 @@ class DataFormatError(WidemarginError, ValueError):
     """
 
     def __init__(
-        self, problem: str, *, path: str | None = None, line: int | None = None, remedy: str | None = None
+        self,
+        problem: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+        remedy: str | None = None,
     ) -> None:
-        self.problem, self.path, self.line, self.remedy = problem, path, line, remedy
-        place = ", ".join(part for part in (path, None if line is None else f"line {line}") if part is not None)
+        self.path = None if path is None else os.fspath(path)
+        self.problem, self.line, self.remedy = problem, line, remedy
+        place = ", ".join(part for part in (self.path, None if line is None else f"line {line}") if part is not None)
         message = f"{place}: {problem}" if place else problem
         super().__init__(f"{message}; {remedy}" if remedy else message)
 

@@ -282,10 +282,10 @@ class BrokenGzip(Exception):
 def open_input(path: PathLike) -> io.FileIO:
     """Open a regular file for reading; a folder or a pipe is a DataFormatError, a missing file Python's own error."""
     if os.path.isdir(path):
-        raise DataFormatError("this is a folder, not a file", path=os.fspath(path), remedy="name a file inside it")
+        raise DataFormatError("this is a folder, not a file", path=path, remedy="name a file inside it")
     if is_special(path):  # a file is read more than once, and a pipe or a device might never end
         raise DataFormatError(
-            "this is a pipe or a device, not a file", path=os.fspath(path), remedy="write the data to a file first"
+            "this is a pipe or a device, not a file", path=path, remedy="write the data to a file first"
         )
     return open(path, "rb", buffering=0)
 
@@ -300,7 +300,7 @@ def refuse_bomb(path: PathLike, packed_bytes: int) -> DataFormatError:
     limit = unpacked_limit(packed_bytes)
     return DataFormatError(
         f"the file has {packed_bytes:,} bytes and would unpack to more than {limit:,}",
-        path=os.fspath(path),
+        path=path,
         remedy="if you trust it, unpack it yourself and name the result",
     )
 
@@ -361,9 +361,7 @@ def read_lines(path: PathLike) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DataFormatError(
-            "the file is not UTF-8 text", path=os.fspath(path), line=line, remedy="convert it"
-        ) from error
+        raise DataFormatError("the file is not UTF-8 text", path=path, line=line, remedy="convert it") from error
     # Not str.splitlines, which also cuts at characters that may stand inside a name, such as U+2028.
     return [line.removesuffix("\r") for line in text.split("\n")]
 

@@ -129,7 +129,7 @@ def test_other_names_of_an_input_are_seen(folder):
 
 
 def test_it_is_refused_before_any_work(folder, monkeypatch):
-    for place in ("predict.open_model", "evaluate.open_model", "train.load_training", "path.load_training"):
+    for place in ("inputs.open_model", "inputs.load_training"):
         monkeypatch.setattr(f"widemargin.cli.{place}", None)
     refused(folder, "predict", "model", "data.txt", "-o", "data.txt")
     refused(folder, "report", "model", "data.txt", "-o", "data.txt")

@@ -121,7 +121,7 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
 )
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
-    monkeypatch.setattr("widemargin.cli.predict.open_model", None)
+    monkeypatch.setattr("widemargin.cli.inputs.open_model", None)
     output = invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / target, exit_code=1).output
     assert f"{tmp_path / target}: {problem}" in output
 

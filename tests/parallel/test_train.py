@@ -188,7 +188,7 @@ def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     shards = tmp_path / "model" / WORK_FOLDER
     clock = SimpleNamespace(monotonic=lambda: float(len(list(shards.glob("shards-*/*.npz"))) >= 3))
     monkeypatch.setattr(
-        "widemargin.estimators.one_vs_all.folder_training.time", clock
+        "widemargin.estimators.one_vs_all.shards.time", clock
     )  # the limit is reached in the third shard
     with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)

@@ -442,11 +442,11 @@ def _draw_sparse(rng: np.random.Generator, n_classes: int, n_columns: int) -> Co
     """A code with zeros; columns without both signs are drawn again, and for a while equal rows and columns too."""
     code = rng.choice(SPARSE_VALUES, (n_classes, n_columns))
     for n_draws in itertools.count():
-        wanted = (code > 0).any(axis=0) & (code < 0).any(axis=0)
+        wanted = np.asarray((code > 0).any(axis=0) & (code < 0).any(axis=0))
         good_rows = np.ones(n_classes, dtype=bool)
         if n_draws < TWIN_REDRAWS:
             wanted[[later for _, later in _twins(code.T, opposite_too=True)]] = False
-            good_rows = code.any(axis=1)
+            good_rows &= code.any(axis=1)
             good_rows[[later for _, later in _twins(code)]] = False
         if wanted.all() and good_rows.all():
             break

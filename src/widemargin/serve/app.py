@@ -30,18 +30,9 @@ from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
 
 __all__ = [
-    "Answer",
-    "Health",
-    "Limits",
-    "Meters",
-    "ModelFacts",
-    "Prediction",
-    "Problem",
-    "Question",
-    "SparseRow",
-    "make_app",
+    "Answer", "Health", "Limits", "Meters", "ModelFacts", "Prediction", "Problem", "Question", "SparseRow", "make_app",
     "rows_of",
-]
+]  # fmt: skip
 
 MOST_ROWS = 1000
 MOST_LABELS = 1000

@@ -102,73 +102,67 @@ class CodeRound:
     learned: ContinuousCode | None = None  # for l1, l2 and l∞; its support holds numbers of training rows
 
 
-@dataclass
+@dataclass(frozen=True)
 class CodeLearner:
     """Learns a code, in rounds if that is interleaved with the training of the columns.
 
     Parameters
     ----------
-    trainer : ColumnTrainer
-        What trains columns.
     y : ndarray of shape (n_samples,)
         Class of each row.
     weights : ndarray of shape (n_samples,) or None
         Weights of the rows.
-    n_classes : int
-        Number of classes.
     fold : ndarray of shape (n_samples,) or None
         The fold of each row, −1 for rows that do not count; None: outputs for the rows trained on.
-    watch : Watch
-        Progress.
-    learn : {"l1", "l2", "linf", "greedy"}
-        Which code.
+    n_folds : int
+        Number of folds.
+    interleave : int
+        How often the columns are trained again.
     options : dict
-        Further keyword arguments of `continuous_code`.
+        Keyword arguments of `continuous_code`; a greedy code has the norm "greedy".
     kernel : tuple or None
         Arguments of `make_kernel`, γ not yet resolved; None for the inner product.
     """
 
-    trainer: ColumnTrainer
     y: Indices
     weights: Floats | None
-    n_classes: int
     fold: Indices | None
-    watch: Watch
-    learn: Any
+    n_folds: int
+    interleave: int
     options: dict[str, Any]
     kernel: tuple[Any, ...] | None
 
-    def rounds(self, columns: Columns, book: Code, interleave: int) -> Iterator[CodeRound]:
+    def rounds(self, columns: Columns, book: Code, trainer: ColumnTrainer, watch: Watch) -> Iterator[CodeRound]:
         """The code of the given columns, then those of columns that are trained again; `Stopped` ends them."""
         task = BinaryTask(book)
-        for n_left in reversed(range(interleave + 1)):
-            found = self._round(columns, task)
+        for n_left in reversed(range(self.interleave + 1)):
+            found = self._round(columns, task, trainer, watch)
             yield found
-            self.watch.end_stage(found.certificate)
+            watch.end_stage(found.certificate)
             if n_left > 0:
                 assert found.matrix is not None  # a kernel is refused with interleave
                 task = retraining_task(found.matrix, found.book)
-                columns = self.trainer.fit(task)
-                self.watch.end_stage(columns.certificate)
+                columns = trainer.fit(task)
+                watch.end_stage(columns.certificate)
 
-    def _round(self, columns: Columns, task: BinaryTask) -> CodeRound:
+    def _round(self, columns: Columns, task: BinaryTask, trainer: ColumnTrainer, watch: Watch) -> CodeRound:
         """The code of some columns."""
-        began = time.perf_counter()
-        h = self.trainer.outputs(columns) if self.fold is None else np.zeros((len(self.y), task.book.shape[1]))
-        for number in range(0 if self.fold is None else int(self.fold.max()) + 1):
-            inside, others = np.flatnonzero(self.fold == number), (self.fold != number) & (self.fold >= 0)
-            without = self.trainer.fit(replace(task, rows=np.flatnonzero(others)))
-            h[inside] = self.trainer.outputs(without, inside)
-            self.watch.end_stage(without.certificate)
+        began, fold = time.perf_counter(), cast(Indices, self.fold)
+        h = trainer.outputs(columns) if fold is None else np.zeros((len(self.y), task.book.shape[1]))
+        for number in range(self.n_folds):
+            inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
+            without = trainer.fit(replace(task, rows=others))
+            h[inside] = trainer.outputs(without, inside)
+            watch.end_stage(without.certificate)
         used = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
-        h, y, weights = h[used], self.y[used], None if self.weights is None else self.weights[used]
-        if self.learn == "greedy":
-            return _greedy_round(columns, task.book, h, y, weights, self.n_classes, began)
-        options = self.options
+        h, y, weights, options = h[used], self.y[used], self.weights, self.options
+        weights = None if weights is None else weights[used]
+        if options["norm"] == "greedy":
+            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], began)
         if self.kernel is not None:
-            name, gamma, *others = self.kernel
-            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *others)}
-        learned = continuous_code(h, y, norm=self.learn, sample_weight=weights, n_classes=self.n_classes, **options)
+            name, gamma, *rest = self.kernel
+            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
+        learned = continuous_code(h, y, sample_weight=weights, callback=watch.listener, **options)
         scores, certificate, code = learned.scores(h), learned.certificate, learned.code
         if code is not None:
             gram, squared_norms = code @ code.T, (h**2).sum(axis=1)

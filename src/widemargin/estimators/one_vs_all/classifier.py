@@ -36,7 +36,7 @@ from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel.executors import CURRENT_EXECUTOR
 from widemargin.problems.losses import LOSSES
 from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
-from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem
+from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.one_vs_all.starts import INITS, start_parameters
 from widemargin.solvers.result import Callback, Status
@@ -218,7 +218,7 @@ class OneVsAllClassifier(LabelModel):
         OneVsAllClassifier
             The fitted model.
         """
-        self._fit_checked(self._training_data(X, y, sample_weight))
+        self._fit_checked(training_data(self, X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -235,9 +235,16 @@ class OneVsAllClassifier(LabelModel):
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         return training_data(self, X, y, sample_weight)
 
-    def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
-        """Train on checked data, from weights that go before those of the previous fit."""
-        plan = self._plan(data, self._previous_weights(data) if initial is None else initial)
+    def _fit_checked(
+        self, data: TrainingData, initial: tuple[Any, Any] | None = None, *, keep: bool = True
+    ) -> OneVsAllResult:
+        """Train on checked data, from weights that go before those of the previous fit.
+
+        Without `keep` the caller has no use for the model, which is then kept only where it may have to warn.
+        """
+        if initial is None and self.warm_start and hasattr(self, "coef_"):
+            initial = self._previous_weights(data)
+        plan = self._plan(data, initial)
         result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
         if executor is not None:
             from widemargin.estimators.one_vs_all.shards import can_be_split, solve_on_workers
@@ -245,8 +252,8 @@ class OneVsAllClassifier(LabelModel):
             # None when the callback asked to stop; it is asked again below.
             result = solve_on_workers(plan, callback, executor) if can_be_split(plan) else None
         result = result or solve(plan, callback=callback)
-        self._keep(data, result)
-        self._freeze_weights()
+        if keep or result.status is not Status.CONVERGED or self.prune > 0.0:
+            self._keep(data, result)
         return result
 
     def _plan(
@@ -280,8 +287,6 @@ class OneVsAllClassifier(LabelModel):
 
     def _previous_weights(self, data: TrainingData) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""
-        if not self.warm_start or not hasattr(self, "coef_"):
-            return None
         same_shape = self.coef_.shape == (data.targets.Y.shape[1], data.X.shape[1])
         return (self.coef_, self.intercept_) if same_shape and self._has_labels_of(data.targets) else None
 
@@ -312,18 +317,17 @@ class OneVsAllClassifier(LabelModel):
             model = copy.copy(self)
             model.prune = threshold
             model.coef_, model.certificate_ = pruned.coef, pruned.certificate
-            model._freeze_weights()
             model._warn_of_pruning(pruned, stacklevel=4)
             yield model
 
     def _warn_of_pruning(self, result: OneVsAllResult, stacklevel: int) -> None:
-        n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
+        primal, dual, _, before, pruned_share = result.bounds_by_label.T  # see BOUND_COLUMNS
+        n_hollow = int(np.sum(pruned_share > PRUNED_SHARE_TO_WARN))
         if n_hollow:
             warnings.warn(
                 f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
-                f"{len(result.pruned_share):,} labels; choose a smaller value",
+                f"{len(pruned_share):,} labels; choose a smaller value",
                 UserWarning,
                 stacklevel=stacklevel,
             )
-        before = result.bounds_by_label[:, BOUND_COLUMNS.index("primal_before_pruning")]
-        warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=stacklevel + 1)
+        warn_of_pruned_gap(primal, before, dual, self.prune, stacklevel=stacklevel + 1)

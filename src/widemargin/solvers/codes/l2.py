@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import TrainingKernel
 from widemargin.solvers.codes.linear_programs import check_separable
-from widemargin.solvers.codes.spoc import CAREFUL, SoftProblem, signed_duals
+from widemargin.solvers.codes.spoc import CAREFUL, SoftProblem, signed_duals, solve_spoc
 from widemargin.solvers.kernel_matrix import KernelMatrix
 from widemargin.solvers.result import SolverResult, Status
 
@@ -61,8 +61,9 @@ class _Series:
 
     def solve(self, costs: Floats, tol: float, start: Any) -> SolverResult:
         """The soft problem with these costs, within the passes that are left. Sets: passes."""
-        left = {"tol": tol, "max_iter": max(1, self.options["max_iter"] - self.passes)}
-        result = self.problem.solve_soft(costs, start, **(self.options | left))
+        left = {"tol": tol, "max_iter": max(1, self.options["max_iter"] - self.passes), "start": start}
+        given: Any = (self.problem.h, self.problem.y, self.problem.b.shape[1], costs)
+        result = solve_spoc(*given, margins=self.problem.b, **(self.options | left))
         self.passes += int(result.n_iter[0])
         return result
 

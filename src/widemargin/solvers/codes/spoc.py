@@ -58,7 +58,7 @@ COLUMNS = ("iteration", "seconds", "primal", "dual", "active_rows")
 
 def solve_spoc(
     h: npt.NDArray[np.float64],
-    y: npt.NDArray[np.int64],
+    y: npt.NDArray[np.integer[Any]],
     n_classes: int,
     costs: npt.NDArray[np.float64],
     *,
@@ -79,7 +79,7 @@ def solve_spoc(
     ----------
     h : ndarray of shape (n_samples, n_columns)
         Outputs of the classifiers, float64; not read where `kernel` has its rows already.
-    y : ndarray of int64 of shape (n_samples,)
+    y : ndarray of int of shape (n_samples,)
         Class of each row, 0 … n_classes − 1.
     n_classes : int
         Number of classes, at least 2; some may have no row.
@@ -129,8 +129,9 @@ def solve_spoc(
         raise ValueError(f"order must be 'random' or 'worst-first'; got {order!r}")
     if n_classes < 2:
         raise ValueError(f"n_classes must be at least 2; got {n_classes}")
-    rows, true, costs = np.ascontiguousarray(h, dtype=np.float64), np.ascontiguousarray(y), np.ascontiguousarray(costs)
-    margins = None if margins is None else np.ascontiguousarray(margins)
+    rows, true = np.ascontiguousarray(h, dtype=np.float64), np.ascontiguousarray(y, dtype=np.int64)
+    costs, plain = np.ascontiguousarray(costs), np.arange(n_classes) != true[:, None]
+    margins = None if margins is None or np.array_equal(margins, plain) else np.ascontiguousarray(margins)
     largest, size = float(costs.max(initial=0.0)), float(np.abs(rows).max(initial=0.0))
     if largest > LARGEST_COST / max(1, len(costs)):
         raise ValueError(f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C")
@@ -141,11 +142,11 @@ def solve_spoc(
     rough = margins is None and tol >= ROUGH_TOL and rows.size * n_classes >= LARGE and bool(costs.any())
     if order == "worst-first":
         K = None if matrix is None else _whole_matrix(matrix, cache_size_mb, seed)
-        core = _core.SpocWorstFirst(rows, true, n_classes, costs, margins, K)
-        result = _ascend(core, problem, n_classes, limits, tol, start)
+        worst_first = _core.SpocWorstFirst(rows, true, n_classes, costs, margins, K)
+        result = _ascend(worst_first, problem, n_classes, limits, tol, start)
     elif matrix is None and not rough:
-        core = _core.SpocAscent(rows, true, n_classes, costs, margins, seed % 2**63)
-        result = _ascend(core, problem, n_classes, limits, tol, start)
+        ascent = _core.SpocAscent(rows, true, n_classes, costs, margins, seed % 2**63)
+        result = _ascend(ascent, problem, n_classes, limits, tol, start)
     else:  # a multiclass SVM with a kernel, or a large one to be solved roughly: the top-k solvers with k = 1
         options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "seed": seed, "n_threads": n_threads}
         options |= {"start": None if start is None else sp.csr_array(start), "callback": callback}

@@ -58,8 +58,8 @@ class Plan:
         As of `BlockTask`.
     init : str
         The start of the Newton solver.
-    start_parameters : StartParameters
-        Its numbers.
+    start_parameters : StartParameters or None
+        Its numbers; None for other solvers.
     start : tuple of (coef, intercept) or None
         Weights to start from instead, CSR or dense; then all labels are solved in one call.
     width : int or None
@@ -68,6 +68,8 @@ class Plan:
         Threads; fewer are used where their work areas do not fit in memory. Results do not depend on them.
     memory_limit_mb : float
         Bound on work areas beside X and the model.
+    thread_bytes : int
+        Work area of a thread.
     choices : SharedChoices or None
         What the fast solver decided on all labels; needed to solve a range of them.
     spare_cores : list
@@ -82,21 +84,15 @@ class Plan:
     max_iter: int
     polish: bool
     init: str
-    start_parameters: StartParameters
+    start_parameters: StartParameters | None
     start: tuple[Any, Any] | None
     width: int | None
     n_threads: int
     memory_limit_mb: float
+    thread_bytes: int
     choices: SharedChoices | None = None
     tighten_cg: bool = True
     spare_cores: list[Any] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def thread_bytes(self) -> int:
-        """Work area of a thread."""
-        per_feature, per_row = WORK_BYTES[self.algorithm]
-        n_rows, n_features = self.problem.X.shape
-        return (self.width or 1) * int(per_feature * n_features + per_row * n_rows)
 
     def task(self, first: int, last: int) -> BlockTask:
         """Labels first … last − 1 for the core, on as many threads as fit in memory."""
@@ -176,11 +172,10 @@ def make_plan(
             algorithm = "fast"
         elif start is None:
             algorithm = "logistic" if sparse else "dense"
-    width = None
+    per_feature, per_row = WORK_BYTES[algorithm]
+    work_bytes, width = per_feature * X.shape[1] + per_row * X.shape[0], None
     if algorithm == "dense":
-        per_feature, per_row = WORK_BYTES["dense"]
-        label_bytes = per_feature * X.shape[1] + per_row * X.shape[0]
-        width = block_width(problem.n_labels, label_bytes, memory_limit_mb)
+        width = block_width(problem.n_labels, work_bytes, memory_limit_mb)
     return Plan(
         problem,
         algorithm,
@@ -190,11 +185,12 @@ def make_plan(
         int(max_iter),
         polish,
         init,
-        start_parameters(init_params, problem.loss),
+        start_parameters(init_params, problem.loss) if algorithm == "newton" else None,
         start,
         width,
         int(n_threads),
         float(memory_limit_mb),
+        work_bytes * (width or 1),
     )
 
 
