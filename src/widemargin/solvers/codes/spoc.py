@@ -284,7 +284,7 @@ def _settled(result: SolverResult, problem: SoftProblem, tol: float) -> SolverRe
         certificate = replace(certificate, primal=primal, dual=dual, primal_before_pruning=primal)
     missed = certificate.relative_gap > tol
     seen = noise if problem.kernel is None else UNSEEN * noise
-    only_rounding = certificate.gap <= seen or noise > size
+    only_rounding = certificate.primal - certificate.dual <= seen or noise > size
     if missed and (status is Status.CONVERGED or (status is Status.MAX_ITER and only_rounding)):
         status = Status.NOT_ATTAINED
     elif status in (Status.MAX_ITER, Status.NOT_ATTAINED) and not missed:
