@@ -197,8 +197,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     classes_ : ndarray of shape (n_classes,)
         The labels.
     certificate_ : Certificate
-        Bounds on the optimum of a code that was learned with a norm; otherwise of the columns, summed. Columns of other
-        classifiers than `OneVsAllClassifier` have none.
+        Bounds on the optimum of a code that was learned with a norm; otherwise of the columns, summed. Classifiers
+        other than `OneVsAllClassifier` have none.
     history_ : History
         One row per round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
     n_iter_ : int or ndarray of shape (n_columns,)
