@@ -41,8 +41,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 
-from widemargin.estimators._path_scoring import class_numbers
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import class_numbers
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy

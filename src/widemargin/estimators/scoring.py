@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from widemargin import metrics
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
@@ -37,8 +38,17 @@ from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_
 from widemargin.problems.probabilities import Calibration, Method
 from widemargin.problems.scores import KernelScorer, LinearScorer
 
-__all__ = ["LabelModel", "TopK", "keep_support_vectors", "tag_kernel", "training_kernel"]
+__all__ = [
+    "LabelModel",
+    "TopK",
+    "class_numbers",
+    "keep_support_vectors",
+    "tag_kernel",
+    "top_k_accuracies",
+    "training_kernel",
+]
 
+RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
@@ -543,6 +553,30 @@ def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) ->
         name = next(name for name, count in Counter(plain).items() if count > 1)
         raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
     return np.array([str(name) for name in plain], dtype=object)
+
+
+def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: list[int]) -> npt.NDArray[np.float64]:
+    """Top-k accuracy of a model with one label per row at each k, with expected ties, shape (len(ks),).
+
+    `classes` (n_samples,) are places in `classes_`, −1 for labels that the model does not know. In blocks of rows, of
+    all classes: only such lists always show where a tie ends.
+    """
+    n_rows, n_classes = X.shape[0], len(model.classes_)
+    rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
+    hits = np.zeros(len(ks))
+    for start in range(0, n_rows, rows_per_block):
+        rows, truth = X[start : start + rows_per_block], classes[start : start + rows_per_block]
+        top = model.predict_topk(rows, n_classes)
+        by_number = (top.indices, top.scores, top.indices)
+        hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
+    accuracies: npt.NDArray[np.float64] = hits / n_rows
+    return accuracies
+
+
+def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
+    """Places of the labels y among the classes; −1 for labels that are none of them."""
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    return np.array([places.get(label, -1) for label in np.asarray(y).ravel().tolist()], dtype=np.int64)
 
 
 def training_kernel(estimator: Any, X: Any) -> TrainingKernel | PrecomputedKernel:

@@ -4,7 +4,7 @@
 
 with a top-k hinge φ of the margins; A (n × m) is −x for the wrong classes and Σ x for the true one, x the dual
 variables. For k = 1 this is the kernel machine of Crammer and Singer. A visit of a row is the exact maximum of the dual
-over its x, after which S changes by a column of K for every changed class (`widemargin.reference.kernel_top_k` is the
+over its x, after which S changes by a column of K for every changed class (`tests/reference/kernel_top_k.py` is the
 specification). Rows that do not change sleep for some passes. Stops when the relative gap, computed in float64 from the
 dual variables that are returned, is at most `tol`.
 
