@@ -8,10 +8,10 @@ from unittest import mock
 
 import numpy as np
 
+from reference.one_vs_all import binary_problem, solve_block
+from reference.starts import separating_start, subspace_start
 from widemargin import TimeLimit
 from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import binary_problem, solve_block
-from widemargin.reference.starts import separating_start, subspace_start
 from widemargin.solvers.one_vs_all import newton, plan
 from widemargin.solvers.one_vs_all.problem import BlockTask, Problem
 from widemargin.solvers.one_vs_all.starts import MeanStart

@@ -19,7 +19,6 @@ LAYERS = [
     {"exceptions", "_core", "files", "_docstrings"},
     {"labels", "projections"},
     {"problems", "metrics"},
-    {"reference"},
     {"solvers"},
     {"model_io", "data"},
     {"parallel"},

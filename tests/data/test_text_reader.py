@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.text_reader import parse_text
 from widemargin import _core
 from widemargin.data.text import Problem, TextFormat, TextOptions, TextProblem
-from widemargin.reference.text_reader import parse_text
 
 
 def core_parse(text, options, dtype=np.float32, *, n_threads=1, block_bytes=None):

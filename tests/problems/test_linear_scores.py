@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import top_k as reference
 from widemargin.problems import scores as module
 from widemargin.problems.scores import LinearScorer
-from widemargin.reference import top_k as reference
 
 FLOATS = [np.float32, np.float64]
 

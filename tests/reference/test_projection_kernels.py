@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from reference.projections import fix_capped_simplex, sweep_capped_simplex, sweep_top_k_simplex
+from reference.top_k_search import search_top_k_cone, search_top_k_simplex
 from widemargin import _core
-from widemargin.reference.projections import fix_capped_simplex, sweep_capped_simplex, sweep_top_k_simplex
-from widemargin.reference.top_k_search import search_top_k_cone, search_top_k_simplex
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3, width=32))
 

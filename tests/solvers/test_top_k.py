@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
+from reference.top_k_ascent import ascend, bounds, signed_duals
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.reference.top_k_ascent import ascend, bounds, signed_duals
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.linear import solve_top_k

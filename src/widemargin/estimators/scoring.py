@@ -509,7 +509,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), and its scores are no sums over features that explain could show; "
+                f"this model has a kernel ({kernel}), and its scores are no sums over features for explain to show; "
                 "train with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)

@@ -148,7 +148,14 @@ class TrainingData:
 
 
 def training_data(
-    estimator: Trainable, X: Any, y: Any, sample_weight: Any = None, *, sparse: bool = True, several_labels: bool = True
+    estimator: Trainable,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    sparse: bool = True,
+    several_labels: bool = True,
+    check_rows: bool = True,
 ) -> TrainingData:
     """Check the parameters, the rows and the targets of a fit.
 
@@ -162,21 +169,26 @@ def training_data(
         Whether X may be sparse.
     several_labels : bool
         Whether a row may have several labels.
+    check_rows : bool
+        Whether X is checked here; False if a classifier inside the estimator checks it.
     """
     name = type(estimator).__name__
     estimator._check_parameters()
     if y is None:
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     _get_feature_names(X)  # refuses names of several types
-    options: dict[str, Any] = {"dtype": [np.float64, np.float32], "order": "C", "estimator": name, "input_name": "X"}
-    rows = check_array(X, accept_sparse="csr" if sparse else False, **options)
+    if check_rows:
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": name, "input_name": "X"}
+        rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
+    else:
+        rows = X = X if hasattr(X, "shape") else np.asarray(X)
     if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     targets = encode_targets(y)
     check_consistent_length(rows, targets.Y)
     if targets.kind != "multilabel" and len(targets.classes) < 2:
-        only = targets.classes.tolist()[0]
-        raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+        found = f"one class only, {targets.classes.tolist()[0]!r}" if len(targets.classes) else "no rows"
+        raise ValueError(f"y has {found}; a classifier needs rows of at least two classes")
     if targets.kind == "multilabel" and not several_labels:
         raise ValueError(
             f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"

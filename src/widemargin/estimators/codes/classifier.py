@@ -39,15 +39,7 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _get_feature_names,
-    _num_samples,
-    check_consistent_length,
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn.utils.validation import _num_samples, check_is_fitted, has_fit_parameter
 
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
@@ -73,7 +65,6 @@ from widemargin.estimators.training import (
 )
 from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, fewest_columns, make_code
 from widemargin.labels.decoding import Decoding, decode
-from widemargin.labels.encoding import encode_targets
 from widemargin.problems.codes import GeneralizationBound, error_bound
 from widemargin.problems.kernels import Kernel, make_kernel
 from widemargin.problems.scores import BlockScorer, LinearScorer
@@ -320,7 +311,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         OutputCodeClassifier
             The fitted model.
         """
-        data = self._training_data(X, y, sample_weight)
+        own = type(self.estimator) in OWN  # other classifiers check their rows themselves
+        data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)
         classes, weights, start = data.targets.classes, None, None
         if data.sample_weight is not None or self.class_weight is not None:
             weights = row_factors(self.class_weight, data.targets, data.sample_weight)
@@ -449,29 +441,6 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             is_default = value is default or (isinstance(value, str | int | float) and value == default)
             if not belongs and not is_default:
                 raise ValueError(f"OutputCodeClassifier: {name} {why}")
-
-    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Checked rows and targets; a classifier inside that is not ours checks its rows itself."""
-        if type(self.estimator) in OWN:
-            data = training_data(self, X, y, sample_weight)
-        else:
-            self._check_parameters()
-            X = X if hasattr(X, "shape") else np.asarray(X)
-            _get_feature_names(X)  # refuses names of several types
-            targets = encode_targets(validate_data(self, X="no_validation", y=y))
-            check_consistent_length(X, targets.Y)
-            if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            data = TrainingData(X, X, targets, sample_weight)
-        if data.targets.kind == "multilabel":
-            raise ValueError(
-                "y has several labels per row, and OutputCodeClassifier trains on one; use OneVsAllClassifier for such "
-                "targets"
-            )
-        if len(data.targets.classes) < 2:
-            what = "one class only" if len(data.targets.classes) else "no rows"
-            raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
-        return data
 
     def _drawn_code(self, n_classes: int, rng: np.random.Generator) -> Code:
         """The discrete code that the parameters ask for."""

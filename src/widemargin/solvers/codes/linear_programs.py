@@ -311,11 +311,6 @@ class CodeProgram:
     bound: float
     pairs: tuple[Indices, Indices]
 
-    @property
-    def separable(self) -> bool:
-        """Whether no margin may be missed."""
-        return bool(np.isinf(self.costs).any())
-
     def least_lack(self) -> float:
         """min_M max_ir (b_ir − (D M)_ir)₊: 0 if some code has all margins. Its dual: max ⟨b, η⟩, Dᵀη = 0, Σ η ≤ 1."""
         differences = self.differences()
@@ -355,7 +350,7 @@ class CodeProgram:
         upper, equal = self._dual_ball(differences)
         n_ball = upper.shape[0]
         limits = np.zeros(n_ball)
-        if not self.separable:
+        if not np.isinf(self.costs).any():
             upper = sparse.vstack([upper, _padded(self.row_sums(), n_entries + 1)])
             limits = np.concatenate([limits, self.costs])
         hard = np.isfinite(self.bound)

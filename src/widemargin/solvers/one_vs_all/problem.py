@@ -50,15 +50,11 @@ ENDINGS = np.array(
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The rows and labels of a fit, and what is minimised for each label; use `of` to make one from matrices.
+class Labels:
+    """Labels by their positive rows, and what is minimised for each.
 
     Parameters
     ----------
-    n_labels : int
-        Number of labels.
-    X : ndarray or CSR array of shape (n_samples, n_features)
-        Rows of positive weight, float32 or float64.
     positive_rows, positive_indptr : ndarray of int
         The positives of label j are positive_rows[positive_indptr[j]:positive_indptr[j + 1]].
     row_weight : ndarray of shape (n_samples,)
@@ -71,6 +67,29 @@ class Problem:
         Weight of the losses against the penalty.
     bias_value, bias_penalty : float
         The kind of intercept, see the module.
+    """
+
+    positive_rows: npt.NDArray[Any]
+    positive_indptr: npt.NDArray[Any]
+    row_weight: Floats
+    positive_factor: Floats
+    negative_factor: Floats
+    loss: str
+    C: float
+    bias_value: float
+    bias_penalty: float
+
+
+@dataclass(frozen=True)
+class Problem(Labels):
+    """All labels of a fit, and its rows; use `of` to make one from matrices.
+
+    Parameters
+    ----------
+    n_labels : int
+        Number of labels.
+    X : ndarray or CSR array of shape (n_samples, n_features)
+        Rows of positive weight, float32 or float64.
 
     Examples
     --------
@@ -83,15 +102,6 @@ class Problem:
 
     n_labels: int
     X: Any
-    positive_rows: npt.NDArray[Any]
-    positive_indptr: npt.NDArray[Any]
-    row_weight: Floats
-    positive_factor: Floats
-    negative_factor: Floats
-    loss: str
-    C: float
-    bias_value: float
-    bias_penalty: float
 
     @classmethod
     def of(
@@ -128,11 +138,11 @@ class Problem:
         if not keep.all():
             X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
         return cls(
-            Y.shape[1],
-            X,
-            Y.indices.astype(np.int64),
-            Y.indptr.astype(np.int64),
-            row_weight,
+            n_labels=Y.shape[1],
+            X=X,
+            positive_rows=Y.indices.astype(np.int64),
+            positive_indptr=Y.indptr.astype(np.int64),
+            row_weight=row_weight,
             positive_factor=factors[0],
             negative_factor=factors[1],
             loss=loss,
@@ -155,13 +165,11 @@ def as_rows(X: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class BlockTask:
-    """Some labels of a problem and how to solve them, in the words of the core.
+class BlockTask(Labels):
+    """Some labels of a problem and how to solve them, in the words of the core; indices are int64.
 
     Parameters
     ----------
-    positive_rows, positive_indptr, row_weight, positive_factor, negative_factor, loss, C, bias_value, bias_penalty
-        As of `Problem`, of these labels; arrays of int64 and float64.
     tol, gap_tol : float
         The stopping rule; gap_tol is infinity when no gap is asked for.
     prune : float
@@ -182,15 +190,6 @@ class BlockTask:
     17
     """
 
-    positive_rows: Ints
-    positive_indptr: Ints
-    row_weight: Floats
-    positive_factor: Floats
-    negative_factor: Floats
-    loss: str
-    C: float
-    bias_value: float
-    bias_penalty: float
     tol: float
     gap_tol: float
     prune: float

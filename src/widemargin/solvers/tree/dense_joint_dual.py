@@ -32,7 +32,6 @@ from widemargin.solvers.tree.joint_dual import (
     JointResult,
     TreeOptions,
     check_problem,
-    largest_value,
     rows_with_constant,
 )
 from widemargin.solvers.tree.kernel_joint_dual import SignSteps
@@ -89,7 +88,7 @@ def solve_dense_joint_dual(
     (True, (5, 3))
     """
     given = TreeOptions(**options)
-    rows = rows_with_constant(X, given.bias)
+    rows, largest = rows_with_constant(X, given.bias)
     check_problem(rows.shape[0], losses, penalty, any_pairs=True)
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
@@ -99,9 +98,8 @@ def solve_dense_joint_dual(
             f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
             "or use fewer features"
         )
-    rounding = ROUNDING if largest_value(rows) > 0.0 else 0.0
     run = _Run(rows, losses, penalty, k, given.seed)
-    progress = JointProgress(run.at_zero, given, rounding)
+    progress = JointProgress(run.at_zero, given, ROUNDING if largest > 0.0 else 0.0)
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()

@@ -1,12 +1,14 @@
-"""The interior point method against Clarabel, with blocks given by their matrix and by their factor."""
+"""Pairs against written-out features, and the interior point method against Clarabel."""
 
 from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from widemargin.rivals.ranking import FactorBlock, GramBlock, QuadraticProgram, solve_quadratic_program
+from widemargin.rivals import ranking
+from widemargin.rivals.ranking import FactorBlock, GramBlock, QuadraticProgram, RankingPairs, solve_quadratic_program
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -44,3 +46,28 @@ def test_another_start_is_tried_where_one_leads_nowhere():
     nowhere = np.full(2, np.nan)
     v = solve_quadratic_program(program, [nowhere, np.full(2, 0.5)], 1e-10)
     np.testing.assert_allclose(v, [0.75, 0.25], atol=1e-8)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("entries", [4, 2**20])
+def test_pairs_score_as_features_that_are_written_out(monkeypatch, sparse, entries):
+    monkeypatch.setattr(ranking, "BLOCK_ENTRIES", entries)
+    rng = np.random.default_rng(1)
+    X, y, W = rng.normal(size=(5, 2)), np.array([0, 2, 1, 1, 0]), rng.normal(size=(3, 3))
+    rows = np.hstack([X, np.full((5, 1), 2.0)])
+    features = np.array([np.kron(np.eye(3)[r], x) for x in rows for r in range(3)])
+    pairs = RankingPairs(sp.csr_array(X) if sparse else X, y, 3, intercept_scaling=2.0)
+    parts = list(pairs.scores(W))
+    expected = (features @ W.ravel()).reshape(5, 3)
+    np.testing.assert_allclose(np.concatenate([part[1] for part in parts]), expected[np.arange(5), y])
+    expected[np.arange(5), y] = -np.inf
+    np.testing.assert_allclose(np.concatenate([part[2] for part in parts]), expected)
+    values = rng.normal(size=15)
+    combined = pairs.combination(np.repeat(np.arange(5), 3), np.tile(np.arange(3), 5), values)
+    np.testing.assert_allclose(combined.ravel(), values @ features)
+
+
+def test_rows_without_a_block_are_negatives_everywhere():
+    pairs = RankingPairs(np.eye(4), np.array([-1, 0, 0, -1]), 1)
+    assert (pairs.n_blocks, pairs.n_positives, pairs.n_negatives) == (1, 2, 2)
+    np.testing.assert_array_equal(pairs.positive_rows, [1, 2])
