@@ -10,7 +10,7 @@ import numpy.typing as npt
 from widemargin import metrics
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import axes_for, draw_curve
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 
 __all__ = ["TopKAccuracyDisplay"]
 

@@ -32,7 +32,6 @@ from widemargin.solvers.tree.joint_dual import (
     JointResult,
     TreeOptions,
     check_problem,
-    largest_value,
     rows_with_constant,
 )
 from widemargin.solvers.tree.kernel_joint_dual import SignSteps
@@ -57,10 +56,8 @@ def solve_dense_joint_dual(
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of a method that trains paths, from `problems.tree_losses.tree_losses`.
+    X, losses
+        As for `solve_joint_dual`, for a method that trains paths.
     penalty : OrthogonalPenalty
         For the same nodes; its layout may be different.
     k : int
@@ -73,23 +70,9 @@ def solve_dense_joint_dual(
     JointResult
         `coef` (m, n_features), row r for node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_penalties import OrthogonalPenalty
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0, 1, 1])), np.array([2, 3, 4, 5])
-    >>> X = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.2, 0.0, 1.0]])
-    >>> losses, penalty = tree_losses("orthogonal", tree, labels, C=10.0), OrthogonalPenalty.of_tree(tree)
-    >>> result = solve_dense_joint_dual(X, losses, penalty, k=2)
-    >>> result.certificate.decrease_gap <= 1e-3, result.coef.shape
-    (True, (5, 3))
     """
     given = TreeOptions(**options)
-    rows = rows_with_constant(X, given.bias)
+    rows, largest = rows_with_constant(X, given.bias)
     check_problem(rows.shape[0], losses, penalty, any_pairs=True)
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
@@ -99,9 +82,8 @@ def solve_dense_joint_dual(
             f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
             "or use fewer features"
         )
-    rounding = ROUNDING if largest_value(rows) > 0.0 else 0.0
     run = _Run(rows, losses, penalty, k, given.seed)
-    progress = JointProgress(run.at_zero, given, rounding)
+    progress = JointProgress(run.at_zero, given, ROUNDING if largest > 0.0 else 0.0)
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()

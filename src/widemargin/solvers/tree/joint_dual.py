@@ -213,24 +213,25 @@ def solve_joint_dual(
     (True, (4, 3))
     """
     given = TreeOptions(**options)
-    rows = rows_with_constant(X, given.bias)
+    (rows, largest), (low, high) = rows_with_constant(X, given.bias), SINGLE_COSTS
     check_problem(rows.shape[0], losses, penalty)
-    largest, (low, high) = largest_value(rows), SINGLE_COSTS
     fits_single = given.tol >= FLOAT32_TOL and largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
     problem = rows, losses, penalty
     ascent = JointAscent(*problem, np.float32 if fits_single else np.float64, given.seed, given.n_threads)
     progress = JointProgress(losses.at_zero, given, ROUNDING if largest > 0.0 else 0.0)
-    best: JointStart | None = None
+    best: JointStart | None = None  # the best certified point, unless it is the final one
     if start is not None:
         ascent.start_from(start)
-        best = _certify(ascent, progress, best)
+        progress.accept(*ascent.certify())
+        best = ascent.point if progress.status is None else None
     n_blocks, core = len(losses.cost), ascent.core
     while progress.status is None:
         while not core.run(min(SLICE_S, progress.seconds_left)) and not progress.is_out_of_time:
             pass
         pairs_gap, dual = core.improve_coupling(COUPLING_SHARE * progress.allowed_gap, COUPLING_STEPS)
-        if progress.record(dual, core.pass_gap + pairs_gap, core.n_visits, n_blocks):
-            best = _certify(ascent, progress, best)
+        is_due = progress.record(dual, core.pass_gap + pairs_gap, core.n_visits, n_blocks)
+        if is_due and progress.accept(*ascent.certify()):
+            best = ascent.point if progress.status is None else None
         if ascent.dtype == np.float64:
             progress.end_if_stuck()
         if progress.status is None:
@@ -249,14 +250,6 @@ def solve_joint_dual(
     point, learns = ascent.point, isinstance(penalty, OrthogonalPenalty)
     products = scale * scale * ascent.products() if learns else None
     return JointResult(coef, intercept, point.dual, **progress.outcome(), S=point.S, products=products)
-
-
-def _certify(ascent: JointAscent, progress: JointProgress, best: JointStart | None) -> JointStart | None:
-    """Take the bounds of the current point. Returns the best point so far, None if that is the final one."""
-    is_best = progress.accept(*ascent.certify())
-    if progress.status is not None and is_best:
-        return None
-    return ascent.point if is_best else best
 
 
 def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: float) -> tuple[Any, Floats]:
@@ -284,10 +277,11 @@ def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: fl
     return flat[: m * n].reshape(m, n), intercept
 
 
-def rows_with_constant(X: Any, bias: float) -> Any:
-    """X as csr_array of float32 or float64, with a constant last column if bias ≠ 0; canonical.
+def rows_with_constant(X: Any, bias: float) -> tuple[Any, float]:
+    """X as a canonical csr_array, with a constant last column if bias ≠ 0, and its largest magnitude.
 
     Rows of float32 become float64 if float32 cannot represent the constant: the certificate is for the given one.
+    Values whose squared norms would overflow are an error.
     """
     single = X.dtype == np.float32 and float(np.float32(bias)) == bias
     dtype = np.float32 if single else np.float64
@@ -298,7 +292,12 @@ def rows_with_constant(X: Any, bias: float) -> Any:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    return rows
+    largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
+    if not np.isfinite(largest):
+        raise ValueError("X contains values that are not finite")
+    if largest > LARGEST_VALUE:
+        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
+    return rows, largest
 
 
 def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pairs: bool = False) -> None:
@@ -314,16 +313,6 @@ def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pair
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
     if largest > LARGEST_COST / len(losses.cost):
         raise ValueError(f"a cost of {largest:g} is too large for sums of losses; use a smaller C")
-
-
-def largest_value(rows: Any) -> float:
-    """The largest magnitude of rows, the constant feature included; an error if squared norms would overflow."""
-    largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
-    if not np.isfinite(largest):
-        raise ValueError("X contains values that are not finite")
-    if largest > LARGEST_VALUE:
-        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
-    return largest
 
 
 def core_problem(losses: TreeLosses, penalty: Penalty) -> tuple[_core.TreeProblem, bool]:
