@@ -4,11 +4,11 @@
 
 Dual ascent, one row per step: the exact O(k log k) solution of its reduced problem (figure 3). With h(x) = x this is
 the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
-rows that are not at rest, and steps on the face of the dual (`cpp/codes/ascent.hpp` says what was tried). With a kernel,
-M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column of the kernel matrix, and
-`cache_size_mb` limits the columns that are kept; that is the ascent of `widemargin.solvers.top_k.kernel` with k = 1 and
-margins b. `order="worst-first"` is the paper's choice of the next row instead, the one with the largest violation
-(`cpp/codes/worst_first.hpp`).
+rows that are not at rest (`cpp/codes/ascent.hpp`), and steps on the face of the dual (`cpp/codes/face_step.hpp` says
+what was tried). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column
+of the kernel matrix, and `cache_size_mb` limits the columns that are kept; that is the ascent of
+`widemargin.solvers.top_k.kernel` with k = 1 and margins b. `order="worst-first"` is the paper's choice of the next row
+instead, the one with the largest violation (`cpp/codes/worst_first.hpp`).
 
 All stop when the relative gap, computed from the dual variables that are returned, is at most `tol`. Where rounding
 could matter to it, the bounds are recomputed in extended precision; a gap that is then above `tol`, or that rounding
