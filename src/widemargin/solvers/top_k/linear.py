@@ -303,7 +303,7 @@ class TopKProgress(Limits):
         """
         primal, dual = bounds
         self.gap = gap = (primal - dual) / (max(abs(primal), abs(dual)) or 1.0)
-        seconds = time.monotonic() - self.began
+        seconds = time.monotonic() - self.started
         self.rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
         self._gaps.append(gap)
         needed, expected = self._passes_needed(gap)
@@ -393,7 +393,7 @@ class Ascent:
         return certified
 
     def step_on_face(self, progress: TopKProgress) -> None:
-        """Go on from the best dual variables on the present face, if it is likely to be worth its cost."""
+        """Continue from the best dual variables on the present face, if that is likely to be worth its cost."""
         dual, problem = self.duals(), self.problem
         support = np.flatnonzero(np.diff(dual.indptr))
         # Float32 weights are for loose tolerances, which seldom gain by it.
