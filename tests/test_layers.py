@@ -14,21 +14,17 @@ import widemargin
 
 PACKAGE = Path(widemargin.__file__).parent
 
-# From the bottom up; modules of one layer may import their own package and the layers below, not their neighbours.
-LAYERS = [
-    {"exceptions", "_core", "files", "_docstrings"},
-    {"labels", "projections"},
-    {"problems", "metrics"},
-    {"solvers"},
-    {"model_io", "data"},
-    {"parallel"},
-    {"estimators"},
-    {"rivals", "comparison"},
-    {"displays", "datasets", "serve"},
-    {"report"},
-    {"cli"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
+
+
+def layers():
+    """Names by layer, from the bottom up: the first column of the table in docs/design.md."""
+    section = DESIGN.read_text().split("\n## Layers\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [re.findall(r"`(\w+)`", row) for row in reversed(rows)]
+
+
+LEVEL = {name: level for level, names in enumerate(layers()) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.
 FREE = {"exceptions", "_core"}
 SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
@@ -61,7 +57,7 @@ def test_imports_point_downwards(path):
     here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if here == "__init__":
         return
-    assert here in LEVEL, f"{here} has no layer: add it to LAYERS"
+    assert here in LEVEL, f"{here} has no layer: add it to the table in docs/design.md"
     for name in imported_names(path):
         there = part_of(name)
         if there is None or there not in LEVEL or there == here or there in FREE:

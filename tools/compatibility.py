@@ -86,8 +86,9 @@ def make_environment(python: Path, name: str, oldest: bool) -> Path:
     environment = dict(os.environ)
     if shutil.which("ccache"):
         environment.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", "ccache")
-    settings = f"--config-settings=build-dir={folder / 'core'}"
-    install = [*pip, "--no-deps", "--no-build-isolation", "--force-reinstall", settings, ROOT]
+    settings = (f"build-dir={folder / 'core'}", "cmake.define.WIDEMARGIN_TESTING=ON")
+    install = [*pip, "--no-deps", "--no-build-isolation", "--force-reinstall", ROOT]
+    install += [f"--config-settings={setting}" for setting in settings]
     subprocess.run(install, check=True, env=environment)
     return interpreter
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +42,7 @@ from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import as_executor, use_executor
 from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
 from widemargin.parallel.work_folder import WorkFolder
-from widemargin.solvers.limits import TimeLimit
+from widemargin.solvers.limits import TimeLimit, deadline_of
 from widemargin.solvers.one_vs_all.plan import Plan, work_of
 
 __all__ = ["LARGE_BYTES", "LARGE_WORK", "add_names", "job_plan", "train", "write_rows"]
@@ -88,8 +89,9 @@ def train(
         Labels of a shard, which a kill may cost; by default about half a minute of work. The model does not depend on
         it. One-vs-all only: given, even a small model is trained in shards, so that it can be continued.
     time_limit_s : float, optional
-        Time limit. One-vs-all drops the shards in flight and raises an `UnfinishedTrainingError`; call again to
-        continue. Other methods save the model reached so far, with the status `TIME_LIMIT`.
+        Time limit, like a `TimeLimit` as callback. One-vs-all drops the shards in flight and raises an
+        `UnfinishedTrainingError`; call again to continue. Other methods save the model reached so far, with the status
+        `TIME_LIMIT`.
     memory_limit_mb : float, optional
         Bound on the resident memory of a worker. Solver, threads and shards are chosen to fit; a limit that is too low
         is an error before the start, and a worker that needs more stops with a MemoryError. Without shards, the memory
@@ -153,6 +155,7 @@ def train(
         return model
     checked = clone(estimator).set_params(normalize=False)._training_data(dataset.X, dataset.targets, None)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
+    asked = asked or deadline_of(estimator.callback) < math.inf
     if asked or _is_large(checked) or (Path(out) / WORK_FOLDER).exists():
         options = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
         return _train_in_shards(estimator, checked, dataset, out, restart, shard_size, memory_limit_mb, **options)
