@@ -36,15 +36,7 @@ from widemargin.displays._axes import BLUE, GREY, SERIES, axes_for, bin_start, d
 from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.tree.model import probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
-from widemargin.metrics.lists import (
-    MISSING,
-    check_choice,
-    check_enough_places,
-    check_indicator,
-    check_places,
-    check_ranking,
-    hits,
-)
+from widemargin.metrics.lists import MISSING, check_choice, check_indicator, check_ranking, hits
 from widemargin.solvers.one_vs_all.problem import frequency_bin
 
 __all__ = ["PrecisionByFrequencyDisplay", "ReliabilityDisplay", "TopKAccuracyDisplay"]
@@ -295,9 +287,7 @@ class PrecisionByFrequencyDisplay:
     @classmethod
     def of_predictions(cls, Y_true: Any, topk: Any, label_counts: Any, *, ks: Sequence[int] = (1, 3, 5)) -> Self:
         """The display of ranked predictions, not drawn yet."""
-        Y, indices = check_ranking(Y_true, topk)
-        depths, _ = check_places(ks)
-        check_enough_places(depths, indices.shape[1])
+        Y, indices, depths, _ = check_ranking(Y_true, topk, ks)
         counts = np.zeros(Y.shape[1], dtype=np.int64)
         counts[: len(label_counts)] = label_counts
         bins, which = np.unique(frequency_bin(counts), return_inverse=True)
