@@ -115,23 +115,26 @@ sanitized-core: $(VENV)/.installed-test
 	@cp tools/first_on_path.py build/sanitize/site/sitecustomize.py
 	@$(SANITIZED_PYTHON) -c 'import widemargin._core as core; assert "/sanitize/" in core.__file__, core.__file__'
 
-# The C++ tests, without Python and two at a time: as they are, or under the sanitizers. Only what has changed is compiled.
+# The C++ tests, without Python and two at a time: as they are, or under the sanitizers. Only changed tests are compiled.
 CPP_TESTS := $(patsubst cpp/tests/%.cpp,%,$(wildcard cpp/tests/test_*.cpp))
 CPP_JOBS ?= 2
 CCACHE := $(shell command -v ccache)
-build/cpp-test/%.o: CPP_FLAGS := -O1
-build/sanitize/%.o build/sanitize/%.run: CPP_FLAGS := -O1 -g $(SANITIZE)
-.PRECIOUS: build/cpp-test/%.o build/sanitize/%.o
-build/cpp-test/%.o build/sanitize/%.o: cpp/tests/%.cpp
-	@mkdir -p $(@D)
-	$(CCACHE) $(CXX) -std=c++17 $(CPP_FLAGS) -Icpp -MMD -MP -c $< -o $@
-%.run: %.o
-	@$(CXX) $(CPP_FLAGS) $< -pthread -o $* && $*
+define cpp_test_rules
+build/$(1)/%.o: cpp/tests/%.cpp
+	@mkdir -p $$(@D)
+	$$(CCACHE) $$(CXX) -std=c++17 $(2) -Icpp -MMD -MP -c $$< -o $$@
+build/$(1)/%.run: build/$(1)/%.o
+	@$$(CXX) $(2) $$< -pthread -o build/$(1)/$$* && build/$(1)/$$*
+.PRECIOUS: build/$(1)/%.o
+endef
+$(eval $(call cpp_test_rules,cpp-test,-O1))
+$(eval $(call cpp_test_rules,sanitize,-O1 -g $(SANITIZE)))
 -include $(wildcard build/cpp-test/*.d build/sanitize/*.d)
 
 .PHONY: cpp-test
 cpp-test: ## compile and run the C++ tests
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/cpp-test/%.run)
+	@echo "All C++ tests passed"
 
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)

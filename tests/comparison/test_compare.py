@@ -18,7 +18,7 @@ from widemargin import OneVsAllClassifier, Taxonomy, compare
 from widemargin.comparison import Comparison, MethodResult
 from widemargin.comparison.candidates import Candidate, candidates_for
 from widemargin.comparison.compare import TRIAL_VALUES, Clock, make_plan, trial_rows
-from widemargin.comparison.result import Cost, interval_of, metrics_for, row_outcomes
+from widemargin.comparison.measure import Cost, interval_of, metrics_for, row_outcomes
 from widemargin.metrics import hierarchical_f1, tree_induced_loss
 
 
@@ -265,7 +265,7 @@ def test_a_method_that_was_stopped_is_recommended_only_if_no_finished_one_is_as_
     cpu = {"good": 1.0, "twin": 5.0, "bad": 9.0}
     result = _comparison({"good": good, "bad": bad}, cpu, stopped=["good"])
     assert result.recommended.name == "good"
-    assert "the budget stopped its fits, so that more time may gain more" in result.recommendation
+    assert "the budget stopped its fits, so more time may improve it" in result.recommendation
     near = _comparison({"good": good, "twin": twin, "bad": bad}, cpu, stopped=["good"])
     assert near.recommended.name == "twin"
     assert "good has the best m 0.900, but leads by only 1.0 points" in near.recommendation
@@ -279,7 +279,7 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
     plan = make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=30.0)
     assert [candidate.name for candidate in plan.candidates] == ["cheap", "also cheap"]
     assert (plan.seconds, plan.n_folds, plan.share) == ((1.0, 2.0), 5, 1.0)
-    assert plan.dropped == {"dear": "it would take about 40 s a fold, too much for the budget"}
+    assert plan.dropped == {"dear": "it would take about 40 s per fold, too much for the budget"}
     two = make_plan(methods[1:], [2.0, 40.0], 5, 100_000, budget=30.0)
     assert (len(two.candidates), two.n_folds, two.dropped) == (2, 1, {})
     assert two.share == pytest.approx(0.7 * 30.0 / 42.0)
@@ -430,7 +430,7 @@ def test_a_vectoriser_never_learns_from_held_out_texts():
 
 
 def test_transformers_must_be_some_and_texts_need_one(four_classes):
-    with pytest.raises(ValueError, match="for text transformer="):
+    with pytest.raises(ValueError, match="pass a transformer"):
         compare(["a text", "another"], ["a", "b"])
     with pytest.raises(ValueError, match="transformer must have fit_transform"):
         compare(*four_classes, transformer="tfidf")

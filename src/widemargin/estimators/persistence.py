@@ -73,7 +73,7 @@ CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
 IDF = "text_idf"  # name of a vectoriser's array
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
-# All options of a vectoriser are stored, those of scikit-learn 1.6 to 1.9, so that a default that changes does no harm.
+# All options of scikit-learn 1.6 to 1.9 are stored: a default that changes does no harm.
 VECTORIZER_OPTIONS = (
     "input", "encoding", "decode_error", "strip_accents", "lowercase", "preprocessor", "tokenizer", "analyzer",
     "stop_words", "token_pattern", "ngram_range", "max_df", "min_df", "max_features", "vocabulary", "binary", "dtype",
@@ -315,7 +315,9 @@ class Codec:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
             if self.certified and worst is not None and worst.index >= len(model.classes_):
-                raise ValueError(f"the worst problem is that of label {worst.index} of {len(model.classes_)}")
+                raise ValueError(
+                    f"the worst problem has the number {worst.index}, and there are {len(model.classes_)} labels"
+                )
         elif self.certified:
             raise ValueError("the certificate is missing")
         if state.feature_names is not None:

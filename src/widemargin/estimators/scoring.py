@@ -65,8 +65,8 @@ class _Lists(NamedTuple):
 class TopK(_Lists):
     """The top labels of each row, best first; ties go to the label that comes first in `classes_`.
 
-    A named tuple of three arrays. What `predict_topk` returns also knows the model's classes and which labels past the
-    end of a list are tied with its last one, so that the metrics need nothing else.
+    A named tuple of three arrays. The result of `predict_topk` also has the model's classes and the labels past the end
+    of a list that are tied with its last one; the metrics need nothing else.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         cv : None, int or splitter, default=None
             None for rows that the model has not seen. Otherwise folds of the training rows, or a splitter of
             scikit-learn or splits: copies of the model are trained without a fold and score it; the model stays as it
-            is. Folds are contiguous, so that neighbours, which are often alike, stay together.
+            is. Folds are contiguous: neighbours, which are often alike, stay together.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -483,25 +483,25 @@ class LabelModel(ClassifierMixin, BaseEstimator):
             size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
             raise MemoryError(
                 f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
-                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the best labels or label_scores for "
+                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the top labels or label_scores for "
                 "those of known labels, or raise memory_limit_mb"
             )
 
     def _n_scores(self) -> int:
-        """Numbers that `decision_function` gives for a row."""
+        """Length of a row of `decision_function`."""
         return len(self.intercept_)
 
     def _n_weights(self) -> int:
-        """Numbers that the model stores to score rows, the intercepts left out."""
+        """Number of stored weights, without the intercepts."""
         coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
         return int(coef.nnz if sp.issparse(coef) else coef.size)
 
     def _problem_name(self, index: int) -> str:
-        """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
+        """Name of a problem of the certificate: its label, unless a family overrides this."""
         return str(self.classes_[index])
 
     def _explained_row(self, X: Any) -> Any:
-        """A row as its weights meet it."""
+        """A checked row, scaled as for its weights."""
         return self._check_rows(X)
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
@@ -509,8 +509,8 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), whose scores are no sums over features, so that there is nothing "
-                "for explain to show; train with kernel='linear'"
+                f"this model has a kernel ({kernel}), and its scores are no sums over features for explain to show; "
+                "train with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
 

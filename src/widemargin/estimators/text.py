@@ -39,8 +39,8 @@ class TextPipeline(Pipeline):
     Attributes
     ----------
     source_ : dict
-        Of a model that the command line trained: the columns of its table, "text" and "labels", how labels are
-        separated, and by format of the table, "form", a delimiter or quotes other than the usual. Empty otherwise.
+        How the table of a model from the command line is read: its columns, "text" and "labels", the separator of the
+        labels, and the form of the file. Empty otherwise.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class TextPipeline(Pipeline):
         return {} if table is None else table.to_dict()
 
     def predict_topk(self, X: Iterable[str], k: int = 5) -> TopK:
-        """The k best labels of each text.
+        """The top k labels of each text.
 
         Parameters
         ----------
@@ -100,12 +100,12 @@ class TextPipeline(Pipeline):
     def calibrate(
         self, X: Iterable[str], y: Any, *, method: Method = "sigmoid", cv: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn how scores become probabilities, as the classifier's `calibrate` does.
+        """Learn how scores become probabilities, as `calibrate` of the classifier does.
 
         Parameters
         ----------
         X : iterable of str
-            Texts kept apart from training; with `cv`, the training texts, of which the vectoriser stays as it is.
+            Texts kept apart from training; with `cv`, the training texts (the vectoriser is not fitted again).
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Their labels.
         method : {"sigmoid", "isotonic"}, default="sigmoid"
@@ -125,7 +125,7 @@ class TextPipeline(Pipeline):
 
     @property
     def calibration_(self) -> Calibration:
-        """What `calibrate` learned."""
+        """The result of `calibrate`."""
         found: Calibration = self[-1].calibration_
         return found
 
@@ -141,7 +141,7 @@ class TextPipeline(Pipeline):
         Returns
         -------
         ndarray of shape (n_samples, n_labels)
-            As for the classifier; there only after `calibrate`.
+            As for the classifier; only calibrated models have this method.
         """
         return self[-1].predict_proba(self.vectors(X))
 
@@ -153,9 +153,9 @@ class TextPipeline(Pipeline):
         X : str
             The text.
         labels : label or list of labels, default=None
-            What to explain; the k best labels by default.
+            What to explain; the top k labels by default.
         k : int, default=1
-            How many of the best labels.
+            How many of the top labels.
 
         Returns
         -------
@@ -184,14 +184,14 @@ class TextPipeline(Pipeline):
 
 
 class TextPart(NamedTuple):
-    """What made rows of text, as `Dataset.text` has it: a fitted vectoriser, and how the table was read."""
+    """How rows were made from text (`Dataset.text`): a fitted vectoriser, and how the table was read."""
 
     vectorizer: Any
     table: TableSpec
 
 
 def with_text(classifier: Any, text: TextPart | None) -> Any:
-    """A classifier of rows that were made from text, together with what made them; others as they are."""
+    """A classifier of rows that were made from text as a `TextPipeline`; others as they are."""
     if text is None:
         return classifier
     classifier.table_ = text.table

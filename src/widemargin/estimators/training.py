@@ -4,7 +4,7 @@
     result = solve(…, callback=progress_callback(self, "passes"))
     finish_fit(self, data, result, ADVICE)               fitted attributes, and a ConvergenceWarning where one is due
 
-Nothing is kept before `finish_fit`, so that a fit that fails leaves the model as it was. Parameters are declared in
+Nothing is kept before `finish_fit`: a fit that fails leaves the model as it was. Parameters are declared in
 `_parameter_constraints`, as in scikit-learn; rules that join several parameters are in `_check_parameters`.
 """
 
@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
     _check_sample_weight,
+    _ensure_no_complex_data,
     _get_feature_names,
     check_consistent_length,
     column_or_1d,
@@ -139,7 +140,7 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Checked rows and targets, which no parameter but `normalize` changes, so that several fits can share them."""
+    """Checked rows and targets. Only the parameter `normalize` changes them, and several fits can share them."""
 
     given: Any  # X as it came, for its feature names
     X: Any
@@ -182,6 +183,7 @@ def training_data(
         rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
     else:
         rows = X = X if hasattr(X, "shape") else np.asarray(X)
+        _ensure_no_complex_data(X)
     if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     targets = encode_targets(y)
@@ -243,7 +245,7 @@ def progress_callback(estimator: Trainable, unit: str) -> Callback | None:
 
 
 def keep_data(model: Any, data: TrainingData) -> None:
-    """Keep what every model knows of its training data but `classes_`; delete what an earlier fit knew of its own.
+    """Keep the facts about the training data, except `classes_`; delete those of an earlier fit.
 
     Sets: feature_names_in_, n_features_in_, kind_, label_counts_, n_samples_fit_, sparse_output_, instruction_set_.
     """
@@ -272,7 +274,7 @@ def finish_fit(
     negligible: float = 0.0,
     stacklevel: int = 5,
 ) -> None:
-    """Keep the facts of the data and of the result, and warn if the solver missed its tolerance.
+    """Keep the facts about the data and the result, and warn if the solver missed its tolerance.
 
     Sets: certificate_, history_, n_iter_, status_, and the attributes of `keep_data`.
     """

@@ -247,7 +247,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
 
 
 def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The header must be one that NumPy writes for this type and shape; returns where the values begin."""
+    """The header must be one that NumPy writes for this type and shape; returns where the values start."""
     file.seek(0)
     start = file.read(len(NPY_MAGIC) + 2)
     header = file.read(int.from_bytes(start[-2:], "little"))
@@ -280,7 +280,7 @@ def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type,
 
 
 def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.BufferedReader:
-    """Open a file of the table, whose size, and with `verify` its hash, must be those of the table."""
+    """Open a file of the table and compare its size, and with `verify` its hash, with the table."""
     name = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
         _fail(folder / MANIFEST, f"{name!r:.100} is not the name of a model's file")
@@ -396,7 +396,7 @@ def csr_problem(data: Any, indices: Any, indptr: Any, shape: Sequence[int], *, c
 
 
 def all_finite(array: npt.NDArray[Any]) -> bool:
-    """Whether no value is inf or nan, checked in chunks, so that a memory map is not doubled in memory."""
+    """Whether no value is inf or nan, checked in chunks: a memory map is not copied into memory."""
     if array.dtype.kind == "f":
         flat = array.reshape(-1)
         for first in range(0, len(flat), FINITE_CHUNK):

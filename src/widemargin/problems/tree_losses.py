@@ -254,15 +254,6 @@ def tree_losses(
     -------
     TreeLosses
         The losses.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> losses = tree_losses("tree-loss", Tree(np.array([-1, 0, 0, 1, 1])), labels=np.array([3]))
-    >>> losses.at_zero, losses.row, losses.node  # row 2 against the leaves in rows 1 and 3, at distances 1.5 and 1
-    (1.5, array([0]), array([2]))
     """
     paths, labels = AncestorPaths.of(tree.parent), np.asarray(labels).astype(np.int64)
     weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)

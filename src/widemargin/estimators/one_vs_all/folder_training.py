@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +42,7 @@ from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import as_executor, use_executor
 from widemargin.parallel.executors import MEGABYTE, PROCESS_MB
 from widemargin.parallel.work_folder import WorkFolder
-from widemargin.solvers.limits import TimeLimit
+from widemargin.solvers.limits import TimeLimit, deadline_of
 from widemargin.solvers.one_vs_all.plan import Plan, work_of
 
 __all__ = ["LARGE_BYTES", "LARGE_WORK", "add_names", "job_plan", "train", "write_rows"]
@@ -88,8 +89,9 @@ def train(
         Labels of a shard, which a kill may cost; by default about half a minute of work. The model does not depend on
         it. One-vs-all only: given, even a small model is trained in shards, so that it can be continued.
     time_limit_s : float, optional
-        Time limit. One-vs-all drops the shards in flight and raises an `UnfinishedTrainingError`; call again to
-        continue. Other methods save the model reached so far, with the status `TIME_LIMIT`.
+        Time limit, like a `TimeLimit` as callback. One-vs-all drops the shards in flight and raises an
+        `UnfinishedTrainingError`; call again to continue. Other methods save the model reached so far, with the status
+        `TIME_LIMIT`.
     memory_limit_mb : float, optional
         Bound on the resident memory of a worker. Solver, threads and shards are chosen to fit; a limit that is too low
         is an error before the start, and a worker that needs more stops with a MemoryError. Without shards, the memory
@@ -118,7 +120,7 @@ def train(
     -----
     One-vs-all goes through shards on disk when labels × (stored values + features) is above 10⁹, or rows and dense
     weights above 256 MB; smaller problems take less than half a minute and are fitted in memory, unless `executor`,
-    `shard_size`, `time_limit_s` or `memory_limit_mb` is given or the folder has an unfinished training.
+    `shard_size`, a limit of time or memory is given, or the folder has an unfinished training.
 
     Examples
     --------
@@ -153,6 +155,7 @@ def train(
         return model
     checked = clone(estimator).set_params(normalize=False)._training_data(dataset.X, dataset.targets, None)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
+    asked = asked or deadline_of(estimator.callback) < math.inf
     if asked or _is_large(checked) or (Path(out) / WORK_FOLDER).exists():
         options = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
         return _train_in_shards(estimator, checked, dataset, out, restart, shard_size, memory_limit_mb, **options)
@@ -213,10 +216,10 @@ def _train_in_shards(
     with WorkFolder.open(out, _identity(estimator, dataset, plan), restart=restart) as work:
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
+            rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
+            result = run.solve(rows, shard_size)
             model = clone(estimator).set_params(callback=None)
-            model._keep(
-                data, run.solve(write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize), shard_size)
-            )
+            model._keep(data, result)
             _saved(model, estimator, dataset, out)
         except KeyboardInterrupt:
             raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None

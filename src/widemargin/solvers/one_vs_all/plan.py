@@ -39,6 +39,9 @@ DEFAULT_MAX_ITER = 1000  # another value asks for the Newton solver, which count
 # rows of larger problems it would take ten times their CPU.
 SMALL_SPARSE_WORK = 20_000
 SMALL_DENSE_WORK = 300_000
+Algorithm = Literal["fast", "logistic", "dense", "newton"]
+# The algorithm for sparse rows by the loss; dense rows have one for both. Other losses are left to Newton.
+BATCHED: dict[str, Algorithm] = {"squared_hinge": "fast", "logistic": "logistic"}
 MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the Newton solver works in float64
 # Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
 WORK_BYTES = {"fast": (410, 460), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
@@ -77,7 +80,7 @@ class Plan:
     """
 
     problem: Problem
-    algorithm: Literal["fast", "logistic", "dense", "newton"]
+    algorithm: Algorithm
     tol: float
     gap_tol: float
     prune: float
@@ -159,19 +162,15 @@ def make_plan(
         if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
             raise ValueError("weights to start from are NaN or infinite; start from finite ones, or from none")
     polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
-    algorithm: Literal["fast", "logistic", "dense", "newton"] = "newton"
+    algorithm: Algorithm = "newton"
     loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
-    if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose:
-        double = X.dtype == np.float64
+    if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose and problem.loss in BATCHED:
+        double, batched = X.dtype == np.float64, BATCHED[problem.loss] if sparse else "dense"
         # The copy that the algorithm makes: (column, value) pairs of 8 bytes, with the exact values beside them for
         # float64; for dense rows float32 values, which may be there already.
         copy_bytes = X.nnz * (16 if double else 8) if sparse else 4 * X.size * double
-        if copy_bytes > memory_limit_mb * 2**20:
-            pass
-        elif sparse and problem.loss == "squared_hinge":
-            algorithm = "fast"
-        elif start is None:
-            algorithm = "logistic" if sparse else "dense"
+        if copy_bytes <= memory_limit_mb * 2**20 and (start is None or batched == "fast"):
+            algorithm = batched
     per_feature, per_row = WORK_BYTES[algorithm]
     work_bytes, width = per_feature * X.shape[1] + per_row * X.shape[0], None
     if algorithm == "dense":

@@ -56,10 +56,8 @@ def solve_dense_joint_dual(
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of a method that trains paths, from `problems.tree_losses.tree_losses`.
+    X, losses
+        As for `solve_joint_dual`, for a method that trains paths.
     penalty : OrthogonalPenalty
         For the same nodes; its layout may be different.
     k : int
@@ -72,20 +70,6 @@ def solve_dense_joint_dual(
     JointResult
         `coef` (m, n_features), row r for node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_penalties import OrthogonalPenalty
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0, 1, 1])), np.array([2, 3, 4, 5])
-    >>> X = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.2, 0.0, 1.0]])
-    >>> losses, penalty = tree_losses("orthogonal", tree, labels, C=10.0), OrthogonalPenalty.of_tree(tree)
-    >>> result = solve_dense_joint_dual(X, losses, penalty, k=2)
-    >>> result.certificate.decrease_gap <= 1e-3, result.coef.shape
-    (True, (5, 3))
     """
     given = TreeOptions(**options)
     rows, largest = rows_with_constant(X, given.bias)

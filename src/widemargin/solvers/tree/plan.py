@@ -1,10 +1,12 @@
 """How a problem on a tree is solved: one algorithm, chosen once.
 
-kernel           `kernel_joint_dual`   a kernel is given
-dual-averaging   `dual_averaging`      the user asks for Algorithm 1 of the paper, a baseline
-dense            `dense_joint_dual`    orthogonal transfer with a K between any nodes, or with k > 1; in NumPy
-per-parent       `node_top_k`          per-node training with k > 1: one top-k problem per parent
-joint-dual       `joint_dual`          everything else, compiled
+A plan names the algorithm, and each has its module:
+
+    kernel           `kernel_joint_dual`   a kernel is given
+    dual-averaging   `dual_averaging`      the user asks for Algorithm 1 of the paper, a baseline
+    dense            `dense_joint_dual`    orthogonal transfer with a K between any nodes, or with k > 1; in NumPy
+    per-parent       `node_top_k`          per-node training with k > 1: one top-k problem per parent
+    joint-dual       `joint_dual`          everything else, compiled
 """
 
 from __future__ import annotations
