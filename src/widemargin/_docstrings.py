@@ -240,7 +240,9 @@ from typing import Any, TypeVar
 
 Documented = TypeVar("Documented", bound=Callable[..., Any] | type)
 
-PASSAGES = {name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n)+)", __doc__ or "", re.M)}
+PASSAGES = {
+    name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n|\n)+)", __doc__ or "", re.M)
+}
 
 
 def with_shared_passages(documented: Documented) -> Documented:
