@@ -23,6 +23,26 @@ module is imported. `{owner}` is the name of the class.
 <code>
     code : array-like of shape (n_classes, n_columns)
         The code.
+<code_of_classes>
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, at least 2.
+
+    Returns
+    -------
+    ndarray of int8 of shape (n_classes, n_columns)
+        The code.
+<code_to_separation>
+    Parameters
+    ----------
+    code : array-like of shape (n_classes, n_columns)
+        The code.
+
+    Returns
+    -------
+    float
+        The separation.
 <column_labels>
     labels : array of shape (n_labels,), optional
         The labels of the columns, ``model.classes_``. A true label that is not among them counts as an error.
@@ -220,7 +240,9 @@ from typing import Any, TypeVar
 
 Documented = TypeVar("Documented", bound=Callable[..., Any] | type)
 
-PASSAGES = {name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n)+)", __doc__ or "", re.M)}
+PASSAGES = {
+    name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n|\n)+)", __doc__ or "", re.M)
+}
 
 
 def with_shared_passages(documented: Documented) -> Documented:

@@ -189,14 +189,9 @@ def check_code(code: npt.ArrayLike) -> Code:
 def row_separation(code: npt.ArrayLike) -> float:
     """Smallest distance Σ_j (1 − M_rj M_sj)/2 of two rows r ≠ s; a column with a 0 counts one half.
 
-    Parameters
-    ----------
-    <code>
+    A dense code corrects (separation − 1)/2 wrong columns.
 
-    Returns
-    -------
-    float
-        The separation. A dense code corrects (separation − 1)/2 wrong columns.
+    <code_to_separation>
 
     Examples
     --------
@@ -211,14 +206,9 @@ def row_separation(code: npt.ArrayLike) -> float:
 def column_separation(code: npt.ArrayLike) -> float:
     """Smallest distance of two columns, or of one and the opposite of the other; inf for a single column.
 
-    Parameters
-    ----------
-    <code>
+    It is 0 if two columns of a dense code are equal or opposite.
 
-    Returns
-    -------
-    float
-        The separation. It is 0 if two columns of a dense code are equal or opposite.
+    <code_to_separation>
 
     Examples
     --------
@@ -266,11 +256,7 @@ def check_count(value: Any, name: str, least: int) -> int:
 def one_vs_rest_code(n_classes: int) -> Code:
     """One column per class, that class against all others; a single column for two classes.
 
-    Parameters
-    ----------
-    <n_classes>
-
-    <new_code>
+    <code_of_classes>
 
     Examples
     --------
@@ -291,11 +277,7 @@ def one_vs_rest_code(n_classes: int) -> Code:
 def all_pairs_code(n_classes: int) -> Code:
     """One column per pair of classes r < s, in lexicographic order: +1 for r, −1 for s, 0 for the others.
 
-    Parameters
-    ----------
-    <n_classes>
-
-    <new_code>
+    <code_of_classes>
 
     Examples
     --------

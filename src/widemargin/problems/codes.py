@@ -31,13 +31,13 @@ Memory: k × k for bounds; O(n · n_columns) and a bounded block of scores for t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
-from widemargin.labels.codes import Code, check_targets
+from widemargin.labels.codes import Code, Floats, Indices, check_targets
 
 __all__ = [
     "CodeMargins",
@@ -49,8 +49,6 @@ __all__ = [
     "optimal_first_column",
 ]
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Indices: TypeAlias = npt.NDArray[np.intp]
 
 FACTOR = 130.0  # of the corollaries
 BLOCK_ENTRIES = 1 << 20

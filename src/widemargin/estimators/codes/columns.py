@@ -29,7 +29,7 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.explanation import weights_of_rows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.training import TrainingData
-from widemargin.labels.codes import Code
+from widemargin.labels.codes import Code, Floats, Indices
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import Executor, current_executor, run_tasks, use_executor
 from widemargin.parallel.folders import SharedRows
@@ -50,8 +50,6 @@ __all__ = [
     "linear_part",
 ]
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Indices: TypeAlias = npt.NDArray[np.intp]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 N_BOUNDS = 4

@@ -306,17 +306,7 @@ def _finite_matrix(values: Any, name: str) -> Floats:
 
 @with_shared_passages
 def incremental_column(
-    h: npt.ArrayLike,
-    y: npt.ArrayLike,
-    code: npt.ArrayLike,
-    h_new: npt.ArrayLike,
-    *,
-    norm: CodeNorm = "l1",
-    C: float = 1.0,
-    norm_bound: float | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    tol: float = 1e-6,
-    max_iter: int = 10_000,
+    h: npt.ArrayLike, y: npt.ArrayLike, code: npt.ArrayLike, h_new: npt.ArrayLike, **options: Any
 ) -> ContinuousCode:
     """Learn the column of a code for one more binary classifier, the columns before it fixed.
 
@@ -329,8 +319,9 @@ def incremental_column(
         Their columns.
     h_new : array-like of shape (n_samples,)
         Outputs of the new classifier.
-    norm, C, norm_bound, sample_weight, tol, max_iter
-        As in `continuous_code`; the norm is that of the new column alone.
+    **options
+        Further arguments of `continuous_code`, such as `norm`, `C` and `sample_weight`; the norm is the norm of the new
+        column.
 
     Returns
     -------
@@ -350,10 +341,7 @@ def incremental_column(
     if new.ndim != 1:
         raise ValueError(f"h_new must have shape (n_samples,), one output per row; got {new.shape}")
     b = incremental_margins(h, y, code)
-    return continuous_code(
-        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, tol=tol,
-        max_iter=max_iter,
-    )  # fmt: skip
+    return continuous_code(new[:, None], y, b=b, **options)
 
 
 @with_shared_passages
