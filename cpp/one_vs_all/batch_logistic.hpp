@@ -37,7 +37,6 @@ namespace widemargin {
 // moved to its exact optimum for w; the rounding error in Σ y_i α_i is removed by shrinking the α of the heavier side
 // by 1 − δ. The entropy H is concave with H(0) = 0, so that side keeps at least (1 − δ) of its sum, and u moves by at
 // most |Σ y_i α_i| max‖x‖. The bound accounts for both without another pass. Twin: reference/binary_certificate.py.
-
 class LogisticCertificate {
   public:
     explicit LogisticCertificate(const RowStore &store)

@@ -21,7 +21,6 @@
 namespace widemargin {
 
 // What can be wrong with a text file, with the same numbers as `Problem` in reference/text_reader.py.
-
 enum class Problem : int {
     none = 0,
     not_text = 1,          // a control byte, or a byte above 127 outside a comment
