@@ -36,7 +36,6 @@
 namespace widemargin {
 
 // What the batched subspace search needs to know about a loss, in addition to its kernels.
-
 template <class Loss>
 struct BatchLoss;
 template <>

@@ -27,7 +27,6 @@ namespace widemargin {
 
 // Turns the weights of a finished label into a row of the model: pruned, with the original signs, columns of X
 // ascending. Never dense: the memory is that of the row itself.
-
 struct StoredLabel {
     std::vector<int32_t> cols;  // ascending
     std::vector<float> vals;

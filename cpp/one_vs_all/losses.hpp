@@ -33,7 +33,6 @@ struct SquaredHinge {
 };
 
 // The logistic loss φ(m) = log(1 + e^−m), without overflow or cancellation at either end.
-
 struct Logistic {
     // With a free intercept, a label without positives (or without negatives) has no minimiser: its losses go to zero
     // as the margin grows. At this margin they are 1e-13, which is negligible.

@@ -24,10 +24,13 @@ inline __attribute__((always_inline)) double sum_in_lanes(int64_t begin, int64_t
 }
 
 // a · b
-inline double dot(const double *a, const double *b, int64_t n) {
+inline double dot(const double *__restrict a, const double *__restrict b, int64_t n) {
     return sum_in_lanes(0, n, [=](int64_t k) { return a[k] * b[k]; });
 }
-inline double squared_norm(const double *a, int64_t n) { return dot(a, a, n); }
+// a · a; separate from `dot`, whose arguments must not overlap
+inline double squared_norm(const double *a, int64_t n) {
+    return sum_in_lanes(0, n, [=](int64_t k) { return a[k] * a[k]; });
+}
 
 // out += scale * a
 inline void add_scaled(double scale, const double *__restrict a, int64_t n, double *__restrict out) {
@@ -45,8 +48,10 @@ struct CsrView {
     int64_t n_cols;
 
     // x_row · v
-    double row_dot(int64_t row, const double *v) const {
-        return sum_in_lanes(indptr[row], indptr[row + 1], [this, v](int64_t k) { return data[k] * v[indices[k]]; });
+    double row_dot(int64_t row, const double *__restrict v) const {
+        const T *x = data;
+        const I *columns = indices;
+        return sum_in_lanes(indptr[row], indptr[row + 1], [=](int64_t k) { return x[k] * v[columns[k]]; });
     }
 
     // out += scale * x_row
@@ -71,7 +76,7 @@ struct DenseView {
     int64_t n_rows;
     int64_t n_cols;
 
-    double row_dot(int64_t row, const double *v) const {
+    double row_dot(int64_t row, const double *__restrict v) const {
         const T *x = data + row * n_cols;
         return sum_in_lanes(0, n_cols, [=](int64_t k) { return x[k] * v[k]; });
     }

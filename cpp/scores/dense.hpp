@@ -21,7 +21,6 @@ namespace widemargin {
 // A bit set with one word per 64 features, and the number of set bits before each word: 12 bytes per word. If there are
 // more words than entries, the list is sorted instead. (Sorting alone took 15 µs for a row as long as those of
 // 20newsgroups; this takes 3.9.)
-
 class FeatureRanks {
   public:
     // Each entry is at least 0 and below n_features. Sets: features, increasing; features[places[j]] = entries[j].

@@ -56,7 +56,6 @@ inline AlignedFloats aligned_floats(int64_t n) { return aligned_array<float>(n);
 // An array with room for the largest case. It uses memory only where it has been written, and can return that memory.
 // For lists that are mostly short: growing and shrinking them on the heap fragmented it (17 MB per thread with 32
 // lists).
-
 template <typename T>
 class ReservedArray {
     static_assert(std::is_trivially_copyable_v<T>, "arrays are made without constructors");
@@ -114,10 +113,9 @@ class ReservedArray {
     }
 };
 
-// An array that grows by realloc and can be handed over without a copy.
-
-// Unlike std::vector, realloc moves large blocks by remapping pages (mremap), so growing never holds two copies; memory
-// that is reserved but not written is not resident; and `release` hands the block to NumPy without a copy.
+// An array that grows by realloc and can be handed over without a copy. Unlike std::vector, realloc moves large blocks
+// by remapping pages (mremap), so growing never holds two copies; memory that is reserved but not written is not
+// resident; and `release` hands the block to NumPy without a copy.
 template <typename T>
 class GrowingArray {
     static_assert(std::is_trivially_copyable_v<T>, "realloc moves bytes");

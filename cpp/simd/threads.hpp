@@ -77,11 +77,9 @@ void parallel_for(int64_t n_tasks, int n_threads, F task) {
     });
 }
 
-// Threads over blocks of rows: each worker owns its work arrays and writes disjoint rows, so results do not depend on
-// the number of threads.
-
-// Calls worker(first, last) for every block of rows; make_worker() is called once per thread. An exception in any
-// thread stops the others and is rethrown here.
+// Calls worker(first, last) for every block of rows; make_worker() is called once per thread. Each worker owns its work
+// arrays and writes disjoint rows, so results do not depend on the number of threads. An exception in any thread stops
+// the others and is rethrown here.
 template <typename MakeWorker>
 void for_each_row_block(int64_t n_rows, int64_t rows_per_block, int64_t n_threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
@@ -109,7 +107,6 @@ inline int64_t choose_rows_per_block(int64_t n_rows, int64_t most, int64_t n_thr
 }
 
 // Runs work in its own thread, so that the caller can poll it, handle signals and ask it to stop.
-
 class Background {
   public:
     Background() = default;
@@ -165,7 +162,6 @@ class Background {
 };
 
 // CPU time of the calling thread: the cost of a label, independent of the load of the machine.
-
 inline double thread_seconds() {
     timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);  // POSIX: Linux and macOS

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "simd/arrays.hpp"
+#include "simd/threads.hpp"
 #include "text/lines.hpp"
 
 namespace widemargin {
@@ -197,28 +195,10 @@ class TextReader {
     void parse_pieces(const char *begin, const char *end) {
         const std::vector<const char *> bounds = cuts(begin, end);
         const std::size_t n_pieces = bounds.size() - 1;
-        std::vector<std::exception_ptr> errors(n_pieces);
-        const auto work = [&](std::size_t i) {
-            try {
-                LineParser<Value, Label>(rules_, pieces_[i]).parse(bounds[i], bounds[i + 1]);
-            } catch (...) {  // out of memory: carried to the calling thread
-                errors[i] = std::current_exception();
-            }
-        };
-        std::vector<std::thread> threads;
-        for (std::size_t i = 1; i < n_pieces; ++i) {
-            try {
-                threads.emplace_back(work, i);
-            } catch (const std::system_error &) {  // no more threads to be had
-                work(i);
-            }
-        }
-        work(0);
-        for (std::thread &thread : threads) thread.join();
-        for (std::size_t i = 0; i < n_pieces && !finding; ++i) {
-            if (errors[i]) std::rethrow_exception(errors[i]);
-            absorb(pieces_[i]);
-        }
+        parallel_for(static_cast<std::int64_t>(n_pieces), static_cast<int>(n_pieces), [&](int, std::int64_t i) {
+            LineParser<Value, Label>(rules_, pieces_[i]).parse(bounds[i], bounds[i + 1]);
+        });
+        for (std::size_t i = 0; i < n_pieces && !finding; ++i) absorb(pieces_[i]);
     }
 
     void absorb(const PieceType &piece) {

@@ -140,7 +140,7 @@ struct TopKOptions {
     int n_threads;
 };
 
-constexpr int AVERAGES_A_PASS = 4;
+constexpr int AVERAGES_PER_PASS = 4;
 constexpr double AVERAGE_POWER =
     12.0;  // weights ~ count¹²: roughly the last 8 % of the run; 6–48 are alike, 3 is worse
 // Averaging reads W and writes the average: done once per pass if it costs more than this share of the visits.
@@ -343,8 +343,8 @@ class TopKAscent {
             entries += state_.X.length(i);
         }
         const bool often =
-            double(weights_size()) * AVERAGES_A_PASS <= AVERAGE_SHARE * double(entries * state_.stride());
-        average_every_ = std::max<int64_t>(1, often ? n / AVERAGES_A_PASS : n);
+            double(weights_size()) * AVERAGES_PER_PASS <= AVERAGE_SHARE * double(entries * state_.stride());
+        average_every_ = std::max<int64_t>(1, often ? n / AVERAGES_PER_PASS : n);
         visits_to_average_ = average_every_;
         visits_to_refresh_ = REFRESH_PASSES * n;
     }

@@ -17,7 +17,6 @@
 namespace widemargin {
 
 // Which top-k loss: k, α or β, and the smoothing γ (problems/top_k_losses.py).
-
 struct TopKLoss {
     int64_t k;
     bool alpha;

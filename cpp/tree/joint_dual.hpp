@@ -20,15 +20,15 @@ namespace widemargin {
 
 // Both bounds of the joint dual in double: Z recomputed from the dual variables, and the losses at the W of that Z.
 
-constexpr int64_t BLOCKS_A_TASK = 512;
+constexpr int64_t BLOCKS_PER_TASK = 512;
 
 // Sums over chunks of blocks, added in order, so that the result does not depend on the number of threads.
 template <typename F>
 double sum_over_blocks(int64_t n, int n_threads, F sum_of) {
-    const int64_t n_tasks = (n + BLOCKS_A_TASK - 1) / BLOCKS_A_TASK;
+    const int64_t n_tasks = (n + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
     std::vector<double> sums(n_tasks, 0.0);
     parallel_for(n_tasks, n_threads, [&](int thread, int64_t task) {
-        sums[task] = sum_of(thread, task * BLOCKS_A_TASK, std::min(n, (task + 1) * BLOCKS_A_TASK));
+        sums[task] = sum_of(thread, task * BLOCKS_PER_TASK, std::min(n, (task + 1) * BLOCKS_PER_TASK));
     });
     double total = 0.0;
     for (double sum : sums) total += sum;
@@ -153,7 +153,6 @@ double sum_losses(const TreeState<T> &state, const V *values, double scale, int 
 //
 // Block steps are slow along directions in which many blocks must move together; on RCV1 subsets with a gap of 1e-6,
 // extrapolation saves more than half of the passes (benchmarks/hierarchical.py).
-
 template <typename T>
 class Momentum {
   public:
