@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
+from widemargin.estimators.scoring import Model
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.exceptions import MissingExtraError
 from widemargin.labels.taxonomy import Taxonomy
@@ -264,7 +265,7 @@ def numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     return true.astype(np.int64), predicted.astype(np.int64)
 
 
-def predictions_of(estimator: Any, X: Any, y: Any) -> tuple[list[Any], Any, Taxonomy]:
+def predictions_of(estimator: Model, X: Any, y: Any) -> tuple[list[Any], Any, Taxonomy]:
     """True labels as names of nodes, predictions, and the tree of a fitted model."""
     if not hasattr(estimator, "taxonomy_"):
         raise ValueError(

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, Display, bin_name, clock_of, parts_of, whole_numbers
+from widemargin.estimators.scoring import Model
 
 __all__ = ["ActiveRowsDisplay", "ActiveRowsOfPart"]
 
@@ -83,7 +84,7 @@ class ActiveRowsDisplay(Display):
         self.unit = unit
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, *, ax: Any = None) -> Self:
         """Draw the active rows of a fitted estimator.
 
         Parameters

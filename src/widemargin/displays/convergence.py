@@ -27,6 +27,7 @@ from widemargin.displays._axes import (
     total_of,
     whole_numbers,
 )
+from widemargin.estimators.scoring import Model
 from widemargin.metrics.lists import check_choice
 from widemargin.problems.certificate import Certificate
 
@@ -101,7 +102,7 @@ class ConvergenceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, scale: str = "objective", ax: Any = None, name: str | None = None
+        cls, estimator: Model, *, scale: str = "objective", ax: Any = None, name: str | None = None
     ) -> Self:
         """Draw the convergence of a fitted estimator.
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, GREY, Display
+from widemargin.estimators.scoring import Model
 from widemargin.estimators.tree.model import Orthogonality
 
 __all__ = ["OrthogonalityDisplay"]
@@ -70,7 +71,7 @@ class OrthogonalityDisplay(Display):
         self.n_pairs = n_pairs
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, *, ax: Any = None) -> Self:
         """Draw a fitted model of orthogonal transfer.
 
         Parameters

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import SERIES, axes_for, least_of_bin
+from widemargin.estimators.scoring import Model
 from widemargin.metrics.lists import MISSING, check_choice, check_enough_places, check_places, check_ranking, hits
 from widemargin.solvers.one_vs_all.problem import frequency_bin
 
@@ -92,7 +93,7 @@ class PrecisionByFrequencyDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Model,
         X: Any,
         y: Any,
         *,

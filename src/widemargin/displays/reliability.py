@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, GREY, axes_for
-from widemargin.estimators.scoring import class_numbers
+from widemargin.estimators.scoring import Model, class_numbers
 from widemargin.estimators.tree.model import probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
 from widemargin.metrics.lists import check_choice, check_indicator
@@ -75,7 +75,7 @@ class ReliabilityDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Model,
         X: Any,
         y: Any,
         *,

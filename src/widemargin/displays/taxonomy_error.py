@@ -27,6 +27,7 @@ from widemargin.displays._axes import (
     short_name,
     without_frame,
 )
+from widemargin.estimators.scoring import Model
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import subtree_sums
 
@@ -75,7 +76,7 @@ class TaxonomyErrorDisplay(Display):
         self.error = error
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, X: Any, y: Any, *, ax: Any = None) -> Self:
         """Draw the errors of a fitted model on a tree.
 
         Parameters

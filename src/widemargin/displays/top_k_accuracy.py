@@ -10,7 +10,7 @@ import numpy.typing as npt
 from widemargin import metrics
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import axes_for, draw_curve
-from widemargin.estimators.scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import Model, class_numbers, top_k_accuracies
 
 __all__ = ["TopKAccuracyDisplay"]
 
@@ -53,7 +53,7 @@ class TopKAccuracyDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, max_k: int = N_DEPTHS, ax: Any = None, name: str | None = None
+        cls, estimator: Model, X: Any, y: Any, *, max_k: int = N_DEPTHS, ax: Any = None, name: str | None = None
     ) -> Self:
         """Draw the curve of a fitted estimator.
 

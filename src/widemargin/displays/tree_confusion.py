@@ -25,6 +25,7 @@ from widemargin.displays._axes import (
     short_name,
     write_in_cells,
 )
+from widemargin.estimators.scoring import Model
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["TreeConfusionDisplay"]
@@ -80,7 +81,7 @@ class TreeConfusionDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, node: Any = None, max_children: int = MAX_CHILDREN, ax: Any = None
+        cls, estimator: Model, X: Any, y: Any, *, node: Any = None, max_children: int = MAX_CHILDREN, ax: Any = None
     ) -> Self:
         """Draw the confusion of a fitted model on a tree.
 

@@ -126,11 +126,16 @@ class Estimator(Protocol):
     def set_params(self, **params: Any) -> Any: ...
 
 
-class Trainable(Protocol):
-    """What this module asks of an estimator of this package."""
+class Trainable(Estimator, Protocol):
+    """What this module asks of an estimator of this package; attributes that a class lacks are not read."""
 
     callback: Callback | None
     verbose: int
+    kernel: Any
+    degree: int
+    coef0: float
+    kernel_params: dict[str, Any] | None
+    prune: float
 
     def _check_parameters(self) -> None: ...
 
@@ -200,7 +205,7 @@ def training_data(
     return TrainingData(X, rows, targets, sample_weight)
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: Trainable) -> None:
     """Check each parameter by its constraints, and those of a kernel against each other; an estimator may add to it."""
     estimator._validate_params()
     kernel = getattr(estimator, "kernel", "linear")
@@ -216,7 +221,7 @@ def check_parameters(estimator: Any) -> None:
         raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
 
 
-def check_pruned_kernel(estimator: Any) -> None:
+def check_pruned_kernel(estimator: Trainable) -> None:
     """Refuse to prune a model with a kernel."""
     if estimator.kernel != "linear" and estimator.prune > 0:
         raise ValueError(
@@ -340,7 +345,7 @@ def warn_of_pruned_gap(primal: Any, before: Any, dual: Any, prune: float, stackl
         )
 
 
-def kernel_description(estimator: Any, gamma: float) -> tuple[Any, ...]:
+def kernel_description(estimator: Trainable, gamma: float) -> tuple[Any, ...]:
     """The arguments of `make_kernel`; equal descriptions are equal kernels."""
     return (estimator.kernel, gamma, estimator.degree, estimator.coef0, estimator.kernel_params or {})
 
