@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status, TimeLimit
-from widemargin.estimators.codes.learning import fold_of_rows, retraining_task
+from widemargin.estimators.codes.classifier import fold_of_rows, margins_of, retraining_task
 
 NAMES = np.array(["ash", "beech", "cedar", "fir"])
 
@@ -291,6 +291,15 @@ def test_rounds_need_a_classifier_with_weights(data):
 
 
 # The bound.
+
+
+def test_margins_by_hand():
+    h = np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8], [0.9, 0.1]])
+    M = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    margins = margins_of(h @ M.T, np.array([0, 1, 2, 0]), M @ M.T, (h**2).sum(axis=1))
+    assert margins.margin == pytest.approx(0.8)  # the last row: 0.9 − 0.1 against the second class
+    assert margins.radius == pytest.approx(1.0)
+    assert margins.n_samples == 4
 
 
 def test_the_bound_is_that_of_the_corollaries():

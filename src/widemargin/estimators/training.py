@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
     _check_sample_weight,
+    _ensure_no_complex_data,
     _get_feature_names,
     check_consistent_length,
     column_or_1d,
@@ -187,6 +188,7 @@ def training_data(
         rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
     else:
         rows = X = X if hasattr(X, "shape") else np.asarray(X)
+        _ensure_no_complex_data(X)
     if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     targets = encode_targets(y)

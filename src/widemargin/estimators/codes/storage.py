@@ -147,7 +147,7 @@ class CodeCodec(Codec):
 
 
 def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
-    """A dense matrix of numbers: codes are whole numbers when drawn, others when learned."""
+    """Raise unless it is a dense matrix of numbers, whole ones for a drawn code."""
     if not isinstance(code, np.ndarray) or code.shape != shape or code.dtype.kind not in "if":
         raise ValueError(f"a code is not a dense matrix of shape {shape}")
 

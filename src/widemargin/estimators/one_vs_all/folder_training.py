@@ -120,7 +120,7 @@ def train(
     -----
     One-vs-all goes through shards on disk when labels × (stored values + features) is above 10⁹, or rows and dense
     weights above 256 MB; smaller problems take less than half a minute and are fitted in memory, unless `executor`,
-    `shard_size`, `time_limit_s` or `memory_limit_mb` is given or the folder has an unfinished training.
+    `shard_size`, a limit of time or memory is given, or the folder has an unfinished training.
 
     Examples
     --------
@@ -216,10 +216,10 @@ def _train_in_shards(
     with WorkFolder.open(out, _identity(estimator, dataset, plan), restart=restart) as work:
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
+            rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
+            result = run.solve(rows, shard_size)
             model = clone(estimator).set_params(callback=None)
-            model._keep(
-                data, run.solve(write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize), shard_size)
-            )
+            model._keep(data, result)
             _saved(model, estimator, dataset, out)
         except KeyboardInterrupt:
             raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None

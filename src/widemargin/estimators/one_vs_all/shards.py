@@ -288,10 +288,8 @@ class ShardRun:
     ) -> None:
         """Report the estimate of memory, disk and time; raise an error where it exceeds a limit."""
         n_workers, limit, own_rows = self.executor.n_workers, self.memory_limit_mb, self.work.path / "rows"
-        memory_mb, weights = (
-            self._memory_mb(n_threads, size * label_bytes),
-            2.0 * self.plan.problem.n_labels * label_bytes,
-        )
+        memory_mb = self._memory_mb(n_threads, size * label_bytes)
+        weights = 2.0 * self.plan.problem.n_labels * label_bytes  # as shards and as the model
         rows = float(sum(file.stat().st_size for file in own_rows.iterdir())) if own_rows.exists() else 0.0
         seconds = None if sample is None else sample["seconds"] * left / SAMPLED_LABELS / n_workers
         self._report(estimate_text(memory_mb, rows + weights, seconds, n_workers, n_threads))

@@ -761,6 +761,8 @@ class PairOfNodes(NamedTuple):
 class Orthogonality:
     """The ancestor pairs of a model with orthogonal transfer, in the order of the descendants, nearest ancestor first.
 
+    The penalty is a maximum over the multipliers S::
+
         Ω(W) = ½ Σ K_ij |w_iᵀ w_j| = max over |S_ij| ≤ 1 of ½ Σ K_ij S_ij w_iᵀ w_j
 
     At the optimum S_ij is the sign of w_iᵀ w_j, or lies between −1 and 1. In that case w_i and w_j are exactly

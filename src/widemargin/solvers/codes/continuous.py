@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
+from widemargin.labels.codes import check_targets
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.codes import check_targets
 from widemargin.problems.kernels import Kernel
 from widemargin.solvers.codes.l2 import LEAST_TOL, NormSearch, Separation
 from widemargin.solvers.codes.linear_programs import scaled_program, solve_by_pairs

@@ -58,8 +58,8 @@ PAIRS = 6
 """Wrong classes of a row to start with, and the most to add in a round. Seconds with 4 and with 8: l1, 260 letters,
 104 columns 2.7 and 2.6, l∞ 14 and 10; with 4 and with 6: 520 letters, 39 columns, four values of C 12 and 13."""
 FEW_PAIRS = 2_000
-"""With no more pairs than these the program has all at once. Seconds with some and with all of 2,000 pairs of 26
-classes, 15 columns: l1 0.37 and 0.19, l∞ 0.55 and 0.25; of 3,250 pairs, 104 columns: l1 2.0 and 4.6, l∞ 3.4 and 5.5."""
+"""The program has all pairs at once if there are no more than this. Seconds with some and with all of 2,000 pairs of 26
+classes, 15 columns: l1 0.37 and 0.19, l∞ 0.55 and 0.25; 3,250 pairs, 104 columns: l1 2.0 and 4.6, l∞ 3.4 and 5.5."""
 ROUGH_COSTS = (0.1, 1.0, 10.0, 100.0)
 """Costs of the rough codes, over the mean of ‖h‖²: from codes that hardly separate to codes that fit nearly all."""
 ROUGH_SCALES = tuple(2.0**power for power in range(-6, 3))
@@ -76,11 +76,11 @@ OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
 ROOM = 1e-9
 """The hard and the separable program ask for margins larger by this share of the largest, so that codes without any
-loss, whose margins HiGHS meets but for rounding, have a loss of exactly 0."""
+loss, whose margins HiGHS meets up to rounding, have a loss of exactly 0."""
 MOST_DIVISIONS = 5
-"""Times that η is divided by its dual norm until rounding leaves it feasible."""
+"""Largest number of divisions of η by its dual norm until it is feasible in spite of rounding."""
 LEAST_LACK = 1e-6
-"""Of the largest margin asked for: outputs whose best code has a margin that lacks more are not separable."""
+"""Share of the largest margin: outputs whose best code lacks more than that are not separable."""
 
 
 def solve_by_pairs(problem: CodeProblem, tol: float) -> CodeSolution:
@@ -170,7 +170,7 @@ def _first_pairs(problem: CodeProblem) -> Mask:
 
 
 def _worst(lacks: Floats, allowed: Mask) -> Mask:
-    """Of the pairs that are allowed, the `PAIRS` of each row with the largest lack of margin."""
+    """The `PAIRS` allowed pairs of each row with the largest lack of margin."""
     n_kept = min(PAIRS, lacks.shape[1])
     order = np.argpartition(-np.where(allowed, lacks, -np.inf), n_kept - 1, axis=1)[:, :n_kept]
     worst = np.zeros(lacks.shape, dtype=bool)
@@ -179,7 +179,7 @@ def _worst(lacks: Floats, allowed: Mask) -> Mask:
 
 
 def _rough_code(problem: CodeProblem) -> Floats:
-    """Of l2 codes for a few costs, each at a few lengths, the one with the least objective; never 0 unless all are."""
+    """The l2 code, among a few costs and lengths, with the least objective; never 0 unless all are."""
     best, least = np.zeros((problem.b.shape[1], problem.h.shape[1])), np.inf
     square = float((problem.h**2).sum(axis=1).mean())
     if square == 0.0:
@@ -197,7 +197,7 @@ def _rough_code(problem: CodeProblem) -> Floats:
 
 
 def _primal(problem: CodeProblem, matrix: Floats, dtype: Any = np.float64) -> float:
-    """Objective of a code, its losses over all classes; in the hard version its norm must be within the bound."""
+    """Objective of a code, with losses over all classes; in the hard version its norm must be within the bound."""
     losses = np.maximum(problem.lacks(matrix, dtype).max(axis=1), 0.0)
     norm = 0.0 if problem.hard else _norm(matrix.astype(dtype, copy=False), problem.norm == "l1")
     if problem.separable:

@@ -2,13 +2,13 @@
 
     minimise  ½‖M‖² + Σ_i C_i ξ_i,     ξ_i = max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩),   b_{i,y_i} = 0, b_ir = 1 unless given
 
-Dual ascent, one row per step: the exact O(k log k) solution of its reduced problem (figure 3). Where h(x) = x this is
+Dual ascent, one row per step: the exact O(k log k) solution of its reduced problem (figure 3). With h(x) = x this is
 the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
-rows that are not at rest, and steps on the face of the dual (`cpp/codes/spoc.hpp` says what was tried). With a kernel,
-M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column of the kernel matrix, and
-`cache_size_mb` limits the columns that are kept; that is the ascent of `widemargin.solvers.top_k.kernel` with k = 1 and
-margins b. `order="worst-first"` is the paper's choice of the next row instead, the one with the largest violation
-(`cpp/codes/spoc_worst_first.hpp`).
+rows that are not at rest (`cpp/codes/ascent.hpp`), and steps on the face of the dual (`cpp/codes/face_step.hpp` says
+what was tried). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column
+of the kernel matrix, and `cache_size_mb` limits the columns that are kept; that is the ascent of
+`widemargin.solvers.top_k.kernel` with k = 1 and margins b. `order="worst-first"` is the paper's choice of the next row
+instead, the one with the largest violation (`cpp/codes/worst_first.hpp`).
 
 All stop when the relative gap, computed from the dual variables that are returned, is at most `tol`. Where rounding
 could matter to it, the bounds are recomputed in extended precision; a gap that is then above `tol`, or that rounding
@@ -73,7 +73,7 @@ def solve_spoc(
     cache_size_mb: float = 512.0,
     order: Literal["random", "worst-first"] = "random",
 ) -> SolverResult:
-    """Learn the code, and certify what is returned.
+    """Learn the code and certify it.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ def solve_spoc(
         Room for kernel values that are kept; not used without a kernel.
     order : {"random", "worst-first"}
         Passes over the rows in random order, or always the row with the largest violation of the optimality
-        conditions, as in the paper: fewer visits and more time, because each choice looks at all rows. The whole
-        kernel matrix must then fit in `cache_size_mb`.
+        conditions, as in the paper: that takes fewer visits and more time, because each choice looks at all rows. The
+        whole kernel matrix must then fit in `cache_size_mb`.
 
     Returns
     -------
@@ -284,7 +284,7 @@ def _settled(result: SolverResult, problem: SoftProblem, tol: float) -> SolverRe
         certificate = replace(certificate, primal=primal, dual=dual, primal_before_pruning=primal)
     missed = certificate.relative_gap > tol
     seen = noise if problem.kernel is None else UNSEEN * noise
-    only_rounding = certificate.gap <= seen or noise > size
+    only_rounding = certificate.primal - certificate.dual <= seen or noise > size
     if missed and (status is Status.CONVERGED or (status is Status.MAX_ITER and only_rounding)):
         status = Status.NOT_ATTAINED
     elif status in (Status.MAX_ITER, Status.NOT_ATTAINED) and not missed:

@@ -44,7 +44,7 @@ def problem():
 CHILD = """
 import os, signal, sys, threading
 sys.path[:0] = {folders!r}
-from test_interruption import long_problem
+from test_one_vs_all_interruption import long_problem
 from widemargin import OneVsAllClassifier
 from widemargin.solvers.one_vs_all import fast
 
