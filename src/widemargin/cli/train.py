@@ -11,6 +11,7 @@ from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimato
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.estimators.one_vs_all.folder_training import train
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator
 from widemargin.model_io import check_writable, folder_size
@@ -137,7 +138,7 @@ def check_tunable(estimator: Estimator, given: Given) -> None:
         raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
 
 
-def with_best_values(estimator: Estimator, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
+def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
     """Choose the values and set them; X are texts if there is a vectoriser.
 
     Sets: the parameters of the estimator, and its `tuning_`, which goes into the model.

@@ -429,8 +429,9 @@ def _quality(folds: list[Sums | None]) -> Interval | None:
 
 def _prepared(estimator: Estimator, targets: EncodedTargets, n_jobs: int | None) -> tuple[Any, Any]:
     """The steps before the classifier, and a clone of the classifier for the search."""
-    steps = estimator.steps if isinstance(estimator, Pipeline) else []
-    transformer = clone(estimator[:-1]) if len(steps) > 1 else None
+    whole: Any = estimator
+    steps = whole.steps if isinstance(whole, Pipeline) else []
+    transformer = clone(whole[:-1]) if len(steps) > 1 else None
     last = clone(steps[-1][1] if steps else estimator)
     if not hasattr(last, "predict_topk"):
         raise ValueError(f"{type(last).__name__} has no predict_topk, which tune needs; use GridSearchCV")

@@ -118,7 +118,7 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 class Estimator(Protocol):
-    """Any classifier with scikit-learn's interface."""
+    """Any classifier with scikit-learn's interface; its parameters are attributes."""
 
     def fit(self, X: Any, y: Any) -> Any: ...
 
@@ -126,17 +126,14 @@ class Estimator(Protocol):
 
     def set_params(self, **params: Any) -> Any: ...
 
+    def __getattr__(self, name: str) -> Any: ...
+
 
 class Trainable(Estimator, Protocol):
-    """What this module asks of an estimator of this package; attributes that a class lacks are not read."""
+    """An estimator of this package."""
 
     callback: Callback | None
     verbose: int
-    kernel: Any
-    degree: int
-    coef0: float
-    kernel_params: dict[str, Any] | None
-    prune: float
 
     def _check_parameters(self) -> None: ...
 

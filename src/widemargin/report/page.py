@@ -397,7 +397,8 @@ def render_report(
     check_is_fitted(estimator)
     if isinstance(estimator, Pipeline):
         texts = X if texts is None and len(X) and isinstance(X[0], str) else texts
-        estimator, X = estimator[-1], estimator[:-1].transform(X)
+        steps: Any = estimator
+        estimator, X = steps[-1], steps[:-1].transform(X)
     outcome = make_outcome(estimator, X, y)
     labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), draw_pictures(outcome)
     page = _template().render(
