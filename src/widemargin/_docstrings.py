@@ -195,9 +195,31 @@ module is imported. `{owner}` is the name of the class.
     ----------
     X : iterable of str
         The texts.
+<top_k_passes>
+    tol : float
+        Relative gap to reach.
+    max_iter : int
+        Largest number of passes over the rows.
+    seed : int
+        Decides the order in which rows are visited.
+<top_k_start>
+    start : csr_array of shape (n_samples, n_classes) or None
+        Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
 <topk>
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         The result of `predict_topk`, or its `indices`: best first. −1 marks a missing place, which counts as a miss.
+<top_k_callback>
+    callback : callable or None
+        Called with a `Progress` after evaluations; stops the solver when true. A `TimeLimit` carries a deadline.
+<top_k_classes>
+    y : ndarray of int64 of shape (n_samples,)
+        Class of each row, 0 … n_classes − 1.
+    n_classes : int
+        Number of classes; some may have no row.
+    loss : TopKHinge
+        The loss of a row's margins; its k is at most n_classes − 1.
+    costs : ndarray of shape (n_samples,)
+        C_i ≥ 0; rows of cost 0 count as absent.
 <top_k_lists>
     Returns
     -------

@@ -271,20 +271,19 @@ def finish_fit(
     result: SolverResult,
     advice: dict[Status, str],
     *,
-    scope: str = "",
-    tol: float = 0.0,
-    negligible: float = 0.0,
     stacklevel: int = 5,
+    **how: Any,
 ) -> None:
     """Keep the facts about the data and the result, and warn if the solver missed its tolerance.
 
-    Sets: certificate_, history_, n_iter_, status_, and the attributes of `keep_data`.
+    `how` are arguments of `warn_if_unfinished`. Sets: certificate_, history_, n_iter_, status_, and the attributes of
+    `keep_data`.
     """
     keep_data(model, data)
     model.certificate_, model.history_ = result.certificate, result.history
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is not Status.CONVERGED:
-        warn_if_unfinished(result, advice, scope=scope, tol=tol, negligible=negligible, stacklevel=stacklevel + 1)
+        warn_if_unfinished(result, advice, stacklevel=stacklevel + 1, **how)
 
 
 def warn_if_unfinished(
