@@ -61,7 +61,7 @@ module is imported. `{owner}` is the name of the class.
         The fitted model.
 <intercept_scaling>
     intercept_scaling : float, default=1.0
-        Value of the constant feature; the larger, the less the penalty on the intercept counts.
+        Value of the constant feature; the larger, the weaker the penalty on the intercept.
 <itself>
     Returns
     -------
@@ -73,6 +73,13 @@ module is imported. `{owner}` is the name of the class.
 <k_of_labels>
     k : int or sequence of int
         Number of places that count; at most n_labels.
+<kernel_numbers>
+    degree : int, default=3
+        Degree of poly.
+    coef0 : float, default=0.0
+        Constant of poly and sigmoid.
+    kernel_params : dict or None, default=None
+        Keyword arguments of a callable kernel.
 <label_sets>
     Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
         True and predicted labels, in any form that `fit` accepts or `predict` returns, as for `precision_recall_f1`.
@@ -127,7 +134,20 @@ module is imported. `{owner}` is the name of the class.
         Labels, one per row.
 <prediction_memory>
     memory_limit_mb : float, default=1024
-        Bound on the dense result of `decision_function`, and on work areas of prediction.
+        Limit on the dense result of `decision_function`, and on work areas of prediction.
+<projected>
+    Parameters
+    ----------
+    a : array-like of shape (d,) or (n_rows, d)
+        The points to project.
+<projections>
+    rho : float or array-like of shape (n_rows,)
+        Weight of ½⟨1,x⟩² in the objective, at least 0; 0 gives the nearest point.
+
+    Returns
+    -------
+    ndarray of float64, shape of `a`
+        The projections.
 <ranking_attributes>
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
         Weights, one row per class; for two classes the difference of the second and the first. Read-only.
@@ -162,6 +182,16 @@ module is imported. `{owner}` is the name of the class.
 <sample_weight_in_mean>
     sample_weight : array of shape (n_samples,), optional
         Weights of the rows in the mean.
+<rows_to_label>
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows to label.
+<rows_to_score>
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows to score.
 <scale>
     scale : {"objective", "gap"}, default="objective"
         Both bounds, or the relative gap between them.
@@ -180,9 +210,41 @@ module is imported. `{owner}` is the name of the class.
 <ties>
     ties : {"expected", "optimistic", "pessimistic"}
         How labels with the same score as the true label count.
+<texts>
+    Parameters
+    ----------
+    X : iterable of str
+        The texts.
+<top_k_passes>
+    tol : float
+        Relative gap to reach.
+    max_iter : int
+        Largest number of passes over the rows.
+    seed : int
+        Decides the order in which rows are visited.
+<top_k_start>
+    start : csr_array of shape (n_samples, n_classes) or None
+        Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
 <topk>
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         The result of `predict_topk`, or its `indices`: best first. −1 marks a missing place, which counts as a miss.
+<top_k_callback>
+    callback : callable or None
+        Called with a `Progress` after evaluations; stops the solver when true. A `TimeLimit` carries a deadline.
+<top_k_classes>
+    y : ndarray of int64 of shape (n_samples,)
+        Class of each row, 0 … n_classes − 1.
+    n_classes : int
+        Number of classes; some may have no row.
+    loss : TopKHinge
+        The loss of a row's margins; its k is at most n_classes − 1.
+    costs : ndarray of shape (n_samples,)
+        C_i ≥ 0; rows of cost 0 count as absent.
+<top_k_lists>
+    Returns
+    -------
+    TopK
+        Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
 <training_data_attributes>
     classes_ : ndarray of shape (n_classes,)
         The labels.

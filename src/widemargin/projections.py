@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 
 __all__ = ["project_capped_simplex", "project_top_k_cone", "project_top_k_simplex"]
 
@@ -29,6 +30,7 @@ LARGEST = 1e150
 """Largest |a|, r and ρ that are accepted: sums of products of them stay finite in float64."""
 
 
+@with_shared_passages
 def project_capped_simplex(
     a: npt.ArrayLike,
     k: int,
@@ -40,10 +42,7 @@ def project_capped_simplex(
 ) -> Floats:
     """Project rows onto the capped simplex {0 ≤ x_j ≤ r/k, ⟨1,x⟩ ≤ r}, a continuous quadratic knapsack.
 
-    Parameters
-    ----------
-    a : array-like of shape (d,) or (n_rows, d)
-        What is projected.
+    <projected>
     k : int
         No value is above r/k; 1 ≤ k ≤ d. With k = 1 the set is the simplex.
     r : float or array-like of shape (n_rows,)
@@ -80,24 +79,16 @@ def project_capped_simplex(
     return out.reshape(np.shape(a))
 
 
+@with_shared_passages
 def project_top_k_simplex(a: npt.ArrayLike, k: int, r: npt.ArrayLike = 1.0, rho: npt.ArrayLike = 0.0) -> Floats:
     """Project rows onto the top-k simplex {0 ≤ x_j ≤ ⟨1,x⟩/k, ⟨1,x⟩ ≤ r}.
 
-    Parameters
-    ----------
-    a : array-like of shape (d,) or (n_rows, d)
-        What is projected.
+    <projected>
     k : int
         No value is above a k-th of the sum; 1 ≤ k ≤ d. With k = 1 the set is {x ≥ 0, ⟨1,x⟩ ≤ r}.
     r : float or array-like of shape (n_rows,)
         Bound on the sum of a row, at least 0; one for all rows or one each.
-    rho : float or array-like of shape (n_rows,)
-        Weight of ½⟨1,x⟩² in the objective, at least 0; 0 gives the nearest point.
-
-    Returns
-    -------
-    ndarray of float64, shape of `a`
-        The projections.
+    <projections>
 
     Examples
     --------
@@ -114,22 +105,14 @@ def project_top_k_simplex(a: npt.ArrayLike, k: int, r: npt.ArrayLike = 1.0, rho:
     return out.reshape(np.shape(a))
 
 
+@with_shared_passages
 def project_top_k_cone(a: npt.ArrayLike, k: int, rho: npt.ArrayLike = 0.0) -> Floats:
     """Project rows onto the top-k cone {0 ≤ x_j ≤ ⟨1,x⟩/k}.
 
-    Parameters
-    ----------
-    a : array-like of shape (d,) or (n_rows, d)
-        What is projected.
+    <projected>
     k : int
         No value is above a k-th of the sum; 1 ≤ k ≤ d. With k = 1 the cone is {x ≥ 0}.
-    rho : float or array-like of shape (n_rows,)
-        Weight of ½⟨1,x⟩² in the objective, at least 0; 0 gives the nearest point.
-
-    Returns
-    -------
-    ndarray of float64, shape of `a`
-        The projections.
+    <projections>
 
     Examples
     --------

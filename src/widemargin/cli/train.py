@@ -11,7 +11,9 @@ from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimato
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.estimators.one_vs_all.folder_training import train
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.text import with_text
+from widemargin.estimators.training import Estimator
 from widemargin.model_io import check_writable, folder_size
 from widemargin.solvers.limits import TimeLimit
 
@@ -116,7 +118,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _axes(estimator: Any, given: Given) -> dict[str, Any]:
+def _axes(estimator: Estimator, given: Given) -> dict[str, Any]:
     """What is left to choose: parameters that were given keep their values."""
     is_code = "code_size" in estimator.get_params(deep=False)
     learned = is_code and estimator.learn is not None and estimator.norm_bound is None and estimator.learn != "greedy"
@@ -124,7 +126,7 @@ def _axes(estimator: Any, given: Given) -> dict[str, Any]:
     return {"Cs": "auto" if C is None else None, "ks": "auto" if given.k is None else None, "alpha_shares": "auto"}
 
 
-def check_tunable(estimator: Any, given: Given) -> None:
+def check_tunable(estimator: Estimator, given: Given) -> None:
     """Raise an error before a large file is read if nothing is left to choose."""
     from widemargin.comparison.tune import grid_for
 
@@ -136,7 +138,7 @@ def check_tunable(estimator: Any, given: Given) -> None:
         raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
 
 
-def with_best_values(estimator: Any, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
+def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
     """Choose the values and set them; X are texts if there is a vectoriser.
 
     Sets: the parameters of the estimator, and its `tuning_`, which goes into the model.

@@ -13,6 +13,7 @@ from typing import Any
 from widemargin.estimators.codes.classifier import OutputCodeClassifier
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.training import Estimator
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.estimators.tree.model import PATH_METHODS
 from widemargin.labels.taxonomy import Taxonomy
@@ -53,7 +54,7 @@ class Candidate:
     """
 
     name: str
-    estimator: Any = field(repr=False)
+    estimator: Estimator = field(repr=False)
     Cs: tuple[float, ...]
     ks: tuple[int, ...] = ()
 

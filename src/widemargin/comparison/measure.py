@@ -43,6 +43,7 @@ from sklearn.utils.validation import _num_samples
 from widemargin.estimators.path import path
 from widemargin.estimators.persistence import save
 from widemargin.estimators.scoring import class_numbers
+from widemargin.estimators.training import Estimator
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
@@ -304,14 +305,14 @@ class Cost:
     prediction_s: float
 
 
-def fit_quietly(estimator: Any, X: Any, y: Any) -> Any:
+def fit_quietly(estimator: Estimator, X: Any, y: Any) -> Any:
     """Fit without a warning: that a fit stopped early is shown by its certificate."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return estimator.fit(X, y)
 
 
-def scored_path(estimator: Any, fold: Fold, score: Callable[[Any, Any, Any], float], **options: Any) -> Any:
+def scored_path(estimator: Estimator, fold: Fold, score: Callable[[Any, Any, Any], float], **options: Any) -> Any:
     """A warm-started path on the training rows of a fold, scored on the held-out rows, without warnings."""
     held_out = {"X_test": fold.X_test, "y_test": fold.y_test, "scoring": score, "keep": "none"}
     with warnings.catch_warnings():
@@ -319,7 +320,7 @@ def scored_path(estimator: Any, fold: Fold, score: Callable[[Any, Any, Any], flo
         return path(estimator, fold.X, fold.y, **options, **held_out)
 
 
-def measured_fit(estimator: Any, X: Any, y: Any, X_test: Any, k: int) -> tuple[Any, Cost]:
+def measured_fit(estimator: Estimator, X: Any, y: Any, X_test: Any, k: int) -> tuple[Any, Cost]:
     """A fitted clone and what it costs."""
     model = clone(estimator)
     before = peak_bytes() if forget_peak() else float("nan")

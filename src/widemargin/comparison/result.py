@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from widemargin.comparison.measure import Cost, Floats, Interval, interval_of
+from widemargin.estimators.training import Estimator
 
 __all__ = ["NAMES", "Comparison", "MethodResult", "Tuning", "same"]
 
@@ -47,7 +48,7 @@ class MethodResult:
     """
 
     name: str
-    estimator: Any = field(repr=False)
+    estimator: Estimator = field(repr=False)
     parameters: dict[str, list[Any]]
     quality: dict[str, Interval]
     cost: Cost

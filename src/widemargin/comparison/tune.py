@@ -43,6 +43,7 @@ from widemargin.comparison.result import Tuning, same
 from widemargin.estimators.codes.classifier import OutputCodeClassifier
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.top_k.classifier import TopKClassifier
+from widemargin.estimators.training import Estimator
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.estimators.tree.targets import make_taxonomy
 from widemargin.labels.encoding import EncodedTargets, encode_targets
@@ -71,7 +72,7 @@ Key = tuple[float, ...]
 
 
 def tune(
-    estimator: Any,
+    estimator: Estimator,
     X: Any,
     y: Any,
     *,
@@ -223,7 +224,7 @@ class Grid:
 
 
 def grid_for(
-    estimator: Any,
+    estimator: Estimator,
     n_classes: int,
     Cs: Sequence[float] | str | None,
     ks: Sequence[int] | str | None,
@@ -281,7 +282,7 @@ class _Search:
     Sets: grid, sums, notes, n_done and n_planned, by `run`.
     """
 
-    estimator: Any
+    estimator: Estimator
     transformer: Any
     data: tuple[Any, Any, Any]
     metric: Metric
@@ -426,10 +427,11 @@ def _quality(folds: list[Sums | None]) -> Interval | None:
     return Interval(mean, mean - error, mean + error)
 
 
-def _prepared(estimator: Any, targets: EncodedTargets, n_jobs: int | None) -> tuple[Any, Any]:
+def _prepared(estimator: Estimator, targets: EncodedTargets, n_jobs: int | None) -> tuple[Any, Any]:
     """The steps before the classifier, and a clone of the classifier for the search."""
-    steps = estimator.steps if isinstance(estimator, Pipeline) else []
-    transformer = clone(estimator[:-1]) if len(steps) > 1 else None
+    whole: Any = estimator
+    steps = whole.steps if isinstance(whole, Pipeline) else []
+    transformer = clone(whole[:-1]) if len(steps) > 1 else None
     last = clone(steps[-1][1] if steps else estimator)
     if not hasattr(last, "predict_topk"):
         raise ValueError(f"{type(last).__name__} has no predict_topk, which tune needs; use GridSearchCV")
@@ -453,7 +455,7 @@ def _split(cv: Any, y: Any, n_rows: int, kind: str, seed: int) -> list[tuple[Int
     return list(check_cv(cv, strata, classifier=strata is not None).split(np.zeros(n_rows), strata))
 
 
-def _refitted(estimator: Any, prepared: Any, found: Tuning, X: Any, y: Any, sample_weight: Any) -> Any:
+def _refitted(estimator: Estimator, prepared: Any, found: Tuning, X: Any, y: Any, sample_weight: Any) -> Any:
     """The estimator on all rows with the best values."""
     model = clone(estimator)
     steps = model.steps if isinstance(model, Pipeline) else []

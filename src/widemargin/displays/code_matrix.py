@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import Display, draw_bar, draw_matrix, short_name, two_shades
+from widemargin.estimators.scoring import Model
 from widemargin.metrics.lists import check_choice
 
 __all__ = ["CodeMatrixDisplay"]
@@ -51,7 +52,7 @@ class CodeMatrixDisplay(Display):
     classes: Sequence[Any] | None = None
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, code: str = "decides", ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, *, code: str = "decides", ax: Any = None) -> Self:
         """Draw the code of a fitted output code.
 
         Parameters

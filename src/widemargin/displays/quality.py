@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,8 @@ import scipy.sparse as sp
 from widemargin import metrics
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, GREY, SERIES, axes_for, bin_start, draw_curve
-from widemargin.estimators.scoring import class_numbers, top_k_accuracies
-from widemargin.estimators.tree.model import probable_predictions
+from widemargin.estimators.scoring import Model, class_numbers, top_k_accuracies
+from widemargin.estimators.tree.model import TreeLabelModel, probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
 from widemargin.metrics.lists import MISSING, check_choice, check_indicator, check_ranking, hits
 from widemargin.solvers.one_vs_all.problem import frequency_bin
@@ -85,7 +85,7 @@ class TopKAccuracyDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, max_k: int = N_DEPTHS, ax: Any = None, name: str | None = None
+        cls, estimator: Model, X: Any, y: Any, *, max_k: int = N_DEPTHS, ax: Any = None, name: str | None = None
     ) -> Self:
         """Draw the curve of a fitted estimator.
 
@@ -224,7 +224,7 @@ class PrecisionByFrequencyDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Model,
         X: Any,
         y: Any,
         *,
@@ -377,7 +377,7 @@ class ReliabilityDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
+        estimator: Model,
         X: Any,
         y: Any,
         *,
@@ -406,7 +406,7 @@ class ReliabilityDisplay:
             raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
         truth: Any
         if hasattr(estimator, "taxonomy_"):
-            truth, y_prob = probable_predictions(estimator, X, y)
+            truth, y_prob = probable_predictions(cast(TreeLabelModel, estimator), X, y)
         elif getattr(estimator, "kind_", "") == "multilabel":
             known = len(estimator.classes_)  # the model has no probability of other labels
             truth, y_prob = estimator._encoding().indicator_with_unknown(y)[:, :known], estimator.predict_proba(X)

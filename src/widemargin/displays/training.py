@@ -36,6 +36,7 @@ from widemargin.displays._axes import (
     draw_curve,
     whole_numbers,
 )
+from widemargin.estimators.scoring import Model
 from widemargin.metrics.lists import check_choice
 from widemargin.problems.certificate import Certificate
 
@@ -109,7 +110,7 @@ class ConvergenceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, scale: str = "objective", ax: Any = None, name: str | None = None
+        cls, estimator: Model, *, scale: str = "objective", ax: Any = None, name: str | None = None
     ) -> Self:
         """Draw the convergence of a fitted estimator.
 
@@ -293,7 +294,7 @@ class ActiveRowsDisplay(Display):
     unit: str = "iteration"
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, *, ax: Any = None) -> Self:
         """Draw the active rows of a fitted estimator.
 
         Parameters

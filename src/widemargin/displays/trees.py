@@ -37,6 +37,7 @@ from widemargin.displays._axes import (
     short_name,
     without_frame,
 )
+from widemargin.estimators.scoring import Model
 from widemargin.estimators.tree.model import Orthogonality
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.taxonomy import Taxonomy
@@ -97,7 +98,7 @@ class TaxonomyErrorDisplay(Display):
     error: Floats
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any, y: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, X: Any, y: Any, *, ax: Any = None) -> Self:
         """Draw the errors of a fitted model on a tree.
 
         Parameters
@@ -234,7 +235,7 @@ class TreeConfusionDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, node: Any = None, max_children: int = MAX_CHILDREN, ax: Any = None
+        cls, estimator: Model, X: Any, y: Any, *, node: Any = None, max_children: int = MAX_CHILDREN, ax: Any = None
     ) -> Self:
         """Draw the confusion of a fitted model on a tree.
 
@@ -372,7 +373,7 @@ class OrthogonalityDisplay(Display):
     n_pairs: Ints
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: Model, *, ax: Any = None) -> Self:
         """Draw a fitted model of orthogonal transfer.
 
         Parameters
@@ -436,7 +437,7 @@ class OrthogonalityDisplay(Display):
         self.ax_.set_title("kept orthogonal", fontsize="small", loc="right")
 
 
-def _predictions(estimator: Any, X: Any, y: Any) -> tuple[list[Any], Any, Taxonomy]:
+def _predictions(estimator: Model, X: Any, y: Any) -> tuple[list[Any], Any, Taxonomy]:
     """True labels as names of nodes, predictions, and the tree of a fitted model."""
     if not hasattr(estimator, "taxonomy_"):
         raise ValueError(

@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.tables import TableSpec
-from widemargin.estimators.training import check_parameters, kernel_description
+from widemargin.estimators.training import Estimator, check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
 from widemargin.model_io.write import encode_value
@@ -334,7 +334,7 @@ class Codec:
             model.tuning_ = _checked_tuning(attributes["tuning"])
 
 
-def stored_parameters(estimator: Any) -> dict[str, Any]:
+def stored_parameters(estimator: Estimator) -> dict[str, Any]:
     """Constructor parameters for JSON: dictionaries become pairs, since their keys may be numbers."""
     parameters = estimator.get_params(deep=False)
     return {name: _plain(value) for name, value in parameters.items() if name not in PARAMETERS_NOT_STORED}

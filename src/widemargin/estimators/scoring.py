@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary
 
 import joblib
@@ -26,11 +26,12 @@ from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin import metrics
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
-from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, check_parameters, kernel_description
+from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, Trainable, check_parameters, kernel_description
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.model_io import ModelState
@@ -40,6 +41,7 @@ from widemargin.problems.scores import KernelScorer, LinearScorer
 
 __all__ = [
     "LabelModel",
+    "Model",
     "TopK",
     "class_numbers",
     "keep_support_vectors",
@@ -105,6 +107,20 @@ class TopK(_Lists):
         return self
 
 
+class Model(Protocol):
+    """A fitted classifier of this package, or a pipeline that ends in one; families have further attributes."""
+
+    classes_: npt.NDArray[Any]
+    kind_: str
+
+    def predict(self, X: Any) -> Any: ...
+
+    def predict_topk(self, X: Any, k: int = 5) -> TopK: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+@with_shared_passages
 class LabelModel(ClassifierMixin, BaseEstimator):
     """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
@@ -119,10 +135,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of all labels.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to score.
+        <rows_to_score>
 
         Returns
         -------
@@ -137,10 +150,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Predict labels.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to label.
+        <rows_to_label>
 
         Returns
         -------
@@ -161,10 +171,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict_sets(self, X: Any) -> list[set[Any]]:
         """Predict labels by name: the labels of `predict` as a set per row.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to label.
+        <rows_to_label>
 
         Returns
         -------
@@ -182,17 +189,11 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The top k labels of each row, exactly, in bounded memory.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to label.
+        <rows_to_label>
         k : int, default=5
             How many labels; places beyond the number of labels are marked as missing.
 
-        Returns
-        -------
-        TopK
-            Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
+        <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
@@ -231,10 +232,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, for metrics in which ties matter.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to score.
+        <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
             Their labels, in the form that `fit` takes.
 
@@ -579,7 +577,7 @@ def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
     return np.array([places.get(label, -1) for label in np.asarray(y).ravel().tolist()], dtype=np.int64)
 
 
-def training_kernel(estimator: Any, X: Any) -> TrainingKernel | PrecomputedKernel:
+def training_kernel(estimator: Trainable, X: Any) -> TrainingKernel | PrecomputedKernel:
     """The kernel of the training rows; nothing of it is computed yet."""
     if estimator.kernel == "precomputed":
         return PrecomputedKernel(X)

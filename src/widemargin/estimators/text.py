@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from sklearn.pipeline import Pipeline
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.tables import TableSpec
 from widemargin.estimators.calibration import if_calibrated
 from widemargin.estimators.explanation import Explanation
@@ -22,6 +23,7 @@ from widemargin.problems.probabilities import Calibration, Method
 __all__ = ["TextPart", "TextPipeline", "with_text"]
 
 
+@with_shared_passages
 class TextPipeline(Pipeline):
     """A vectoriser and a classifier as one model, as `load` returns it; a `Pipeline` that also ranks and explains.
 
@@ -66,10 +68,7 @@ class TextPipeline(Pipeline):
     def predict_topk(self, X: Iterable[str], k: int = 5) -> TopK:
         """The top k labels of each text.
 
-        Parameters
-        ----------
-        X : iterable of str
-            The texts.
+        <texts>
         k : int, default=5
             How many labels.
 
@@ -84,10 +83,7 @@ class TextPipeline(Pipeline):
     def predict_sets(self, X: Iterable[str]) -> list[set[Any]]:
         """Labels of each text by name, as a set per text.
 
-        Parameters
-        ----------
-        X : iterable of str
-            The texts.
+        <texts>
 
         Returns
         -------
@@ -133,10 +129,7 @@ class TextPipeline(Pipeline):
     def predict_proba(self, X: Iterable[str]) -> Any:
         """Probabilities of all labels or classes of each text.
 
-        Parameters
-        ----------
-        X : iterable of str
-            The texts.
+        <texts>
 
         Returns
         -------
@@ -171,10 +164,7 @@ class TextPipeline(Pipeline):
     def vectors(self, X: Iterable[str]) -> Any:
         """The rows of the classifier: tf-idf values of shape (n_texts, n_terms).
 
-        Parameters
-        ----------
-        X : iterable of str
-            The texts.
+        <texts>
 
         Returns
         -------

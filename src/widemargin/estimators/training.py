@@ -118,7 +118,7 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 class Estimator(Protocol):
-    """Any classifier with scikit-learn's interface."""
+    """Any classifier with scikit-learn's interface; its parameters are attributes."""
 
     def fit(self, X: Any, y: Any) -> Any: ...
 
@@ -126,9 +126,11 @@ class Estimator(Protocol):
 
     def set_params(self, **params: Any) -> Any: ...
 
+    def __getattr__(self, name: str) -> Any: ...
 
-class Trainable(Protocol):
-    """What this module asks of an estimator of this package."""
+
+class Trainable(Estimator, Protocol):
+    """An estimator of this package."""
 
     callback: Callback | None
     verbose: int
@@ -202,7 +204,7 @@ def training_data(
     return TrainingData(X, rows, targets, sample_weight)
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: Trainable) -> None:
     """Check each parameter by its constraints, and those of a kernel against each other; an estimator may add to it."""
     estimator._validate_params()
     kernel = getattr(estimator, "kernel", "linear")
@@ -218,7 +220,7 @@ def check_parameters(estimator: Any) -> None:
         raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
 
 
-def check_pruned_kernel(estimator: Any) -> None:
+def check_pruned_kernel(estimator: Trainable) -> None:
     """Refuse to prune a model with a kernel."""
     if estimator.kernel != "linear" and estimator.prune > 0:
         raise ValueError(
@@ -269,20 +271,19 @@ def finish_fit(
     result: SolverResult,
     advice: dict[Status, str],
     *,
-    scope: str = "",
-    tol: float = 0.0,
-    negligible: float = 0.0,
     stacklevel: int = 5,
+    **how: Any,
 ) -> None:
     """Keep the facts about the data and the result, and warn if the solver missed its tolerance.
 
-    Sets: certificate_, history_, n_iter_, status_, and the attributes of `keep_data`.
+    `how` are arguments of `warn_if_unfinished`. Sets: certificate_, history_, n_iter_, status_, and the attributes of
+    `keep_data`.
     """
     keep_data(model, data)
     model.certificate_, model.history_ = result.certificate, result.history
     model.n_iter_, model.status_ = result.n_iter, result.status
     if result.status is not Status.CONVERGED:
-        warn_if_unfinished(result, advice, scope=scope, tol=tol, negligible=negligible, stacklevel=stacklevel + 1)
+        warn_if_unfinished(result, advice, stacklevel=stacklevel + 1, **how)
 
 
 def warn_if_unfinished(
@@ -342,7 +343,7 @@ def warn_of_pruned_gap(primal: Any, before: Any, dual: Any, prune: float, stackl
         )
 
 
-def kernel_description(estimator: Any, gamma: float) -> tuple[Any, ...]:
+def kernel_description(estimator: Trainable, gamma: float) -> tuple[Any, ...]:
     """The arguments of `make_kernel`; equal descriptions are equal kernels."""
     return (estimator.kernel, gamma, estimator.degree, estimator.coef0, estimator.kernel_params or {})
 

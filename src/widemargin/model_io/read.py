@@ -117,16 +117,6 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     description : dict
         `kind`, `params`, `certificate`, `attributes`, `package_version`, `format_version`, `instruction_set`, `arrays`
         (name to shape), `n_labels` (None without label names) and `size_bytes` of all files.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from widemargin.model_io import ModelState, describe_model, write_model
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_model(folder, ModelState("OneVsAllClassifier", {"C": 1.0}, {"coef": np.ones((2, 3))}))
-    ...     describe_model(folder)["arrays"]
-    {'coef': [2, 3]}
     """
     path = Path(folder)
     manifest = _read_manifest(path)

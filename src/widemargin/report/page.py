@@ -32,6 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, metrics
 from widemargin.displays._axes import import_matplotlib
+from widemargin.estimators.scoring import Model
 from widemargin.exceptions import MissingExtraError
 from widemargin.files import PathLike, atomic_file, check_file_target
 from widemargin.report.outcome import Outcome, label_rows, make_outcome, short
@@ -329,7 +330,7 @@ TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
 
 def write_report(
     path: PathLike,
-    estimator: Any,
+    estimator: Model,
     X: Any,
     y: Any,
     *,
@@ -384,7 +385,7 @@ def write_report(
 
 
 def render_report(
-    estimator: Any,
+    estimator: Model,
     X: Any,
     y: Any,
     *,
@@ -396,7 +397,8 @@ def render_report(
     check_is_fitted(estimator)
     if isinstance(estimator, Pipeline):
         texts = X if texts is None and len(X) and isinstance(X[0], str) else texts
-        estimator, X = estimator[-1], estimator[:-1].transform(X)
+        steps: Any = estimator
+        estimator, X = steps[-1], steps[:-1].transform(X)
     outcome = make_outcome(estimator, X, y)
     labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), draw_pictures(outcome)
     page = _template().render(

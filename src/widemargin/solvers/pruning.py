@@ -3,8 +3,7 @@
     w(t)_k = w_k if |w_k| ≥ t, else 0,        primal = the objective of w(t), in float64 over all rows
 
 Dropping weights changes neither the optimum nor its lower bound; a threshold costs one evaluation of the objective, by
-the kernels that predict. Intercepts stay. `prune_sweep` does this for one-vs-all. Memory: the weights that are left, an
-index of them by feature, and `WORK_BYTES`.
+the kernels that predict. Intercepts stay. Memory: the remaining weights, an index of them by feature, and `WORK_BYTES`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from widemargin.solvers.tree.joint_dual import JointResult
 __all__ = ["prune_top_k", "prune_tree"]
 
 WORK_BYTES = 2**26
-WORK_ARRAYS = 5
-"""Arrays of the size of a part of the scores that are alive at once."""
+WORK_ARRAYS = 5  # of the size of a part of the scores, alive at once
 
 Floats = npt.NDArray[np.float64]
 
@@ -61,8 +59,8 @@ def prune_top_k(
     Returns
     -------
     SolverResult
-        With `coef` as csr_array, and their objective in the certificate. Of two classes only the difference matters,
-        so it is the difference that is pruned, and each class has half of it.
+        With `coef` as csr_array, and its objective in the certificate. With two classes only the difference matters:
+        the difference is pruned, and each class gets half of it.
 
     Examples
     --------
@@ -110,21 +108,17 @@ def prune_tree(
 
     Parameters
     ----------
-    result : SolverResult
-        The solution.
+    result, threshold, n_threads
+        As in `prune_top_k`.
     X, losses, penalty, bias
         The problem, as it was given to the solver.
-    threshold : float
-        Weights below this in absolute value are dropped; positive.
     k : int
-        Of the top-k losses among siblings; nodes with k or fewer children have their number less 1 instead.
-    n_threads : int
-        Threads of the scores; the result does not depend on them.
+        k of the top-k losses among siblings; nodes with k or fewer children have one less than their number instead.
 
     Returns
     -------
     SolverResult
-        With `coef` as csr_array, their objective in the certificate, and for orthogonal transfer their `products`.
+        With `coef` as csr_array, its objective in the certificate, and for orthogonal transfer its `products`.
 
     Examples
     --------
@@ -157,7 +151,7 @@ def prune_tree(
 
 
 def _group_scores(X: Any, coef: Any, intercept: Floats, n_threads: int) -> Callable[[Any, slice], Floats]:
-    """Scores of some rows at a range of nodes; ranges come one after another, so the last index is kept."""
+    """Scores of some rows at a range of nodes; ranges come one after another, and the last index is kept."""
     last: dict[tuple[int, int], LinearScorer] = {}
 
     def score_of(rows: Any, nodes: slice) -> Floats:

@@ -52,6 +52,7 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import _num_samples, check_is_fitted, has_fit_parameter
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
 from widemargin.estimators.codes.storage import CodeCodec
@@ -111,6 +112,7 @@ ADVICE = {
 }
 
 
+@with_shared_passages
 class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
@@ -143,12 +145,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         Kernel of the outputs of the classifiers, in place of the inner product with a row of the code; for "l2".
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid, with outputs as features.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=0.0
-        Constant of poly and sigmoid.
-    kernel_params : dict or None, default=None
-        Keyword arguments of a callable kernel.
+    <kernel_numbers>
     cache_size_mb : float, default=512
         Limit on the kernel values that are kept while a code is learned.
     decoding : {None, "inner", "hamming", "exponential", "hinge", "logistic"}, default=None

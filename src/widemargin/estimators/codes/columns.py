@@ -28,7 +28,7 @@ from sklearn.utils.validation import _check_method_params, _num_samples, has_fit
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.explanation import weights_of_rows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.training import TrainingData
+from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.labels.codes import Code, Floats, Indices
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel import Executor, current_executor, run_tasks, use_executor
@@ -353,7 +353,7 @@ def _fit_one(template: Any, prune: float, X: Any, targets: Ints, params: dict[st
     return fitted.sparsify() if hasattr(fitted, "sparsify") else fitted
 
 
-def _output(estimator: Any, X: Any) -> Floats:
+def _output(estimator: Estimator, X: Any) -> Floats:
     """Positive for the +1 side: the decision value, or twice the probability, less 1."""
     if hasattr(estimator, "decision_function"):
         return np.ravel(np.asarray(estimator.decision_function(X), dtype=np.float64))

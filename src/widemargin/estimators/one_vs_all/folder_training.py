@@ -35,7 +35,7 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.shards import CONTINUE, STARTS_OF_MANY_LABELS, ShardRun, bytes_of, watching_memory
 from widemargin.estimators.persistence import check_savable, load, save, stored_parameters
 from widemargin.estimators.text import with_text
-from widemargin.estimators.training import TrainingData
+from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.exceptions import DataFormatError, TrainingInterrupted
 from widemargin.model_io import check_writable
 from widemargin.model_io.state import WORK_FOLDER
@@ -58,7 +58,7 @@ Report = Callable[[str], None]
 
 
 def train(
-    estimator: Any,
+    estimator: Estimator,
     data: Any,
     out: str | os.PathLike[str],
     *,
@@ -173,7 +173,7 @@ def _is_large(data: TrainingData) -> bool:
     return work_of(X, n_labels) > LARGE_WORK or n_bytes > LARGE_BYTES
 
 
-def _saved(model: Any, estimator: Any, dataset: Dataset, out: str | os.PathLike[str]) -> Any:
+def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.PathLike[str]) -> Any:
     """A fitted model with all that is known of its data, and in its folder."""
     model.callback = None
     add_names(model, dataset)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
@@ -55,6 +56,7 @@ ADVICE = {
 }
 
 
+@with_shared_passages
 class TopKClassifier(LabelModel):
     """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
 
@@ -75,12 +77,7 @@ class TopKClassifier(LabelModel):
         must be positive semidefinite for rows with themselves.
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · variance of X), "auto" 1 / n_features.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=0.0
-        Constant of poly and sigmoid.
-    kernel_params : dict or None, default=None
-        Keyword arguments of a callable kernel.
+    <kernel_numbers>
     cache_size_mb : float, default=512
         Limit on the columns of the kernel matrix that are kept in training.
     tol : float, default=1e-3
@@ -88,10 +85,8 @@ class TopKClassifier(LabelModel):
         most this.
     fit_intercept : bool, default=True
         Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
-    intercept_scaling : float, default=1.0
-        Value of the constant feature; the larger, the weaker the penalty on the intercept.
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    <intercept_scaling>
+    <normalize>
     prune : float, default=0.0
         Weights of a linear model below this in absolute value are dropped from the stored model, which is then sparse.
         The intercept is never pruned, and `tol` holds before pruning.
@@ -99,8 +94,7 @@ class TopKClassifier(LabelModel):
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
     max_iter : int, default=10000
         Largest number of passes over the rows. Rows that hardly change are left out of most passes, which may be short.
-    memory_limit_mb : float, default=1024
-        Bound on the dense result of `decision_function`, and on work areas of prediction.
+    <prediction_memory>
     callback : callable or None, default=None
         Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` is one.
     warm_start : bool, default=False
@@ -111,8 +105,7 @@ class TopKClassifier(LabelModel):
         on it.
     random_state : int, RandomState instance or None, default=None
         Decides the order in which rows are visited.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------

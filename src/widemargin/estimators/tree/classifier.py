@@ -29,6 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
@@ -95,6 +96,7 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
 """Parameters that have an effect with some methods only: the default, which other methods require, and the methods."""
 
 
+@with_shared_passages
 class HierarchicalClassifier(TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
@@ -152,12 +154,7 @@ class HierarchicalClassifier(TreeLabelModel):
         As in `sklearn.svm.SVC`.
     gamma : {"scale", "auto"} or float, default="scale"
         γ of rbf, poly and sigmoid.
-    degree : int, default=3
-        Degree of poly.
-    coef0 : float, default=0.0
-        Constant of poly and sigmoid.
-    kernel_params : dict or None, default=None
-        Keyword arguments of a callable kernel.
+    <kernel_numbers>
     cache_size_mb : float, default=512
         Memory for the columns of the kernel matrix that are kept during training.
     tol : float, default=1e-3

@@ -76,6 +76,7 @@ ROWS_SHOWN = 10
 
 
 @with_shared_passages
+@with_shared_passages
 class TreeLabelModel(LabelModel):
     """Scores, predictions, probabilities and explanations of a fitted model on a tree; a base of the estimator."""
 
@@ -140,10 +141,7 @@ class TreeLabelModel(LabelModel):
             Number of labels. Places beyond the labels that can be predicted, or beyond those that a beam finds, are
             marked as missing; a beam is at least k wide.
 
-        Returns
-        -------
-        TopK
-            Named tuple `(labels, scores, indices)` of arrays of shape (n_samples, k).
+        <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")

@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, check_positive_semidefinite
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
@@ -54,6 +55,7 @@ WORK = 50_000_000  # multiplications between two looks at the clock: about 20 ms
 EPOCH_DONE, COLUMNS_WANTED = 0, 1  # return values of the core's run()
 
 
+@with_shared_passages
 def solve_kernel_top_k(
     kernel: TrainingKernel | PrecomputedKernel,
     y: npt.NDArray[np.int64],
@@ -62,13 +64,13 @@ def solve_kernel_top_k(
     costs: npt.NDArray[np.float64],
     *,
     bias: float = 0.0,
+    cache_size_mb: float = 512.0,
     tol: float = 1e-3,
     max_iter: int = 10_000,
     seed: int = 0,
     n_threads: int = 1,
     start: Any = None,
     callback: Callback | None = None,
-    cache_size_mb: float = 512.0,
     margins: npt.NDArray[np.float64] | None = None,
     rescale: bool = True,
 ) -> SolverResult:
@@ -78,30 +80,16 @@ def solve_kernel_top_k(
     ----------
     kernel : TrainingKernel or PrecomputedKernel
         The kernel matrix of the training rows.
-    y : ndarray of int64 of shape (n_samples,)
-        Class of each row, 0 … n_classes − 1.
-    n_classes : int
-        Number of classes; some may have no row.
-    loss : TopKHinge
-        The loss of a row's margins; its k is at most n_classes − 1.
-    costs : ndarray of shape (n_samples,)
-        C_i ≥ 0; rows of cost 0 count as absent.
+    <top_k_classes>
     bias : float
         Value of a constant feature, which adds bias² to the kernel; 0 for none.
-    tol : float
-        Relative gap to reach.
-    max_iter : int
-        Largest number of passes over the rows.
-    seed : int
-        Decides the order in which rows are visited.
-    n_threads : int
-        Threads of kernel values and certificate; the ascent is sequential. Results do not depend on it.
-    start : csr_array of shape (n_samples, n_classes) or None
-        Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
-    callback : callable or None
-        Called with a `Progress` after evaluations; stops the solver when true. A `TimeLimit` carries a deadline.
     cache_size_mb : float
         Memory for kernel values that are kept.
+    <top_k_passes>
+    n_threads : int
+        Threads of kernel values and certificate; the ascent is sequential. Results do not depend on it.
+    <top_k_start>
+    <top_k_callback>
     margins : ndarray of shape (n_samples, n_classes) or None
         Margins b_ij to ask for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
     rescale : bool

@@ -29,6 +29,7 @@ from scipy.linalg.blas import dgemm, sgemm
 from threadpoolctl import threadpool_limits
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.limits import GROWTH_GAP, Limits, best_growth, best_multiple, history_of
@@ -73,6 +74,7 @@ FACE_COST = 4  # visits of a row that cost as much as its part in one of them: a
 FACE_VALUES = 4_000_000  # dual variables of the rows that have any, up to which a step is tried: 32 MB per array
 
 
+@with_shared_passages
 def solve_top_k(
     X: Any,
     y: npt.NDArray[np.int64],
@@ -95,30 +97,16 @@ def solve_top_k(
     ----------
     X : ndarray or csr_array of shape (n_samples, n_features)
         Rows, float32 or float64.
-    y : ndarray of int64 of shape (n_samples,)
-        Class of each row, 0 … n_classes − 1.
-    n_classes : int
-        Number of classes; some may have no row.
-    loss : TopKHinge
-        The loss of a row's margins; its k is at most n_classes − 1.
-    costs : ndarray of shape (n_samples,)
-        C_i ≥ 0; rows of cost 0 count as absent.
+    <top_k_classes>
     bias : float
         Value of the constant feature; 0 for none.
-    tol : float
-        Relative gap to reach.
-    max_iter : int
-        Largest number of passes over the rows.
-    seed : int
-        Decides the order in which rows are visited.
+    <top_k_passes>
     n_threads : int
         Threads of evaluations; the ascent is sequential. Results do not depend on it.
-    start : csr_array of shape (n_samples, n_classes) or None
-        Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
+    <top_k_start>
     foreseen_passes : int
         Passes that an equally hard problem took; the gap is not evaluated before a good part of them. 0: at once.
-    callback : callable or None
-        Called with a `Progress` after evaluations; stops the solver when true. A `TimeLimit` carries a deadline.
+    <top_k_callback>
 
     Returns
     -------
