@@ -11,7 +11,7 @@ from typing import Any
 
 from widemargin import __version__, _core
 from widemargin.cli.console import INTERRUPTED, failures_explained, print_note
-from widemargin.cli.options import COMMANDS, gather, signature
+from widemargin.cli.options import COMMANDS, OPTIONS_OF, converted, gather, signature
 
 __all__ = ["main", "make_app"]
 
@@ -40,10 +40,28 @@ def main() -> None:
 def make_app() -> Any:
     """The application with all commands; the module of a command is imported when it runs."""
     import typer
-    from typer.core import TyperCommand
+    from typer.core import TyperCommand, TyperGroup
+
+    def convert_by_table(command: Any, context: Any) -> None:
+        """Let the table of options convert the values of a command's parameters."""
+        options = {option.name: option for option in OPTIONS_OF.get(command.name, ())}
+        for parameter in command.get_params(context):
+            slowly = parameter.process_value
+            parameter.process_value = functools.partial(converted, options.get(parameter.name), slowly)
+
+    class Commands(TyperGroup):
+        """All commands, and the options of `widemargin` itself."""
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            convert_by_table(self, ctx)
+            return super().parse_args(ctx, args)
 
     class Grouped(TyperCommand):
         """A command whose help lists the options by their panels."""
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            convert_by_table(self, ctx)
+            return super().parse_args(ctx, args)
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -59,6 +77,7 @@ def make_app() -> Any:
 
     app = typer.Typer(
         name="widemargin",
+        cls=Commands,
         help=SUMMARY,
         epilog="Try it on embedded data: widemargin demo",
         no_args_is_help=True,

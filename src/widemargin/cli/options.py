@@ -19,8 +19,9 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 __all__ = [
-    "COMMANDS", "METHODS", "OPTIONS", "OPTIONS_OF", "TREE_METHODS", "Command", "Given", "Option", "executor_of",
-    "gather", "given_words", "make_estimator", "option_words", "options_of", "parse_seconds", "signature", "zero_based",
+    "COMMANDS", "METHODS", "OPTIONS", "OPTIONS_OF", "TREE_METHODS", "Command", "Given", "Option", "columns",
+    "converted", "executor_of", "gather", "given_words", "make_estimator", "option_words", "options_of",
+    "parse_seconds", "signature", "zero_based",
 ]  # fmt: skip
 
 Parse = Callable[[str, str], Any]
@@ -492,6 +493,23 @@ def signature(command: str, typer: Any) -> inspect.Signature:
         about = {"default": default, "annotation": Annotated[kind | None if default is None else kind, field]}
         parameters.append(inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, **about))
     return inspect.Signature(parameters)
+
+
+def converted(option: Option | None, slowly: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """A value of the option's type; typer's own conversion, which imports pydantic for 0.1 s, only reports errors."""
+    if option is None:  # one of typer's own, such as --help
+        return None if value is None else slowly(context, value)
+    if isinstance(value, bool) or (value is None and option.default is not ...):
+        return value
+    if isinstance(option.type, tuple):
+        return value if value in option.type else slowly(context, value)
+    try:
+        found = option.type(value)
+        if (option.min is None or found >= option.min) and (option.max is None or found <= option.max):
+            return found
+    except (TypeError, ValueError):
+        pass
+    return slowly(context, value)
 
 
 def gather(command: str, values: Mapping[str, Any]) -> Given:
