@@ -42,26 +42,21 @@ def make_app() -> Any:
     import typer
     from typer.core import TyperCommand, TyperGroup
 
-    def convert_by_table(command: Any, context: Any) -> None:
-        """Let the table of options convert the values of a command's parameters."""
-        options = {option.name: option for option in OPTIONS_OF.get(command.name, ())}
-        for parameter in command.get_params(context):
-            slowly = parameter.process_value
-            parameter.process_value = functools.partial(converted, options.get(parameter.name), slowly)
+    class ByTable:
+        """A command, or the group of commands, whose values the table of options converts."""
 
-    class Commands(TyperGroup):
+        def parse_args(self: Any, ctx: Any, args: list[str]) -> list[str]:
+            options = OPTIONS_OF.get(self.name, {})
+            for parameter in self.get_params(ctx):
+                slowly = parameter.process_value
+                parameter.process_value = functools.partial(converted, options.get(parameter.name), slowly)
+            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+
+    class Commands(ByTable, TyperGroup):
         """All commands, and the options of `widemargin` itself."""
 
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            convert_by_table(self, ctx)
-            return super().parse_args(ctx, args)
-
-    class Grouped(TyperCommand):
+    class Grouped(ByTable, TyperCommand):
         """A command whose help lists the options by their panels."""
-
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            convert_by_table(self, ctx)
-            return super().parse_args(ctx, args)
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
