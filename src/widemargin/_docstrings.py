@@ -34,6 +34,14 @@ module is imported. `{owner}` is the name of the class.
     -------
     {owner}
         The display.
+<fitted>
+    Returns
+    -------
+    {owner}
+        The fitted model.
+<intercept_scaling>
+    intercept_scaling : float, default=1.0
+        Value of the constant feature; the larger, the less the penalty on the intercept counts.
 <itself>
     Returns
     -------
@@ -67,6 +75,9 @@ module is imported. `{owner}` is the name of the class.
 <n_classes_of_y>
     n_classes : int, optional
         Number of classes, at least 2. By default, one more than the largest index in y.
+<n_jobs>
+    n_jobs : int or None, default=None
+        Threads of prediction, -1 for all cores.
 <name>
     name : str, optional
         Name in the legend.
@@ -85,12 +96,43 @@ module is imported. `{owner}` is the name of the class.
     y_true, y_pred : array-like of names, shape (n_samples,)
         True and predicted nodes, leaves or inner nodes. `y_true` may also hold label sets, as for
         `hierarchical_precision`; then the label nearest to the prediction counts.
+<normalize>
+    normalize : bool, default=False
+        Whether rows are scaled to unit length, in `fit` and in prediction alike.
 <one_class>
     y : array-like of int of shape (n_samples,)
         Index of the true class of each row.
 <one_label>
     y : array-like of shape (n_samples,)
         Labels, one per row.
+<prediction_memory>
+    memory_limit_mb : float, default=1024
+        Bound on the dense result of `decision_function`, and on work areas of prediction.
+<ranking_attributes>
+    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+        Weights, one row per class; for two classes the difference of the second and the first. Read-only.
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+        Intercepts; zeros if there are none.
+    certificate_ : Certificate
+        Bounds on the optimum; sums over the classes in the one-vs-all form.
+    history_ : History
+        What happened, one row per round.
+    n_iter_ : int
+        Number of rounds of all problems.
+    status_ : Status
+        Why training stopped; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when rounding
+        error does not allow it. The weights are never worse than zero weights.
+<ranking_callback>
+    callback : callable or None, default=None
+        Called with a `Progress` after each round of the joint problem, or after each class; training stops when it
+        returns true. `TimeLimit` sets a time limit.
+<reduction_and_tol>
+    reduction : {"joint", "one-vs-all"}, default="joint"
+        Whether there is one problem of all pairs of a row and a class, or one problem per class: its rows against all
+        others.
+    tol : float, default=1e-3
+        Training stops when the certified relative gap, primal − dual over the larger of them, is at most this in each
+        of the problems.
 <row_weights>
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows, at least 0 and not all 0.
@@ -121,6 +163,20 @@ module is imported. `{owner}` is the name of the class.
 <topk>
     topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
         The result of `predict_topk`, or its `indices`: best first. −1 marks a missing place, which counts as a miss.
+<training_data_attributes>
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    label_counts_ : ndarray of shape (n_classes,)
+        Number of training rows of each class.
+    n_samples_fit_ : int
+        Number of training rows.
+    kind_ : str
+        "binary" or "multiclass".
+<training_rows>
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Training rows.
+    y : array-like of shape (n_samples,)
+        Labels, of at least two classes.
 <tree>
     taxonomy : Taxonomy
         The tree.
@@ -133,6 +189,9 @@ module is imported. `{owner}` is the name of the class.
 <unit>
     unit : str, default="iteration"
         What the horizontal axis counts.
+<verbose>
+    verbose : int, default=0
+        Prints progress when positive.
 <weights>
     sample_weight : array-like, optional
         Weights, of the same shape.

@@ -65,28 +65,28 @@ class DataFormatError(WidemarginError, ValueError):
 
 
 class DataFormatWarning(UserWarning):
-    """A data file that was read, but not as it stands: what was put right or assumed, how often and where first.
+    """A data file was read with corrections or assumptions; the message says which, how often and where first.
 
     Examples
     --------
     >>> import warnings
     >>> from widemargin.exceptions import DataFormatWarning
-    >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be put right
+    >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be corrected
     >>> warnings.simplefilter("default", DataFormatWarning)
     """
 
 
 class MissingExtraError(WidemarginError, ImportError):
-    """Something that needs a package which is not installed; the message says how to get it.
+    """A feature needs a package that is not installed; the message says how to install it.
 
     Parameters
     ----------
     what : str
-        What needs it.
+        The feature.
     package : str
         The package.
     extra : str
-        The extra of widemargin that brings it.
+        The extra of widemargin that installs it.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class ModelFormatError(WidemarginError, ValueError):
 
 
 class NotPositiveDefiniteError(WidemarginError, ValueError):
-    """A matrix with negative curvature where the problem is convex only without; the message says what shows it.
+    """A matrix has negative curvature, and the problem is not convex; the message has the evidence.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class NotPositiveDefiniteError(WidemarginError, ValueError):
 
 
 class NotSavableError(WidemarginError, ValueError):
-    """A model with a part that cannot be written as plain arrays and JSON; the message names the part.
+    """A part of a model cannot be written as plain arrays and JSON; the message names the part.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class NotSavableError(WidemarginError, ValueError):
 
 
 class UnfinishedTrainingError(WidemarginError):
-    """A training that ended before all labels were done, by its time limit; it goes on when it is started again.
+    """The time limit or a callback stopped a training before all labels were done; run it again to resume.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class UnfinishedTrainingError(WidemarginError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C in a training that goes on when it is started again; the message says how much is done.
+    """Ctrl-C stopped a training; run it again to resume. The message says how much is done.
 
     Examples
     --------

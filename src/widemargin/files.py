@@ -153,7 +153,7 @@ def replace_folder(temporary: Path, target: Path) -> None:
 
 
 def remove_at_once(path: Path, doomed: Path) -> None:
-    """Remove a file or folder under another name, so that a process that comes late finds nothing to write to."""
+    """Rename a file or folder, then remove it: a late process finds nothing to write to."""
     os.rename(path, doomed)
     if doomed.is_dir() and not doomed.is_symlink():
         shutil.rmtree(doomed, ignore_errors=True)
@@ -218,7 +218,7 @@ def file_sha256(path: PathLike) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames durable; some network file systems cannot sync a folder, which is no reason to fail."""
+    """Make renames durable; a network file system that cannot sync folders is no error."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -244,7 +244,7 @@ def locked_folder(folder: Path, busy: str, *, named: Path | None = None) -> Iter
 def lock(path: PathLike, flags: int, how: int) -> int | None:
     """A descriptor with the lock of a file or folder; None when another process has it.
 
-    Where the file system has no locks, go on without.
+    On file systems without locks, the lock is skipped.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from widemargin import OneVsAllClassifier, TopKClassifier, compare
-from widemargin.comparison.result import measured_fit
+from widemargin.comparison.measure import measured_fit
 from widemargin.parallel.executors import forget_peak
 
 X = np.eye(3)[np.arange(30) % 3]
@@ -16,7 +16,7 @@ Y = np.arange(30) % 3
 
 
 def test_memory_is_unknown_where_the_system_does_not_tell(monkeypatch):
-    monkeypatch.setattr("widemargin.comparison.result.forget_peak", lambda: False)
+    monkeypatch.setattr("widemargin.comparison.measure.forget_peak", lambda: False)
     assert np.isnan(measured_fit(TopKClassifier(), X, Y, X, 1)[1].memory_bytes)
     result = compare(X, Y, methods=["one-vs-all"], cv=2).to_dict()
     json.dumps(result, allow_nan=False)
@@ -25,12 +25,13 @@ def test_memory_is_unknown_where_the_system_does_not_tell(monkeypatch):
 
 def test_memory_never_shrinks_during_a_fit(monkeypatch):
     sizes = iter([5000, 4000])
-    monkeypatch.setattr("widemargin.comparison.result.forget_peak", lambda: True)
-    monkeypatch.setattr("widemargin.comparison.result.peak_bytes", lambda: next(sizes))
+    monkeypatch.setattr("widemargin.comparison.measure.forget_peak", lambda: True)
+    monkeypatch.setattr("widemargin.comparison.measure.peak_bytes", lambda: next(sizes))
     assert measured_fit(TopKClassifier(), X, Y, X, 1)[1].memory_bytes == 0.0
 
 
 @pytest.mark.skipif(not forget_peak(), reason="the system does not tell the memory of a fit")
+@pytest.mark.slow
 def test_a_fit_needs_at_least_the_memory_of_its_weights():
     """Even if memory freed by earlier work could be reused."""
     rng = np.random.default_rng(0)

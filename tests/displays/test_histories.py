@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from widemargin import Certificate, HierarchicalClassifier, History, OneVsAllClassifier, Taxonomy, TopKClassifier
 from widemargin.displays import ActiveRowsDisplay, ConvergenceDisplay
-from widemargin.displays._axes import bin_name
+from widemargin.displays.training import bin_name
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_solver_without_iterations_has_its_bounds_by_label_frequency(ax):
     [
         ({"parent": np.array([0])}, "no iterations, only parent"),
         ({"iteration": np.array([0]), "loss": np.array([1.0])}, "no objectives"),
-        ({"iteration": np.array([0]), "primal": np.array([1.0])}, "give the certificate"),
+        ({"iteration": np.array([0]), "primal": np.array([1.0])}, "pass the certificate"),
     ],
 )
 def test_a_history_without_bounds_says_what_it_lacks(history, message):
@@ -116,7 +116,7 @@ def test_active_rows_of_a_dual_solver_are_one_line(rows, ax):
     model = TopKClassifier(random_state=0).fit(*rows)
     display = ActiveRowsDisplay.from_estimator(model, ax=ax)
     assert display.parts[0].rows.tolist() == model.history_["active_rows"].tolist()
-    with pytest.raises(ValueError, match="does not count active rows"):
+    with pytest.raises(ValueError, match="no column of active rows"):
         ActiveRowsDisplay.from_history(History({"iteration": np.array([0]), "primal": np.array([1.0])}))
 
 

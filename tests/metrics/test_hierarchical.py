@@ -126,6 +126,7 @@ def prf(*args, **kwargs):
 
 @given(label_set_problems(), st.sampled_from([0.0, 1.0]))
 @settings(deadline=None, max_examples=100)
+@pytest.mark.slow
 def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)
@@ -203,13 +204,13 @@ def test_the_papers_conventions_on_one_row_each():
 def test_bad_input_is_refused_by_name(metric):
     with pytest.raises(DataFormatError, match="'cta' is not in the taxonomy; did you mean 'cat'"):
         metric(["cat", "dog"], ["cta", "dog"], ANIMALS)
-    with pytest.raises(ValueError, match="y_true has 2 rows and y_pred 1"):
+    with pytest.raises(ValueError, match="y_true has 2 rows and y_pred has 1"):
         metric(["cat", "dog"], ["cat"], ANIMALS)
     with pytest.raises(ValueError, match="no rows"):
         metric([], [], ANIMALS)
     for weights, message in [
         ([1.0], "shape"),
-        ([1.0, -1.0], "negative"),
+        ([1.0, -1.0], "at least 0"),
         ([0.0, 0.0], "zero"),
         ([1, np.nan], "finite"),
     ]:

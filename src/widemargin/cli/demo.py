@@ -18,7 +18,7 @@ from widemargin.cli.compare import print_comparison
 from widemargin.cli.inputs import targets_for
 from widemargin.cli.options import Given, make_estimator
 from widemargin.comparison import Comparison, compare
-from widemargin.comparison.result import metrics_for, row_outcomes
+from widemargin.comparison.measure import metrics_for, row_outcomes
 from widemargin.data.load import Dataset
 from widemargin.datasets import load_debian_tags, load_wordnet_animals
 from widemargin.estimators.one_vs_all.folder_training import add_names

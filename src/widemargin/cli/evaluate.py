@@ -12,7 +12,7 @@ from widemargin import metrics
 from widemargin.cli import console, inputs
 from widemargin.cli.options import Given
 from widemargin.data.load import Dataset, refuse_input_as_output
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.files import check_file_target
 
 __all__ = ["depths_within", "measure", "report", "run", "table_rows"]

@@ -12,10 +12,10 @@ from widemargin.cli import console, inputs
 from widemargin.cli.evaluate import depths_within
 from widemargin.cli.options import TREE_METHODS, Given, make_estimator
 from widemargin.data.load import Dataset, refuse_input_as_output
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.one_vs_all.folder_training import add_names
 from widemargin.estimators.path import PathResult, check_grid, path
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.text import with_text
 from widemargin.model_io import check_writable
 

@@ -59,7 +59,7 @@ def run(given: Given) -> None:
     given.text = None if given.data is None or given.text is None else columns("--text", given.text)
     opened = inputs.open_model(given.model, given)
     model, executor = opened.classifier, executor_of(given)
-    model.n_jobs, calibrated = given.jobs, hasattr(model, "label_proba")
+    model.n_jobs, calibrated = given.jobs, hasattr(model, "calibration_")
     # A probability may depend on the scores of other labels.
     joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
     here = given.explain or joint

@@ -1,4 +1,4 @@
-"""Which method and which values suit the data at hand: all that fit the labels, tuned and measured on the same rows."""
+"""Which method and which values suit the data: all methods that fit the labels, tuned and measured on the same rows."""
 
 from widemargin.comparison.compare import compare
 from widemargin.comparison.result import Comparison, MethodResult, Tuning

@@ -1,7 +1,7 @@
 """The methods that fit the structure of the labels, each with the values that are tried.
 
-Several labels a row: one-vs-all with either loss. One label a row: one-vs-all, the multiclass SVM, the top-k SVM and a
-learned output code. With a tree over the labels, the methods of the tree too; its flat method is the multiclass SVM.
+Several labels per row: one-vs-all with either loss. One label per row: one-vs-all, the multiclass SVM, the top-k SVM
+and a learned output code. With a tree over the labels also the methods for trees; "flat" is the multiclass SVM.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from widemargin.problems.tree_penalties import METHODS as TREE_METHODS
 __all__ = ["Candidate", "candidates_for"]
 
 CS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-"""Values of C: rows of length 1 are best between .1 and 10, counts and pixels below."""
+"""Values of C: for rows of length 1 the best is between 0.1 and 10, for counts and pixels it is below."""
 CODE_CS = (0.1, 1.0, 10.0)
-"""Values of C of a learned code. Each is a fit of all binary classifiers, so there are few."""
+"""Values of C of a learned code: few, since each one is a fit of all binary classifiers."""
 KS = (10, 5, 3)
 PRUNE = 0.01
-"""As `widemargin train` does: weights below are dropped from models of many labels."""
+"""Smaller weights are dropped from models with several labels per row, as `widemargin train` does."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Candidate:
     name : str
         As in `widemargin train --method`, with the loss or k where there are several.
     estimator : estimator
-        With everything set but the values that are tried.
+        With everything set except the values that are tried.
     Cs : tuple of float
         Values of C to try, ascending.
     ks : tuple of int
@@ -59,11 +59,11 @@ class Candidate:
 
     @property
     def n_fits(self) -> int:
-        """Fits of the search for the best values."""
+        """Number of fits of the search for the best values."""
         return len(self.Cs) * max(1, len(self.ks))
 
     def thinned(self) -> Candidate:
-        """With every other value of C, and one k: for when time is short."""
+        """The candidate with every other value of C, and one k, for when time is short."""
         kept = self.Cs[len(self.Cs) % 2 :: 2] if len(self.Cs) > 2 else self.Cs
         return Candidate(self.name, self.estimator, kept, self.ks[len(self.ks) // 2 :][:1])
 
@@ -89,20 +89,20 @@ def candidates_for(
     Parameters
     ----------
     kind : str
-        "multilabel", or another kind of `encode_targets` for one label a row.
+        "multilabel", or another kind of `encode_targets` for one label per row.
     n_classes : int
         Number of labels.
     taxonomy : Taxonomy or None
-        A tree over them.
+        A tree over the labels.
     has_inner_labels : bool
         Whether some labels are nodes above others: tree-loss then gives scores to all nodes, and methods that predict
         paths are also tried with ``stop=True``.
     methods : sequence of str or None
-        Names of those to keep; all if None.
+        Names of the methods to keep; all if None.
     normalize : bool
         Whether rows are scaled to length 1.
     random_state : int
-        Seed of the methods that draw.
+        Seed of the methods that use random numbers.
     n_jobs : int or None
         Threads.
 
@@ -142,7 +142,7 @@ def candidates_for(
 
 
 def _tree_candidates(taxonomy: Taxonomy, has_inner_labels: bool, options: dict[str, Any]) -> list[Candidate]:
-    """Methods of the tree; with labels on inner nodes those of paths twice, since only with stop they may end there."""
+    """Methods for trees; with labels on inner nodes, paths are also predicted with `stop`, to end there."""
     variants: list[tuple[str, dict[str, Any]]] = []
     for method in TREE_METHODS:
         if method in PATH_METHODS:
@@ -154,10 +154,10 @@ def _tree_candidates(taxonomy: Taxonomy, has_inner_labels: bool, options: dict[s
 
 
 def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:
-    """Those with one of the names, or whose name begins with one."""
-    kept = [c for c in found if any(c.name == name or c.name.startswith(name + ",") for name in methods)]
-    missing = [m for m in methods if not any(c.name == m or c.name.startswith(m + ",") for c in kept)]
-    if missing or not kept:
+    """The candidates with one of these names, or whose name starts with one."""
+    matches = {name: [c for c in found if c.name == name or c.name.startswith(name + ",")] for name in methods}
+    missing = [name for name in methods if not matches[name]]
+    if missing or not matches:
         known = ", ".join(repr(candidate.name) for candidate in found)  # names may have commas
         raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; those that do: {known}")
-    return kept
+    return [candidate for candidate in found if any(candidate in group for group in matches.values())]

@@ -1,17 +1,12 @@
 """Pictures in scikit-learn's style: computed from an estimator or from predictions, drawn with matplotlib.
 
-Drawing needs matplotlib, which `pip install 'widemargin[report]'` brings; it is imported when something is drawn.
+Drawing needs matplotlib, which `pip install 'widemargin[report]'` installs; it is imported when something is drawn.
 """
 
-from widemargin.displays.active_rows import ActiveRowsDisplay, ActiveRowsOfPart
 from widemargin.displays.code_matrix import CodeMatrixDisplay
-from widemargin.displays.convergence import ConvergenceDisplay
-from widemargin.displays.orthogonality import OrthogonalityDisplay
-from widemargin.displays.precision_by_frequency import PrecisionByFrequencyDisplay
-from widemargin.displays.reliability import ReliabilityDisplay
-from widemargin.displays.taxonomy_error import TaxonomyErrorDisplay
-from widemargin.displays.top_k_accuracy import TopKAccuracyDisplay
-from widemargin.displays.tree_confusion import TreeConfusionDisplay
+from widemargin.displays.quality import PrecisionByFrequencyDisplay, ReliabilityDisplay, TopKAccuracyDisplay
+from widemargin.displays.training import ActiveRowsDisplay, ActiveRowsOfPart, ConvergenceDisplay
+from widemargin.displays.trees import OrthogonalityDisplay, TaxonomyErrorDisplay, TreeConfusionDisplay
 
 __all__ = [
     "ActiveRowsDisplay",

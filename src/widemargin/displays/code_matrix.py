@@ -1,8 +1,9 @@
-"""The code matrix of an output code: one row a class, one column a binary classifier, +1 blue, −1 orange, 0 nothing."""
+"""The code matrix of an output code: one row per class, one column per binary classifier; +1 blue, −1 orange."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,10 +17,11 @@ from widemargin.metrics.lists import check_choice
 __all__ = ["CodeMatrixDisplay"]
 
 MAX_NAMES = 40
-"""Classes whose names are written; more would lie on top of each other."""
+"""Largest number of classes whose names are written; more would overlap."""
 
 
 @with_shared_passages
+@dataclass(kw_only=True, eq=False, repr=False)
 class CodeMatrixDisplay(Display):
     """A code matrix as a picture.
 
@@ -45,9 +47,8 @@ class CodeMatrixDisplay(Display):
     ['ash', 'fir', 'oak']
     """
 
-    def __init__(self, *, code: npt.NDArray[Any], classes: Sequence[Any] | None = None) -> None:
-        self.code = code
-        self.classes = classes
+    code: npt.NDArray[Any]
+    classes: Sequence[Any] | None = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, code: str = "decides", ax: Any = None) -> Self:
@@ -68,8 +69,10 @@ class CodeMatrixDisplay(Display):
         check_choice(code, "code", ("decides", "trained"))
         attribute = "code_matrix_" if code == "decides" else "code_book_"
         if not hasattr(estimator, attribute):
-            why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
-            raise ValueError(why if hasattr(estimator, "code_book_") else f"the model has no {attribute}")
+            why = f"the model has no {attribute}; fit an OutputCodeClassifier"
+            if hasattr(estimator, "code_book_"):
+                why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
+            raise ValueError(why)
         return cls.from_code(getattr(estimator, attribute), estimator.classes_.tolist(), ax=ax)
 
     @classmethod
@@ -87,9 +90,7 @@ class CodeMatrixDisplay(Display):
         """
         matrix = np.asarray(code, dtype=np.float64)
         if matrix.ndim != 2 or (classes is not None and len(classes) != len(matrix)):
-            raise ValueError(
-                f"code must have a row for each class and a column for each classifier; got {matrix.shape}"
-            )
+            raise ValueError(f"code must have one row per class and one column per classifier; got {matrix.shape}")
         return cls(code=matrix, classes=classes).plot(ax=ax)
 
     def _draw(self) -> None:

@@ -1,11 +1,11 @@
-"""How far probabilities are from the shares of what comes true: reliability curves and expected calibration error.
+"""How far probabilities are from the shares of true labels: reliability curves and expected calibration error.
 
-    ECE = Σ_b (W_b / W) |share of true ones in bin b − mean probability in bin b|
+    ECE = Σ_b (W_b / W) |share of true pairs in bin b − mean probability in bin b|
 
-over bins of equal width in the probability, W_b being the weight in a bin (Naeini, Cooper and Hauskrecht, 2015): a
-number about pairs of a row and a label. With one label a row, the pairs are usually the rows with their best class;
-with many labels, nearly all pairs have a probability near 0 and would hide the rest, so that the error is taken over
-the k best labels of each row. Memory: O(pairs).
+over bins of equal width in the probability, where W_b is the weight in a bin (Naeini, Cooper and Hauskrecht, 2015), and
+a pair is a row with a label. With one label per row, the pairs are usually the rows with their top class. With many
+labels, nearly all pairs have a probability near 0 and would hide the rest, so the error is computed over the top k
+labels of each row. Memory: O(pairs).
 """
 
 from __future__ import annotations
@@ -15,21 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widemargin._docstrings import with_shared_passages
-from widemargin.metrics.lists import (
-    MISSING,
-    Floats,
-    Places,
-    check_enough_places,
-    check_places,
-    check_ranking,
-    check_weights,
-    hits,
-    number_or_array,
-)
+from widemargin.metrics.lists import MISSING, Floats, Places, check_ranking, check_weights, hits, number_or_array
 
 __all__ = ["ReliabilityCurve", "calibration_error_at_k", "expected_calibration_error", "reliability_curve"]
 
-N_BINS = 15  # as Guo, Pleiss, Sun and Weinberger (2017) have it; displays and reports use the same
+N_BINS = 15  # as in Guo, Pleiss, Sun and Weinberger (2017); displays and reports use the same
 
 
 class ReliabilityCurve(NamedTuple):
@@ -58,7 +48,7 @@ class ReliabilityCurve(NamedTuple):
 
 @with_shared_passages
 def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> ReliabilityCurve:
-    """Probabilities against the shares of what came true, in bins of equal width.
+    """Probabilities and the shares of true labels, in bins of equal width.
 
     Parameters
     ----------
@@ -72,7 +62,7 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_
     Returns
     -------
     ReliabilityCurve
-        Of the bins that are not empty.
+        The bins that are not empty.
 
     Examples
     --------
@@ -94,22 +84,23 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_
         raise ValueError(f"sample_weight must have shape {truth.shape}; got {np.shape(sample_weight)}")
     weights = check_weights(None if sample_weight is None else np.ravel(sample_weight), truth.size)
     truth, probability = truth.ravel(), probability.ravel()
-    place = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
-    total = np.bincount(place, weights=weights, minlength=n_bins).astype(np.float64, copy=False)
+    bins = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
+    total, mean, share = (
+        np.bincount(bins, weights=values, minlength=n_bins).astype(np.float64, copy=False)
+        for values in (weights, weights * probability, weights * truth)
+    )
     used = total > 0
-    mean = np.bincount(place, weights=weights * probability, minlength=n_bins)[used] / total[used]
-    share = np.bincount(place, weights=weights * truth, minlength=n_bins)[used] / total[used]
-    return ReliabilityCurve(mean, share, total[used])
+    return ReliabilityCurve(mean[used] / total[used], share[used] / total[used], total[used])
 
 
 @with_shared_passages
 def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_weight: Any = None) -> float:
-    """Mean distance between probabilities and shares of what came true, over bins of equal width.
+    """Mean distance between probabilities and shares of true labels, over bins of equal width.
 
     Parameters
     ----------
     y_true : array-like of bool
-        Whether each pair of a row and a label is true, 0 or 1, of any shape: for one label a row, whether the best
+        Whether each pair of a row and a label is true, 0 or 1, of any shape: for one label per row, whether the top
         class is right; for several, an indicator, or a part of it.
     <y_prob>
     <bins>
@@ -135,7 +126,7 @@ def expected_calibration_error(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS
 def calibration_error_at_k(
     Y_true: Any, topk: Any, y_prob: Any, k: Places, *, n_bins: int = N_BINS, sample_weight: Any = None
 ) -> Any:
-    """Expected calibration error over the pairs of each row with its k best labels.
+    """Expected calibration error over the pairs of each row with its top k labels.
 
     Parameters
     ----------
@@ -161,9 +152,7 @@ def calibration_error_at_k(
     >>> round(calibration_error_at_k(Y_true, [[0, 1], [1, 2]], [[0.9, 0.2], [0.8, 0.6]], 2, n_bins=1), 4)
     0.125
     """
-    places, single = check_places(k)
-    Y, indices = check_ranking(Y_true, topk)
-    check_enough_places(places, indices.shape[1])
+    Y, indices, places, single = check_ranking(Y_true, topk, k)
     probability = np.asarray(y_prob, dtype=np.float64)
     if probability.shape != indices.shape:
         raise ValueError(f"y_prob must have the shape of the ranked labels, {indices.shape}; got {probability.shape}")

@@ -9,19 +9,11 @@ the weight of the row; LCA is the lowest common ancestor and dist the number of 
     recall                Σ w_s |A⁺(p_s) ∩ A⁺(y_s)| / Σ w_s |A⁺(y_s)|
     F1                    2 · precision · recall / (precision + recall)
 
-The first two are those of Zhou, Xiao and Wu (2011), the others of Kiritchenko, Matwin, Nock and Famili (2006): for
-label sets A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and
-would only flatter, so it is left out. Cost: O(n log n_nodes) for single labels; for sets the non-zeros of the
-ancestor sets of a block of rows at a time.
-
-Labels as nodes and their ancestor sets, counted: what the metrics on a tree are made of.
-
-For label sets, with A⁺ the nodes of a set and their ancestors without the root,
-
-    |A⁺(p_s) ∩ A⁺(y_s)|, |A⁺(p_s)| and |A⁺(y_s)|      for every row s
-
-are sizes of rows of sparse products with the ancestor matrix; single labels need only depths. Memory: the non-zeros of
-the ancestor sets of BLOCK_ROWS rows at a time.
+The first two are from Zhou, Xiao and Wu (2011), the others from Kiritchenko, Matwin, Nock and Famili (2006): for label
+sets, A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and would only
+flatter, so it is left out. For label sets, the sizes of A⁺ are those of rows of sparse products with the ancestor
+matrix; single labels need only depths.
+Cost: O(n log n_nodes) for single labels. Memory: the non-zeros of the ancestor sets of BLOCK_ROWS rows at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +32,6 @@ from widemargin.metrics.lists import check_weights
 
 __all__ = [
     "ErrorByDepth",
-    "checked_weights",
     "error_by_depth",
     "hierarchical_f1",
     "hierarchical_precision",
@@ -51,7 +42,6 @@ __all__ = [
     "node_numbers",
     "set_sizes",
     "tree_induced_loss",
-    "weighted_sizes",
 ]
 
 BLOCK_ROWS = 2**16  # rows whose ancestor sets are held at a time
@@ -61,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def node_numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray]:
-    """Node numbers of true and predicted nodes, one per row; of a set of true labels, that of the nearest."""
+    """Node numbers of true and predicted nodes, one per row; for a set of true labels, the nearest."""
     predicted = taxonomy.indices(y_pred)
     if _is_single(y_true, taxonomy):
         true = taxonomy.indices(y_true)
@@ -77,12 +67,12 @@ def node_numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[IntArray
 
 
 def most_specific(row: Ints, node: Ints, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """Examples without those whose node is above that of another example of the row, or the same."""
+    """The examples without those whose node equals or is above that of another example of the row."""
     tree = taxonomy.tree
     order = np.lexsort((tree.enter[node], row))
     row, node = row[order], node[order]
     keep = np.ones(len(row), dtype=bool)
-    # What is below a node follows it in the preorder, so that the next label of the row tells.
+    # The nodes below a node follow it in the preorder, so the next label of the row decides.
     keep[:-1] = (row[:-1] != row[1:]) | ~tree.covers(node[:-1], node[1:])
     return row[keep].astype(np.int64), node[keep]
 
@@ -101,17 +91,12 @@ def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> In
 def _check_rows(n_true: int, n_pred: int) -> None:
     """Refuse different numbers of rows, and none."""
     if n_true != n_pred:
-        raise ValueError(f"y_true has {n_true} rows and y_pred {n_pred}; give a prediction for every row")
+        raise ValueError(f"y_true has {n_true} rows and y_pred has {n_pred}; give one prediction per row")
     if n_true == 0:
         raise ValueError("y_true has no rows; a metric needs at least one")
 
 
-def checked_weights(sample_weight: npt.ArrayLike | None, n_samples: int) -> FloatArray:
-    """Weights of the rows, checked; without weights there may also be no rows."""
-    return np.ones(n_samples) if sample_weight is None else check_weights(sample_weight, n_samples)
-
-
-def weighted_sizes(
+def _weighted_sizes(
     y_true: Any, y_pred: Any, taxonomy: Taxonomy, labels: Any, sample_weight: npt.ArrayLike | None
 ) -> tuple[float, float, float]:
     """Weighted numbers of nodes that are shared, predicted and true, ancestors included and the root excluded."""
@@ -121,13 +106,13 @@ def weighted_sizes(
         counts = (depth[taxonomy.tree.lca(true, predicted)], depth[predicted], depth[true])
     else:
         counts = set_sizes(_node_sets(y_true, taxonomy, labels), _node_sets(y_pred, taxonomy, labels), taxonomy)
-    weight = checked_weights(sample_weight, counts[0].size)
+    weight = check_weights(sample_weight, counts[0].size)
     shared, n_predicted, n_true = (float(weight @ count) for count in counts)
     return shared, n_predicted, n_true
 
 
 def _is_single(y: Any, taxonomy: Taxonomy) -> bool:
-    """Whether y has one node a row; tuples may be names."""
+    """Whether y has one node per row; tuples may be names."""
     if isinstance(y, list) and y and isinstance(y[0], tuple) and y[0] in taxonomy:
         return True
     values = unwrap(y)
@@ -147,7 +132,7 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
         names = taxonomy.order if labels is None else taxonomy.indices(labels)
         if given.shape[1] != names.size:
             raise ValueError(
-                f"the indicator has {given.shape[1]} columns for {names.size} labels; name them in labels="
+                f"the indicator has {given.shape[1]} columns for {names.size} labels; name its columns in labels="
             )
         columns, indptr = names[given.indices], given.indptr
     ones = np.ones(columns.size, dtype=np.int8)
@@ -200,9 +185,9 @@ def hierarchical_zero_one_error(
 ) -> float:
     """Share of rows whose prediction is not at or below the true node: the 0/1 error of Zhou, Xiao and Wu (2011).
 
-    A row labelled with an inner node says no more than that; a prediction below it cannot be called wrong. A
-    prediction above the true label is wrong: it says less than was asked. This is not one minus the accuracy: where
-    rows are labelled with inner nodes it favours models that only predict leaves, and should not decide between models.
+    A row labelled with an inner node says no more than that, so a prediction below it cannot be called wrong. A
+    prediction above the true label is wrong: it says less than was asked. This is not one minus the accuracy: if rows
+    are labelled with inner nodes, it favours models that only predict leaves, and should not decide between models.
 
     Parameters
     ----------
@@ -243,8 +228,8 @@ def tree_induced_loss(
     <nodes>
     <taxonomy>
     literal : bool, default=False
-        Take the distance as it is; by default a prediction below the true label, which is correct by the 0/1
-        error, costs nothing.
+        Whether to count the distance as it is. By default, a prediction below the true label, which is correct by the
+        0/1 error, costs nothing.
     <sample_weight>
 
     Returns
@@ -275,8 +260,8 @@ def error_by_depth(
 ) -> ErrorByDepth:
     """Share of rows that are on a wrong branch at each depth.
 
-    At depth d those rows count whose true label is at depth d or deeper; such a row is wrong if the prediction does
-    not have the same ancestor (or node) at depth d, which includes predictions that stop above it.
+    At depth d, the rows count whose true label is at depth d or deeper. Such a row is wrong if the prediction does not
+    have the same ancestor (or node) at depth d, which includes predictions that stop above it.
 
     Parameters
     ----------
@@ -299,7 +284,7 @@ def error_by_depth(
     array([0.33, 1.  ])
     """
     true, predicted = node_numbers(y_true, y_pred, taxonomy)
-    weight = checked_weights(sample_weight, true.size)
+    weight = check_weights(sample_weight, true.size)
     depth = taxonomy.depth
     support = _weight_at_least(depth[true], weight, taxonomy.height)
     correct = _weight_at_least(depth[taxonomy.tree.lca(true, predicted)], weight, taxonomy.height)
@@ -324,13 +309,13 @@ def hierarchical_precision(
     Parameters
     ----------
     y_true, y_pred : array-like of names of shape (n_samples,), list of label sets, or indicator
-        True and predicted nodes, one or several a row; the two may come in different forms. A list whose rows are
-        sets, lists or tuples holds label sets (unless its first row is itself the name of a node).
+        True and predicted nodes, one or several per row; the two may have different forms. A list whose rows are sets,
+        lists or tuples holds label sets (unless its first row is itself the name of a node).
     <taxonomy_without_root>
     <columns>
     <sample_weight>
     zero_division : float, default=0.0
-        The value when nothing but the root, or nothing at all, is predicted.
+        The value if only the root, or nothing at all, is predicted.
 
     Returns
     -------
@@ -347,7 +332,7 @@ def hierarchical_precision(
     >>> round(hierarchical_precision([{"cat"}, {"bird"}], [{"cat", "bird"}, set()], tree), 3)
     0.667
     """
-    shared, predicted, _ = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, predicted, _ = _weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return shared / predicted if predicted else zero_division
 
 
@@ -370,7 +355,7 @@ def hierarchical_recall(
     <columns>
     <sample_weight>
     zero_division : float, default=0.0
-        The value when nothing but the root, or nothing at all, is true.
+        The value if only the root, or nothing at all, is true.
 
     Returns
     -------
@@ -385,7 +370,7 @@ def hierarchical_recall(
     >>> hierarchical_recall(["cat", "cat"], ["dog", "mammal"], tree)
     0.5
     """
-    shared, _, true = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, _, true = _weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return shared / true if true else zero_division
 
 
@@ -408,7 +393,7 @@ def hierarchical_f1(
     <columns>
     <sample_weight>
     zero_division : float, default=0.0
-        The value when nothing is true and nothing is predicted.
+        The value if nothing is true and nothing is predicted.
 
     Returns
     -------
@@ -423,13 +408,13 @@ def hierarchical_f1(
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
     """
-    shared, predicted, true = weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
+    shared, predicted, true = _weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return 2 * shared / (predicted + true) if predicted + true else zero_division
 
 
 def _mean(values: npt.NDArray[Any], sample_weight: npt.ArrayLike | None) -> float:
     """Weighted mean."""
-    return float(np.average(values, weights=checked_weights(sample_weight, values.size)))
+    return float(np.average(values, weights=check_weights(sample_weight, values.size)))
 
 
 def _weight_at_least(depth: IntArray, weight: FloatArray, height: int) -> FloatArray:

@@ -4,9 +4,9 @@ With the counts tp (true and predicted), pred (predicted) and true of a label, a
 
     precision = tp / pred,    recall = tp / true,    F1 = 2·tp / (true + pred)
 
-and `zero_division` where the denominator is 0. "micro" adds the counts up before dividing, "macro" takes the mean over
-all labels, "weighted" the mean over labels weighted by `true`, "samples" the mean over rows, None keeps labels apart:
-the values of scikit-learn's `precision_recall_fscore_support`, without a dense array of rows × labels.
+and `zero_division` where the denominator is 0. "micro" adds up the counts before dividing, "macro" takes the mean over
+all labels, "weighted" the mean over labels weighted by `true`, "samples" the mean over rows, and None one value per
+label: the values of scikit-learn's `precision_recall_fscore_support`, without a dense array of rows × labels.
 Memory: O(nnz(Y_true) + nnz(Y_pred) + L).
 """
 
@@ -25,7 +25,7 @@ Average: TypeAlias = Literal["micro", "macro", "weighted", "samples"] | None
 
 
 class PrecisionRecallF1(NamedTuple):
-    """Three values that belong together.
+    """Precision, recall and F1, as `precision_recall_f1` returns them.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def precision_recall_f1(
     Parameters
     ----------
     Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
-        True and predicted labels, in any form that `fit` takes and `predict` returns; nothing is made dense.
+        True and predicted labels, in any form that `fit` takes or `predict` returns; nothing is made dense.
     <labels>
     average : {"micro", "macro", "weighted", "samples"} or None
         What is averaged: single decisions, labels, labels by their number of true rows, rows, or nothing.
@@ -93,9 +93,8 @@ def precision_recall_f1(
     check_choice(average, "average", ("micro", "macro", "weighted", "samples", None))
     truth, prediction = check_label_pair(Y_true, Y_pred, labels)
     weights = check_weights(sample_weight, truth.shape[0])
-    count = _count_in_rows if average == "samples" else _count_in_columns
-    tp = count(truth.astype(np.int8).multiply(prediction.astype(np.int8)).tocsr(), weights)
-    true, pred = count(truth, weights), count(prediction, weights)
+    both = truth.astype(np.int8).multiply(prediction.astype(np.int8)).tocsr()
+    tp, true, pred = (_count(Y, weights, in_rows=average == "samples") for Y in (both, truth, prediction))
     if average == "micro":
         tp, true, pred = tp.sum(keepdims=True), true.sum(keepdims=True), pred.sum(keepdims=True)
     values = (
@@ -120,7 +119,7 @@ def micro_f1(
     <label_sets>
     <labels>
     zero_division : float
-        Value when there is neither a true nor a predicted label.
+        Value if there is neither a true nor a predicted label.
     <sample_weight>
 
     Returns
@@ -146,9 +145,9 @@ def macro_f1(
 ) -> float:
     """Mean of the labels' F1: (1/L) Σ_l 2·tp_l / (true_l + pred_l).
 
-    The mean is over all columns of indicators; over the labels that are true or predicted where labels are given; and
-    with ``labels=model.classes_`` over all labels of a model and those that are true although it does not know them.
-    The last one is what `evaluate` and reports print. A label that is neither true nor predicted has F1 0. All of it is
+    For indicators, the mean is over all columns; for labels, over those that are true or predicted; and with
+    ``labels=model.classes_``, over all labels of a model and the true labels that it does not know, which is the value
+    that `evaluate` and reports print. A label that is neither true nor predicted has F1 0. All of it agrees with
     scikit-learn's ``f1_score(…, labels=…, average="macro", zero_division=0)``.
 
     Parameters
@@ -178,16 +177,15 @@ def macro_f1(
     return float(result.f1)
 
 
-def _count_in_columns(Y: Any, weights: Floats) -> Floats:
-    """out[l] = Σ_i weights[i] · Y[i, l]."""
+def _count(Y: Any, weights: Floats, *, in_rows: bool) -> Floats:
+    """out[l] = Σ_i weights[i] · Y[i, l], or in rows out[i] = weights[i] · Σ_l Y[i, l].
+
+    In rows, the weight cancels in a fraction, and makes a row of weight 0 undefined.
+    """
+    if in_rows:
+        return np.asarray(np.diff(Y.indptr) * weights)
     per_entry = np.repeat(weights, np.diff(Y.indptr))
     return np.bincount(Y.indices, weights=per_entry, minlength=Y.shape[1]).astype(np.float64, copy=False)
-
-
-def _count_in_rows(Y: Any, weights: Floats) -> Floats:
-    """out[i] = weights[i] · Σ_l Y[i, l]; the weight cancels in a fraction, and makes a row of weight 0 undefined."""
-    counts: Floats = np.diff(Y.indptr) * weights
-    return counts
 
 
 def _divide(numerator: Floats, denominator: Floats, zero_division: float) -> Floats:
@@ -198,7 +196,7 @@ def _divide(numerator: Floats, denominator: Floats, zero_division: float) -> Flo
 
 
 def _mean_of_defined(values: Floats, weights: Floats | None) -> float:
-    """Mean without NaN; NaN when all are; the plain mean when the weights of the others add up to 0."""
+    """Mean without NaN; NaN if all are; the plain mean if the weights of the others add up to 0."""
     defined = ~np.isnan(values)
     if not defined.any():
         return float("nan")

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_consistent_length
 
 from widemargin import metrics
-from widemargin.estimators._path_scoring import top_k_accuracies
+from widemargin.estimators.scoring import top_k_accuracies
 from widemargin.estimators.tree.model import nearest_labels, nodes_of_labels
 
 __all__ = ["MAX_LABELS", "UNKNOWN", "LabelRow", "Outcome", "Side", "label_rows", "make_outcome", "short"]

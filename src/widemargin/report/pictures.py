@@ -29,7 +29,8 @@ from widemargin.displays import (
     TopKAccuracyDisplay,
     TreeConfusionDisplay,
 )
-from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, VERMILION, import_matplotlib, where_paths_part
+from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, VERMILION, import_matplotlib
+from widemargin.displays.trees import where_paths_part
 from widemargin.estimators.tree.model import path_proba
 from widemargin.report.outcome import Outcome, short
 

@@ -1,285 +1,49 @@
-"""TopPush: the true class of every row should be above all wrong classes of all rows.
-
-    minimise ½‖W‖² + C Σ_i weight_i max(0, 1 + t − s_{i,y_i})²,      t the largest score of a wrong pair
-
-Solved in `widemargin.rivals.top_push`, which says what is kept in memory.
-
-TopPush: every true pair should be above the best of all wrong ones; by a growing set of negatives.
+"""TopPush: the true pair of every row should score above the highest of all wrong pairs.
 
     minimise  ½‖W‖² + Σ_i C_i max(0, 1 + t − s_{i,y_i})²,      t = the largest s_jr over all rows j and wrong classes r
     dual      maximise Σ α_i − Σ α_i²/(4 C_i) − ½‖W‖²,   α, β ≥ 0,  Σα = Σβ,   W = Σ α_i Φ(i,y_i) − Σ β_jr Φ(j,r)
 
-(Li, Jin, Zhou, NIPS 2014, on the pairs of `widemargin.rivals.ranking`.) Only few of the negatives have a β
-that is not 0. The dual of the negatives found so far is solved by an interior point method, block by
-block since different classes are orthogonal; its W is scored on all pairs, which gives the objective and the negatives
-to add. A dual value with fewer negatives is a bound from below on the optimum with all of them. W is scaled to its best
-multiple, so that it is never worse than zero weights.
+(Li, Jin, Zhou, NIPS 2014, on the pairs of `widemargin.rivals.ranking`.) Only a few negatives have a β that is not 0.
+Each round solves the dual of the negatives found so far by an interior point method, block by block since different
+classes are orthogonal, and scores all pairs by its W, which gives the objective and the negatives to add. A dual value
+with fewer negatives is a lower bound on the optimum with all of them. W is scaled to its best multiple, so it is never
+worse than zero weights.
 Memory: X, W, and for each class the Gram matrix of its positives and of the negatives found, or their rows if smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.training import row_factors, training_data
 from widemargin.rivals.ranking import (
-    Block,
     FactorBlock,
+    Floats,
     GramBlock,
+    Ints,
     QuadraticProgram,
     RankingModel,
     RankingPairs,
-    RankingSolution,
-    Reduction,
-    Rounds,
+    Search,
     solve_quadratic_program,
-    solve_reduction,
-    top_push_conjugate,
-    top_push_loss,
 )
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import Callback, Status
 
-__all__ = ["TopPush", "solve_top_push"]
+__all__ = ["TopPush", "top_push_conjugate", "top_push_loss"]
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.int64]
-
-NEGATIVES_A_ROUND = 20
-"""Most negatives that a block gains in a round."""
-FACTOR_RATIO = 2
-"""A block is kept by its rows, not by its Gram matrix, where it has this many times more pairs than features."""
-INNER_TOL = 1e-2
-"""Accuracy of the interior point method, relative to `tol`."""
+NEGATIVES_PER_ROUND = 20  # that a block gains, at most
+FACTOR_RATIO = 2  # a block with this many times more pairs than columns is kept by its rows, not by its Gram matrix
+INNER_TOL = 1e-2  # accuracy of the interior point method, relative to `tol`
 LEAST_INNER_TOL = 1e-13
 
 
-def solve_top_push(
-    X: Any,
-    y: npt.NDArray[np.int64],
-    n_classes: int,
-    costs: npt.NDArray[np.float64],
-    *,
-    reduction: Reduction = "joint",
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 200,
-    callback: Callback | None = None,
-    time_limit: float | None = None,
-) -> SolverResult:
-    """Train, and certify what is returned.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    y : ndarray of int64 of shape (n_samples,)
-        Class of each row, 0 … n_classes − 1.
-    n_classes : int
-        Number of classes; some may have no row.
-    costs : ndarray of shape (n_samples,)
-        C_i ≥ 0; rows of cost 0 count as absent.
-    reduction : {"joint", "one-vs-all"}
-        One problem of all pairs of a row and a class, or one problem for each class.
-    bias : float
-        Value of the constant feature; 0 for none.
-    tol : float
-        Relative gap to reach, for each problem.
-    max_iter : int
-        Rounds at most, for each problem.
-    callback : callable or None
-        Called with a `Progress` after rounds of the joint problem, or after classes; stops the solver when true.
-    time_limit : float or None
-        Seconds after which the solver stops.
-
-    Returns
-    -------
-    SolverResult
-        `coef` (n_classes, n_features), `intercept` (n_classes,), and `dual`, a csr_array (n_samples, n_classes) with α
-        at the true classes and −β at others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.rivals.top_push import solve_top_push
-    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]), np.array([0, 1, 2])
-    >>> result = solve_top_push(X, y, 3, np.ones(3), tol=1e-6)
-    >>> (X @ result.coef.T).argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
-    ([0, 1, 2], True)
-    """
-    kept = np.flatnonzero(costs > 0.0)
-    if not len(kept):
-        raise ValueError("all rows have weight 0; at least one needs a positive weight")
-    absent = len(kept) < len(costs)
-    rows, labels, weights = (X[kept], y[kept], costs[kept]) if absent else (X, y, costs)
-    result = solve_reduction(
-        rows,
-        labels,
-        n_classes,
-        lambda pairs, rounds: _solve_one(pairs, weights[pairs.positive_rows], rounds),
-        lambda pairs: float(weights[pairs.positive_rows].sum()) if pairs.n_negatives else 0.0,
-        reduction=reduction,
-        bias=bias,
-        tol=tol,
-        max_iter=max_iter,
-        callback=callback,
-        time_limit=time_limit,
-    )
-    if not absent:
-        return result
-    back = sp.csr_array((np.ones(len(kept)), (kept, np.arange(len(kept)))), shape=(len(costs), len(kept)))
-    return SolverResult(**{**vars(result), "dual": sp.csr_array(back @ result.dual)})
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Pairs of the program in the order of its variables: block by block, positives before negatives."""
-
-    rows: Ints
-    blocks: Ints
-    signs: Floats  # 1 for positives, −1 for negatives
-    costs: Floats  # inf for negatives, which have no square
-
-    @classmethod
-    def of(cls, pairs: RankingPairs, costs: Floats, negatives: Ints) -> _Pairs:
-        positives = pairs.positive_rows
-        rows = np.append(positives, negatives // pairs.n_blocks)
-        blocks = np.append(pairs.true_block[positives], negatives % pairs.n_blocks)
-        signs = np.repeat([1.0, -1.0], [len(positives), len(negatives)])
-        order = np.lexsort((-signs, blocks))
-        padded = np.append(costs, np.full(len(negatives), np.inf))
-        return cls(rows[order], blocks[order], signs[order], padded[order])
-
-    def program(self, pairs: RankingPairs) -> QuadraticProgram:
-        """The dual as a minimisation."""
-        cuts = np.flatnonzero(np.diff(self.blocks)) + 1
-        parts = np.split(np.arange(len(self.rows)), cuts)
-        gram_blocks = [_block(pairs, self.rows[part], self.signs[part]) for part in parts]
-        linear = (self.signs > 0).astype(np.float64)
-        return QuadraticProgram(gram_blocks, 0.5 / self.costs, linear, self.signs, 0.0)
-
-    def starts(self, program: QuadraticProgram) -> Iterator[Floats]:
-        """Equal β, and α in proportion to the costs as far as those and not ‖W‖² bound them; scaled to the best.
-
-        Then α = 2 C, which is the solution where zero weights are optimal: far larger, if C is.
-        """
-        positive = self.signs > 0
-        n_positives = np.count_nonzero(positive)
-        v = 1.0 / np.where(positive, n_positives, len(positive) - n_positives)
-        curvature = max(0.0, float(v @ (program.multiply(v) - program.diagonal * v)))  # ‖W‖² of equal α and β
-        alpha = 1.0 / (0.5 / self.costs[positive] + n_positives * curvature)
-        v[positive] = alpha / alpha.sum()
-        yield v / float(v @ program.multiply(v))
-        v[positive] = 2.0 * self.costs[positive]
-        v[~positive] = v[positive].sum() / np.sum(~positive)
-        yield v
-
-
-@dataclass(frozen=True, eq=False)
-class _Scan:
-    """What a pass over all pairs finds."""
-
-    positives: Floats
-    top_negative: float
-    candidates: Ints  # flat numbers row · n_blocks + block of the highest negatives of each block
-    scores: Floats
-
-
-def _solve_one(pairs: RankingPairs, costs: Floats, rounds: Rounds) -> RankingSolution:
-    """One problem: solve for the negatives so far, score all, add the highest."""
-    if not pairs.n_positives or not pairs.n_negatives:
-        return RankingSolution.nothing_to_learn(pairs)
-    positives = pairs.positive_rows
-    scan = _scan(pairs, pairs.combination(positives, pairs.true_block[positives], costs))
-    negatives, inner_tol = scan.candidates, max(INNER_TOL * rounds.tol, LEAST_INNER_TOL)
-    best = RankingSolution.untouched(pairs, top_push_loss(np.zeros(len(costs)), 0.0, costs), Status.MAX_ITER)
-    while True:
-        variables = _Pairs.of(pairs, costs, negatives)
-        program = variables.program(pairs)
-        v = _feasible(solve_quadratic_program(program, variables.starts(program), inner_tol), variables.signs)
-        W, dual, v = _dual_point(pairs, variables, v)
-        scan = _scan(pairs, W)
-        best = best.with_weights(*_best_multiple(W, scan, costs))
-        best = best.with_dual(dual, (variables.rows, variables.blocks, variables.signs * v))
-        status = rounds.verdict(best, len(negatives))
-        reached = float(np.max(-(program.multiply(v))[variables.signs < 0]))
-        fresh = np.setdiff1d(scan.candidates[scan.scores > reached], negatives)
-        if status is None and not len(fresh):  # the gap is that of the interior point method
-            status = rounds.end(best, Status.NOT_ATTAINED) if inner_tol <= LEAST_INNER_TOL else None
-            inner_tol = max(0.01 * inner_tol, LEAST_INNER_TOL)
-        if status is not None:
-            return replace(best, status=status)
-        negatives = np.append(negatives, fresh)
-
-
-def _best_multiple(W: Floats, scan: _Scan, costs: Floats) -> tuple[Floats, float]:
-    """The sW, s ≥ 0, of the smallest objective ½s²‖W‖² + Σ C_i max(0, 1 − s m_i)², and that; never above zero weights.
-
-    Margins m_i = s_i − t scale with s. The derivative in s is increasing and concave, so that Newton's method from 0
-    ends at its root after finitely many steps: rows only ever become inactive.
-    """
-    margins, square = scan.positives - scan.top_negative, float(np.sum(W**2))
-    active, s = np.ones(len(margins), dtype=np.bool_), 0.0
-    while True:
-        m, c = margins[active], costs[active]
-        s = max(0.0, 2.0 * float(c @ m) / (square + 2.0 * float(c @ m**2))) if m.any() else 0.0
-        still = s * margins < 1.0
-        if still.sum() >= active.sum():
-            break
-        active = still
-    loss = top_push_loss(s * scan.positives, s * scan.top_negative, costs)
-    return s * W, 0.5 * s**2 * square + loss
-
-
-def _feasible(v: Floats, signs: Floats) -> Floats:
-    """v ≥ 0 with Σα = Σβ, which steps of an interior point method keep up to rounding only."""
-    v = np.maximum(v, 0.0)
-    negative = signs < 0
-    v[negative] *= v[~negative].sum() / v[negative].sum()
-    return v
-
-
-def _dual_point(pairs: RankingPairs, variables: _Pairs, v: Floats) -> tuple[Floats, float, Floats]:
-    """W, value and variables of the best multiple of a feasible point."""
-    positive = variables.signs > 0
-    alpha, costs = v[positive], variables.costs[positive]
-    W = pairs.combination(variables.rows, variables.blocks, variables.signs * v)
-    gain, squares = float(alpha.sum()), 2.0 * top_push_conjugate(alpha, costs) + float(np.sum(W**2))
-    factor = gain / squares
-    return factor * W, factor * gain - 0.5 * factor**2 * squares, factor * v
-
-
-def _block(pairs: RankingPairs, rows: Ints, signs: Floats) -> Block:
-    """The block of Q of pairs of one class, ⟨±x, ±x'⟩."""
-    Z = pairs.features(rows)
-    Z = sp.diags_array(signs) @ Z if sp.issparse(Z) else signs[:, None] * Z
-    if len(rows) > FACTOR_RATIO * pairs.n_columns:
-        return FactorBlock(Z.toarray() if sp.issparse(Z) else Z)
-    gram = Z @ Z.T
-    return GramBlock(gram.toarray() if sp.issparse(gram) else gram)
-
-
-def _scan(pairs: RankingPairs, W: Floats) -> _Scan:
-    """Scores of the positives, and the highest negatives of each block."""
-    positives: list[Floats] = []
-    scores: Floats = np.empty((0, pairs.n_blocks))
-    places: Ints = np.empty((0, pairs.n_blocks), dtype=np.int64)
-    for first, found, values in pairs.scores(W):
-        positives.append(found)
-        numbers = np.arange(first * pairs.n_blocks, first * pairs.n_blocks + values.size).reshape(values.shape)
-        scores, places = np.concatenate([scores, values]), np.concatenate([places, numbers])
-        if len(scores) > NEGATIVES_A_ROUND:
-            top = np.argpartition(-scores, NEGATIVES_A_ROUND - 1, axis=0)[:NEGATIVES_A_ROUND]
-            scores, places = np.take_along_axis(scores, top, axis=0), np.take_along_axis(places, top, axis=0)
-    negative = scores > -np.inf  # positives are marked so
-    return _Scan(np.concatenate(positives), float(scores.max()), places[negative], scores[negative])
-
-
+@with_shared_passages
 class TopPush(RankingModel):
     """TopPush of Li, Jin and Zhou for many classes, with a certificate of how far from optimal it is.
 
@@ -296,58 +60,27 @@ class TopPush(RankingModel):
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the loss against the penalty ½‖W‖²; a sum over rows. 1 / (λ n) in the notation with a mean.
-    reduction : {"joint", "one-vs-all"}, default="joint"
-        Whether there is one problem of all pairs of a row and a class, or one problem per class: its rows against all
-        others.
-    tol : float, default=1e-3
-        Training ends when the certified relative gap, primal − dual over the larger of them, is at most this in each
-        of the problems.
+        Weight of the loss, a sum over rows, against the penalty ½‖W‖²; 1 / (λ n) in the notation with a mean.
+    <reduction_and_tol>
     fit_intercept : bool, default=True
         Whether each class has an intercept: the weight of a constant feature, and part of the penalty. In the
         one-vs-all form it is 0, since the loss of a class does not change when all its scores are shifted.
-    intercept_scaling : float, default=1.0
-        Value of the constant feature; the larger, the less the penalty on the intercept counts.
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    <intercept_scaling>
+    <normalize>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
-        In the one-vs-all form the factor of a class scales C of its own problem and nothing else.
+        In the one-vs-all form, the factor of a class scales the C of its own problem and nothing else.
     max_iter : int, default=200
         Largest number of rounds per problem; a round solves for the wrong pairs found so far and looks for more.
-    memory_limit_mb : float, default=1024
-        Bound on the dense result of `decision_function`, and on work areas of prediction.
-    callback : callable or None, default=None
-        Called with a `Progress` after rounds of the joint problem, or after classes; training stops when it returns
-        true.
-    n_jobs : int or None, default=None
-        Threads of prediction, -1 for all cores.
-    verbose : int, default=0
-        Prints progress when positive.
+    <prediction_memory>
+    <ranking_callback>
+    <n_jobs>
+    <verbose>
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
-        Weights, one row per class; for two classes the difference of the second and the first. Read-only.
-    intercept_ : ndarray of shape (n_classes,) or (1,)
-        Intercepts, zeros without.
-    classes_ : ndarray of shape (n_classes,)
-        The labels.
-    certificate_ : Certificate
-        Bounds on the optimum; sums over the classes in the one-vs-all form.
-    history_ : History
-        What happened, one row per round.
-    n_iter_ : int
-        Rounds, of all problems.
-    label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
-    n_samples_fit_ : int
-        Training rows.
-    status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when rounding
-        error does not allow it. The weights are never worse than zero weights.
-    kind_ : str
-        "binary" or "multiclass".
+    <ranking_attributes>
+    <training_data_attributes>
 
     See Also
     --------
@@ -402,23 +135,196 @@ class TopPush(RankingModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,)
-            Labels, of at least two classes.
+        <training_rows>
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows as positives, not negative; a row of weight 0 counts as absent. Wrong pairs have no
-            weight, only the highest counts.
+            weight: only the highest counts.
 
-        Returns
-        -------
-        TopPush
-            The fitted model.
+        <fitted>
         """
         data = training_data(self, X, y, sample_weight, several_labels=False)
-        labels = data.targets.indices.astype(np.int64, copy=False)
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
-        self._fit_checked(
-            data, lambda **options: solve_top_push(data.X, labels, data.targets.n_classes, costs, **options)
-        )
+        rows, labels, kept = data.X, data.targets.indices, np.flatnonzero(costs > 0.0)
+        if not len(kept):
+            raise ValueError("TopPush: all rows have weight 0; at least one needs a positive weight")
+        if len(kept) < len(costs):
+            rows, labels, costs = rows[kept], labels[kept], costs[kept]
+        self._train(_Problem(costs), data, rows, labels)
         return self
+
+
+def top_push_loss(positives: Floats, top_negative: float, costs: Floats) -> float:
+    """Σ_i C_i max(0, 1 + t − s_i)².
+
+    Parameters
+    ----------
+    positives : ndarray of shape (n_positives,)
+        Scores s_i of the positives.
+    top_negative : float
+        Largest score t of a negative.
+    costs : ndarray of shape (n_positives,)
+        C_i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.rivals.top_push import top_push_loss
+    >>> top_push_loss(np.array([2.0, 0.5]), 0.0, np.array([1.0, 2.0]))
+    0.5
+    """
+    return float(costs @ np.maximum(1.0 + top_negative - positives, 0.0) ** 2)
+
+
+def top_push_conjugate(alpha: Floats, costs: Floats) -> float:
+    """Σ_i α_i²/(4 C_i), the squares in the dual; costs are positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.rivals.top_push import top_push_conjugate
+    >>> top_push_conjugate(np.array([2.0, 0.0]), np.array([1.0, 1.0]))
+    1.0
+    """
+    return float(np.sum(alpha**2 / (4.0 * costs)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The loss with these costs, positive and of shape (n_samples,)."""
+
+    costs: Floats
+
+    def value_at_zero(self, pairs: RankingPairs) -> float:
+        """The costs of the positives."""
+        costs = self.costs[pairs.positive_rows]
+        return top_push_loss(np.zeros(len(costs)), 0.0, costs)
+
+    def solve(self, pairs: RankingPairs, search: Search) -> Status:
+        """In rounds: solve for the negatives so far, score all pairs, add the highest negatives."""
+        positives, costs = pairs.positive_rows, self.costs[pairs.positive_rows]
+        scan = _scan(pairs, pairs.combination(positives, pairs.true_block[positives], costs))
+        negatives, inner_tol = scan.candidates, max(INNER_TOL * search.tol, LEAST_INNER_TOL)
+        while True:
+            variables = _Variables.of(pairs, costs, negatives)
+            program = variables.program(pairs)
+            v = solve_quadratic_program(program, variables.starts(program), inner_tol)
+            W, dual, v = variables.dual_point(pairs, v)
+            scan = _scan(pairs, W)
+            search.offer(*_best_multiple(W, scan, costs))
+            search.dual = max(search.dual, dual)
+            search.record(len(negatives))
+            reached = float(np.max(-(program.multiply(v))[variables.signs < 0]))
+            fresh = np.setdiff1d(scan.candidates[scan.scores > reached], negatives)
+            status = search.verdict(stuck=not len(fresh) and inner_tol <= LEAST_INNER_TOL)
+            if status is not None:
+                return status
+            if not len(fresh):  # the gap is that of the interior point method
+                inner_tol = max(0.01 * inner_tol, LEAST_INNER_TOL)
+            negatives = np.append(negatives, fresh)
+
+
+@dataclass(frozen=True, eq=False)
+class _Variables:
+    """The pairs of the program in the order of its variables: block by block, positives before negatives."""
+
+    rows: Ints
+    blocks: Ints
+    signs: Floats  # 1 for positives, −1 for negatives
+    costs: Floats  # inf for negatives, which have no square
+
+    @classmethod
+    def of(cls, pairs: RankingPairs, costs: Floats, negatives: Ints) -> _Variables:
+        """All positives, and negatives by their numbers row · n_blocks + block."""
+        positives = pairs.positive_rows
+        rows = np.append(positives, negatives // pairs.n_blocks)
+        blocks = np.append(pairs.true_block[positives], negatives % pairs.n_blocks)
+        signs = np.repeat([1.0, -1.0], [len(positives), len(negatives)])
+        order = np.lexsort((-signs, blocks))
+        padded = np.append(costs, np.full(len(negatives), np.inf))
+        return cls(rows[order], blocks[order], signs[order], padded[order])
+
+    def program(self, pairs: RankingPairs) -> QuadraticProgram:
+        """The dual as a minimisation; the blocks of Q are ⟨±x, ±x'⟩ of the pairs of one class."""
+        blocks: list[GramBlock | FactorBlock] = []
+        for part in np.split(np.arange(len(self.rows)), np.flatnonzero(np.diff(self.blocks)) + 1):
+            Z, signs = pairs.features(self.rows[part]), self.signs[part]
+            Z = sp.diags_array(signs) @ Z if sp.issparse(Z) else signs[:, None] * Z
+            by_rows = len(part) > FACTOR_RATIO * pairs.n_columns
+            matrix = Z if by_rows else Z @ Z.T
+            blocks.append((FactorBlock if by_rows else GramBlock)(matrix.toarray() if sp.issparse(Z) else matrix))
+        linear = (self.signs > 0).astype(np.float64)
+        return QuadraticProgram(blocks, 0.5 / self.costs, linear, self.signs, 0.0)
+
+    def starts(self, program: QuadraticProgram) -> Iterator[Floats]:
+        """Equal β, and α in proportion to the costs where those and not ‖W‖² bound them; scaled to the best multiple.
+
+        Then α = 2 C, which is the solution where zero weights are optimal: far larger, if C is.
+        """
+        positive = self.signs > 0
+        n_positives = np.count_nonzero(positive)
+        v = 1.0 / np.where(positive, n_positives, len(positive) - n_positives)
+        curvature = max(0.0, float(v @ (program.multiply(v) - program.diagonal * v)))  # ‖W‖² of equal α and β
+        alpha = 1.0 / (0.5 / self.costs[positive] + n_positives * curvature)
+        v[positive] = alpha / alpha.sum()
+        yield v / float(v @ program.multiply(v))
+        v[positive] = 2.0 * self.costs[positive]
+        v[~positive] = v[positive].sum() / np.sum(~positive)
+        yield v
+
+    def dual_point(self, pairs: RankingPairs, v: Floats) -> tuple[Floats, float, Floats]:
+        """W, value and variables of the best multiple of a point, made feasible.
+
+        Steps of an interior point method keep v ≥ 0 and Σα = Σβ up to rounding only.
+        """
+        v, positive = np.maximum(v, 0.0), self.signs > 0
+        v[~positive] *= v[positive].sum() / v[~positive].sum()
+        W = pairs.combination(self.rows, self.blocks, self.signs * v)
+        alpha = v[positive]
+        gain, squares = float(alpha.sum()), 2.0 * top_push_conjugate(alpha, self.costs[positive]) + float(np.sum(W**2))
+        factor = gain / squares
+        return factor * W, factor * gain - 0.5 * factor**2 * squares, factor * v
+
+
+@dataclass(frozen=True, eq=False)
+class _Scan:
+    """What one pass over all pairs finds."""
+
+    positives: Floats
+    top_negative: float
+    candidates: Ints  # numbers row · n_blocks + block of the highest negatives of each block
+    scores: Floats
+
+
+def _scan(pairs: RankingPairs, W: Floats) -> _Scan:
+    """Scores of the positives, and the highest negatives of each block."""
+    positives: list[Floats] = []
+    scores: Floats = np.empty((0, pairs.n_blocks))
+    places: Ints = np.empty((0, pairs.n_blocks), dtype=np.int64)
+    for first, found, values in pairs.scores(W):
+        positives.append(found)
+        numbers = np.arange(first * pairs.n_blocks, first * pairs.n_blocks + values.size).reshape(values.shape)
+        scores, places = np.concatenate([scores, values]), np.concatenate([places, numbers])
+        if len(scores) > NEGATIVES_PER_ROUND:
+            top = np.argpartition(-scores, NEGATIVES_PER_ROUND - 1, axis=0)[:NEGATIVES_PER_ROUND]
+            scores, places = np.take_along_axis(scores, top, axis=0), np.take_along_axis(places, top, axis=0)
+    negative = scores > -np.inf  # −inf marks positives
+    return _Scan(np.concatenate(positives), float(scores.max()), places[negative], scores[negative])
+
+
+def _best_multiple(W: Floats, scan: _Scan, costs: Floats) -> tuple[Floats, float]:
+    """The sW, s ≥ 0, with the smallest objective ½s²‖W‖² + Σ C_i max(0, 1 − s m_i)², and that objective.
+
+    It is at most the objective at zero weights. Margins m_i = s_i − t scale with s. The derivative in s is increasing
+    and concave, so Newton's method from 0 reaches its root after finitely many steps: rows only ever become inactive.
+    """
+    margins, square = scan.positives - scan.top_negative, float(np.sum(W**2))
+    active, s = np.ones(len(margins), dtype=np.bool_), 0.0
+    while True:
+        m, c = margins[active], costs[active]
+        s = max(0.0, 2.0 * float(c @ m) / (square + 2.0 * float(c @ m**2))) if m.any() else 0.0
+        still = s * margins < 1.0
+        if still.sum() >= active.sum():
+            break
+        active = still
+    loss = top_push_loss(s * scan.positives, s * scan.top_negative, costs)
+    return s * W, 0.5 * s**2 * square + loss

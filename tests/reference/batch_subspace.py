@@ -1,0 +1,233 @@
+"""The batched subspace search, one label at a time as plain NumPy: what each lane of a batch must do.
+
+Each iteration minimises the objective over span{z, last step, w, bias}, z_k = −g_k / (1 + t spread_k) with
+
+    t = DIAGONAL_SHARE Σ c φ'' / Σ c,      spread = Σ c x² − (Σ c x)² / Σ c   (a share of the Hessian's diagonal),
+
+the first one over span{mean positive, mean row, bias}. It ends when the point between the last two iterates with the
+smallest expected gradient meets the rule and the gap. The kernels work in float32, look only at rows near the margin
+in a search, and sample negatives in the first ones; here everything is in float64 and over all rows. Memory: X and a
+few vectors. Twin: cpp/batch_subspace.hpp, cpp/batch_kernels.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from reference.binary_objective import BinaryProblem
+from reference.subspace_search import SearchRows, minimize_in_subspace
+from widemargin.problems.losses import Floats, Loss
+
+__all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "solve_by_subspace"]
+
+# Values and reasons: cpp/batch_subspace.hpp.
+BATCH_RULE_SHARE = 0.5
+BATCH_GAP_SHARE = 0.9
+BATCH_MAX_ITER = 150
+DIAGONAL_SHARE = 0.15
+SOLO_ITERATIONS = 2
+
+
+def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floats) -> npt.NDArray[np.bool_]:
+    """Return which rows a search looks at: those with 1 − y s > −(reach₀ + reach₁ |sz| + reach₂ |sp|).
+
+    Parameters
+    ----------
+    y, s, sz, step_scores : ndarray of shape (n_samples,)
+        Signs, and scores of weights, direction and last step.
+    reach : ndarray of shape (3,)
+        How far.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_samples,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reference.batch_subspace import near_rows
+    >>> two = np.array([1.0, 1.0])
+    >>> near_rows(two, 1.5 * two, np.array([0.1, 0.6]), 0 * two, np.array([0.0, 1.0, 0.0])).tolist()
+    [False, True]
+    """
+    near: npt.NDArray[np.bool_] = 1.0 - y * s > -(reach[0] + reach[1] * np.abs(sz) + reach[2] * np.abs(step_scores))
+    return near
+
+
+@dataclass(frozen=True)
+class BatchStep:
+    """A lane after a step.
+
+    Parameters
+    ----------
+    w, p, z : ndarray of shape (n_features,)
+        Weights, the step, the next direction.
+    s, sp : ndarray of shape (n_samples,)
+        Scores of the weights (intercept included) and of the step (without).
+    loss, bias_sum, curvature : float
+        Σ c φ, Σ −c φ' y, Σ c φ''.
+    gg : float
+        Squared norm of the gradient of the weights.
+
+    Examples
+    --------
+    >>> from reference.batch_subspace import BatchStep
+    >>> list(BatchStep.__dataclass_fields__)[:3]
+    ['w', 'p', 'z']
+    """
+
+    w: Floats
+    p: Floats
+    z: Floats
+    s: Floats
+    sp: Floats
+    loss: float
+    bias_sum: float
+    curvature: float
+    gg: float
+
+
+def batch_step(
+    problem: BinaryProblem, old: BatchStep, sz: Floats, bias: float, theta: Floats, spread: Floats
+) -> BatchStep:
+    """Take the step θ and compute the next direction.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        The label's problem.
+    old : BatchStep
+        The lane before.
+    sz : ndarray of shape (n_samples,)
+        X z.
+    bias : float
+        The intercept before the step.
+    theta : ndarray of shape (4,)
+        The step in the span of z, p, w and the intercept.
+    spread : ndarray of shape (n_features,)
+        From `feature_spread`.
+
+    Returns
+    -------
+    BatchStep
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reference.batch_subspace import BatchStep, batch_step
+    >>> from reference.binary_objective import BinaryProblem
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> zero = np.zeros(2)
+    >>> lane = BatchStep(zero, zero, np.array([1.0, -1.0]), zero, zero, 0.0, 0.0, 0.0, 0.0)
+    >>> theta = np.array([0.5, 0.0, 0.0, 0.0])
+    >>> batch_step(problem, lane, np.array([1.0, -1.0]), 0.0, theta, np.zeros(2)).z.tolist()
+    [0.5, -0.5]
+    """
+    p = theta[0] * old.z + theta[1] * old.p + theta[2] * old.w
+    moved = theta[0] * sz + theta[1] * old.sp + theta[2] * (old.s - bias)
+    w, s = old.w + p, old.s + moved + theta[3]
+    m = problem.y * s
+    alpha = -problem.c * problem.loss.derivative(m)
+    curvature = float(problem.c @ problem.loss.second_derivative(m))
+    descent = np.asarray(problem.X.T @ (problem.y * alpha)) - w
+    return BatchStep(
+        w,
+        p,
+        descent / (1.0 + DIAGONAL_SHARE * curvature / problem.c.sum() * spread),
+        s,
+        moved,
+        float(problem.c @ problem.loss.value(m)),
+        float(problem.y @ alpha),
+        curvature,
+        float(descent @ descent),
+    )
+
+
+def feature_spread(problem: BinaryProblem) -> Floats:
+    """Return Σ c x² − (Σ c x)² / Σ c of every feature, shape (n_features,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reference.batch_subspace import feature_spread
+    >>> from reference.binary_objective import BinaryProblem
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> feature_spread(problem).tolist()
+    [0.5, 0.5]
+    """
+    squares = problem.X.multiply(problem.X) if sp.issparse(problem.X) else np.square(problem.X)
+    sums = np.asarray(problem.X.T @ problem.c)
+    spread: Floats = np.maximum(0.0, np.asarray(squares.T @ problem.c) - np.square(sums) / problem.c.sum())
+    return spread
+
+
+def _start_bias(loss: Loss, share: float) -> float:
+    """The intercept of a start without weights, for a share of positives."""
+    return float(np.log(share / (1.0 - share))) if loss.name == "logistic" else 2.0 * share - 1.0
+
+
+def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tuple[Floats, int]:
+    """Return (w, b) with ‖gradient‖ ≤ rule and an expected relative gap of at most gap_tol, and the iterations.
+
+    Parameters
+    ----------
+    problem : BinaryProblem
+        The label's problem, with rows of both signs.
+    rule, gap_tol : float
+        When to stop.
+
+    Returns
+    -------
+    v : ndarray of shape (n_features + 1,)
+    n_iter : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reference.batch_subspace import solve_by_subspace
+    >>> from reference.binary_objective import BinaryProblem
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> v, n_iter = solve_by_subspace(problem, 1e-9, 1e-9)
+    >>> abs(v.round(6)).tolist()
+    [0.666667, 0.666667, 0.0]
+    """
+    lane, bias = _start(problem)
+    spread, has_bias = feature_spread(problem), problem.bias_value != 0.0
+    for n_iter in range(1, BATCH_MAX_ITER + 1):
+        sz = np.asarray(problem.X @ lane.z)
+        rows = SearchRows(problem.loss, problem.y, problem.c, lane.s, sz, lane.sp, bias)
+        vectors = np.stack([lane.z, lane.p, lane.w])
+        use = np.array([True, True, n_iter > SOLO_ITERATIONS, has_bias])
+        theta = minimize_in_subspace(rows, vectors @ vectors.T, problem.bias_penalty, use)
+        before, lane = lane.gg, batch_step(problem, lane, sz, bias, theta, spread)
+        bias += float(theta[3])
+        back = lane.gg / (lane.gg + before)
+        if _finished(problem, lane, bias, lane.gg * (1.0 - back), rule, gap_tol):
+            break
+    return np.append(lane.w - back * lane.p, bias - back * theta[3]), n_iter
+
+
+def _start(problem: BinaryProblem) -> tuple[BatchStep, float]:
+    """No weights; the first directions are the mean positive and the mean row."""
+    positive, n_features = problem.y > 0.0, problem.X.shape[1]
+    z = np.asarray(problem.X.T @ positive.astype(np.float64)) / positive.sum()
+    p = np.asarray(problem.X.T @ problem.c) / problem.c.sum()
+    bias = _start_bias(problem.loss, float(positive.mean())) if problem.bias_value != 0.0 else 0.0
+    s = np.full(len(problem.y), bias)
+    return BatchStep(np.zeros(n_features), p, z, s, np.asarray(problem.X @ p), 0.0, 0.0, 0.0, np.inf), bias
+
+
+def _finished(problem: BinaryProblem, lane: BatchStep, bias: float, gg: float, rule: float, gap_tol: float) -> bool:
+    """Whether a gradient of squared norm `gg` is short enough."""
+    penalty = problem.bias_penalty if problem.bias_value != 0.0 else 0.0
+    bias_gradient = penalty * bias - lane.bias_sum if problem.bias_value != 0.0 else 0.0
+    value = lane.loss + 0.5 * float(lane.w @ lane.w) + 0.5 * penalty * bias**2
+    norm = float(np.sqrt(gg + bias_gradient**2))
+    return norm <= BATCH_RULE_SHARE * rule and 0.5 * gg <= BATCH_GAP_SHARE * gap_tol * value

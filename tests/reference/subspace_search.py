@@ -1,0 +1,178 @@
+"""The minimiser of one label's objective over four directions, as plain NumPy.
+
+    min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i φ(y_i s_i(θ)),
+    s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃
+
+by Newton steps that are shortened by the secant rule where the slope along the step turns positive, until the gradient,
+scaled by the Hessian's diagonal, has come down to a share of its start. Memory: a few vectors of n_samples.
+Twin: cpp/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from widemargin.problems.losses import Floats, Loss
+
+__all__ = ["SearchRows", "minimize_in_subspace", "search_sums"]
+
+N_DIRECTIONS = 4
+# Values and reasons: cpp/subspace_search.hpp.
+SEARCH_REDUCTION = 0.07
+MAX_SEARCH_PASSES = 8
+SEARCH_RIDGE = 1e-5
+OVERSHOOT_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class SearchRows:
+    """What a search knows of the rows.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss of a margin.
+    y, c : ndarray of shape (n_samples,)
+        Signs and weights.
+    s, sz, sp : ndarray of shape (n_samples,)
+        Scores of the weights (intercept included), of direction z and of direction p.
+    bias : float
+        The intercept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> from reference.subspace_search import SearchRows
+    >>> one = np.ones(1)
+    >>> SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1).directions().tolist()
+    [[2.0], [3.0], [0.4], [1.0]]
+    """
+
+    loss: Loss
+    y: Floats
+    c: Floats
+    s: Floats
+    sz: Floats
+    sp: Floats
+    bias: float
+
+    def directions(self) -> Floats:
+        """Scores of the four directions, shape (4, n_samples)."""
+        return np.stack([self.sz, self.sp, self.s - self.bias, np.ones_like(self.s)])
+
+
+def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]:
+    """Return half the descent Σ −c φ' y v, half the curvature Σ c φ'' v v', and the loss at θ.
+
+    Parameters
+    ----------
+    rows : SearchRows
+        The rows.
+    theta : ndarray of shape (4,)
+        Where.
+
+    Returns
+    -------
+    descent : ndarray of shape (4,)
+    curvature : ndarray of shape (4, 4)
+    loss : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> from reference.subspace_search import SearchRows, search_sums
+    >>> one = np.ones(1)
+    >>> rows = SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1)
+    >>> descent, curvature, loss = search_sums(rows, np.zeros(4))
+    >>> descent.tolist(), curvature[0].tolist(), loss
+    ([1.0, 1.5, 0.2, 0.5], [4.0, 6.0, 0.8, 2.0], 0.25)
+    """
+    v = rows.directions()
+    m = rows.y * (rows.s + theta @ v)
+    alpha = -0.5 * rows.c * rows.loss.derivative(m)
+    curvature = 0.5 * rows.c * rows.loss.second_derivative(m)
+    return v @ (rows.y * alpha), (v * curvature) @ v.T, float(rows.c @ rows.loss.value(m))
+
+
+def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float, use: npt.NDArray[np.bool_]) -> Floats:
+    """Return θ.
+
+    Parameters
+    ----------
+    rows : SearchRows
+        The rows.
+    products : ndarray of shape (3, 3)
+        Inner products of z, p and w.
+    bias_penalty : float
+        0 for a free intercept, 1 for a regularised one.
+    use : ndarray of bool of shape (4,)
+        Which directions take part.
+
+    Returns
+    -------
+    ndarray of shape (4,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> from reference.subspace_search import SearchRows, minimize_in_subspace
+    >>> one, none = np.ones(1), np.zeros(1)
+    >>> rows = SearchRows(SquaredHinge(), one, one, none, one, none, 0.0)  # ½θ² + (1 − θ)² from zero along one row
+    >>> use = np.array([True, False, False, False])
+    >>> minimize_in_subspace(rows, np.diag([1.0, 0.0, 0.0]), 0.0, use).round(3).tolist()
+    [0.667, 0.0, 0.0, 0.0]
+    """
+    quadratic = np.zeros((N_DIRECTIONS, N_DIRECTIONS))
+    quadratic[:3, :3] = products
+    quadratic[3, 3] = bias_penalty
+    linear = np.append(products[2], bias_penalty * rows.bias)
+    base, step, theta = np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS)
+    descent = start_norm = 0.0
+    for passes in range(1, MAX_SEARCH_PASSES + 1):
+        gradient, H = _derivatives(rows, theta, quadratic, linear, use)
+        norm = float(np.sqrt(np.sum(np.square(gradient) / np.diag(H))))
+        if passes == 1:
+            start_norm = norm
+        else:
+            slope = float(gradient @ step)
+            if slope > OVERSHOOT_SHARE * descent and passes < MAX_SEARCH_PASSES:
+                share = descent / (descent + slope)
+                step, descent = share * step, share * descent
+                theta = base + step
+                continue
+            base = theta
+        if norm <= (SEARCH_REDUCTION if passes > 1 else 0.0) * start_norm or passes == MAX_SEARCH_PASSES:
+            break
+        step = _newton_step(gradient, H)
+        descent = float(-gradient @ step)
+        theta = base + step
+    return theta
+
+
+def _derivatives(
+    rows: SearchRows, theta: Floats, quadratic: Floats, linear: Floats, use: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Gradient and Hessian at θ; directions that take no part get the identity."""
+    sums, curvature, _ = search_sums(rows, theta)
+    gradient = linear + quadratic @ theta - 2.0 * sums
+    H = quadratic + 2.0 * curvature
+    out = ~(use & (np.diag(H) > 0.0))
+    gradient[out] = 0.0
+    H[out, :] = 0.0
+    H[:, out] = 0.0
+    H[out, out] = 1.0
+    return gradient, H
+
+
+def _newton_step(gradient: Floats, H: Floats) -> Floats:
+    """−H⁻¹ gradient, by the matrix scaled to a unit diagonal, with a small ridge."""
+    scale = 1.0 / np.sqrt(np.diag(H))
+    scaled = H * np.outer(scale, scale) + SEARCH_RIDGE * np.eye(N_DIRECTIONS)
+    step: Floats = -scale * np.linalg.solve(scaled, gradient * scale)
+    return step
