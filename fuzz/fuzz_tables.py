@@ -174,7 +174,7 @@ def use_table(path: Path) -> None:
         assert all(isinstance(label, str) and label.strip() == label != "" for found in sets for label in found)
         json.dumps([texts, sets], ensure_ascii=False).encode()  # both are written to files later
     for label_sep in (None, "|"):
-        options = {option.name: option.default for option in OPTIONS_OF["train"]}
+        options = {option.name: option.default for option in OPTIONS_OF["train"].values()}
         options |= {"data": path, "text": ",".join(COLUMNS), "labels": Path("tags"), "label_sep": label_sep}
         given = gather("train", options)
         found, _ = load_training(given, table_spec(given))

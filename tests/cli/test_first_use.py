@@ -256,7 +256,7 @@ def test_the_help_of_train_groups_options_by_method():
 
 def test_commands_do_not_advertise_what_they_lack():
     assert ".csv" not in invoke("convert", "--help").stdout
-    assert "labels" not in next(option.help for option in OPTIONS_OF["predict"] if option.name == "data")
+    assert "labels" not in next(option.help for option in OPTIONS_OF["predict"].values() if option.name == "data")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -267,7 +267,7 @@ def test_the_table_knows_the_parameters_of_every_method(method):
     name, _ = METHODS[method]
     inside = {"estimator": widemargin.OneVsAllClassifier()} if method == "output-code" else {}
     parameters = getattr(widemargin, name)(**inside).get_params()
-    for option in OPTIONS_OF["train"]:
+    for option in OPTIONS_OF["train"].values():
         name = option.parameter_of(method)
         if name is not None and not name.startswith("text__") and option.name != "binary_C":
             assert (name in parameters) == (method in (option.methods or METHODS)), option.name
@@ -287,4 +287,4 @@ def test_options_complete_in_a_shell():
 def test_every_command_has_help_and_an_example():
     for name, command in COMMANDS.items():
         assert command.example.startswith(f"widemargin {name}")
-        assert all(option.help.endswith(".") for option in OPTIONS_OF[name])
+        assert all(option.help.endswith(".") for option in OPTIONS_OF[name].values())

@@ -11,7 +11,7 @@ from typing import Any
 
 from widemargin import __version__, _core
 from widemargin.cli.console import INTERRUPTED, failures_explained, print_note
-from widemargin.cli.options import COMMANDS, gather, signature
+from widemargin.cli.options import COMMANDS, OPTIONS_OF, converted, gather, signature
 
 __all__ = ["main", "make_app"]
 
@@ -40,9 +40,22 @@ def main() -> None:
 def make_app() -> Any:
     """The application with all commands; the module of a command is imported when it runs."""
     import typer
-    from typer.core import TyperCommand
+    from typer.core import TyperCommand, TyperGroup
 
-    class Grouped(TyperCommand):
+    class ByTable:
+        """A command, or the group of commands, whose values the table of options converts."""
+
+        def parse_args(self: Any, ctx: Any, args: list[str]) -> list[str]:
+            options = OPTIONS_OF.get(self.name, {})
+            for parameter in self.get_params(ctx):
+                slowly = parameter.process_value
+                parameter.process_value = functools.partial(converted, options.get(parameter.name), slowly)
+            return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+
+    class Commands(ByTable, TyperGroup):
+        """All commands, and the options of `widemargin` itself."""
+
+    class Grouped(ByTable, TyperCommand):
         """A command whose help lists the options by their panels."""
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -59,6 +72,7 @@ def make_app() -> Any:
 
     app = typer.Typer(
         name="widemargin",
+        cls=Commands,
         help=SUMMARY,
         epilog="Try it on embedded data: widemargin demo",
         no_args_is_help=True,

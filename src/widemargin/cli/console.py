@@ -117,8 +117,8 @@ def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
     from rich.table import Table
 
     table = Table(show_header=False)
-    no_wrap = max((len(name) for name, _ in rows), default=0) <= LONGEST_NAME
-    table.add_column(style="cyan", no_wrap=no_wrap, overflow="fold")
+    longest = max(map(len, dict(rows)), default=0)
+    table.add_column(style="cyan", no_wrap=longest <= LONGEST_NAME, overflow="fold")
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(name, value)

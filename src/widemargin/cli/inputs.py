@@ -58,7 +58,7 @@ def vectorizer_of(given: Given) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     parameters: dict[str, Any] = {}
-    for option in OPTIONS_OF["train"]:
+    for option in OPTIONS_OF["train"].values():
         if (option.parameter or "").startswith("text__") and getattr(given, option.name) is not None:
             parameters[str(option.parameter).removeprefix("text__")] = getattr(given, option.name)
     return TfidfVectorizer(dtype=np.float32, **parameters)
@@ -121,13 +121,13 @@ def _labelled(dataset: Dataset, skip_unlabelled: bool) -> Dataset:
     if not skip_unlabelled or dataset.Y.ndim == 1:
         return dataset
     kept = np.flatnonzero(np.diff(sp.csr_array(dataset.Y).indptr))
-    _note_skipped(dataset.Y.shape[0] - len(kept), len(kept))
+    if len(kept) < dataset.Y.shape[0]:
+        _note_skipped(dataset.Y.shape[0] - len(kept), len(kept))
     return replace(dataset, X=dataset.X[kept], Y=sp.csr_array(dataset.Y)[kept])
 
 
 def _note_skipped(n_skipped: int, n_kept: int) -> None:
-    if n_skipped:
-        print_note(f"{n_skipped:,} of {n_skipped + n_kept:,} rows have no label and are left out")
+    print_note(f"{n_skipped:,} of {n_skipped + n_kept:,} rows have no label and are left out")
 
 
 def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple[Dataset, Dataset | None]:
@@ -149,7 +149,8 @@ def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple
 
 def _labels_of_table(rows: TextRows, remedy: str = "give") -> Any:
     """The labels of a table that was read, after hints about their form."""
-    _note_skipped(rows.n_skipped, rows.n_rows)
+    if rows.n_skipped:
+        _note_skipped(rows.n_skipped, rows.n_rows)
     if rows.labels is not None:
         _hint_of_lists(rows, remedy)
     y = rows.y()
@@ -204,14 +205,15 @@ def separator_of(cells: Iterable[str]) -> str | None:
     >>> separator_of(["Smith, John", "Smith, Ann", "Jones, Ann", "Smith, John"])
     """
     counts = Counter(cells)
+    characters = set("".join(counts))
     for mark in MARKS:
-        marked = [cell for cell in counts if mark in cell]
-        if marked and _are_lists(counts, marked, mark):
+        if mark in characters and _are_lists(counts, mark):
             return mark
     return None
 
 
-def _are_lists(counts: Counter[str], marked: list[str], mark: str) -> bool:
+def _are_lists(counts: Counter[str], mark: str) -> bool:
+    marked = [cell for cell in counts if mark in cell]
     parts_of = {cell: [part for part in map(str.strip, cell.split(mark)) if part] for cell in counts}
     known = sum(len(parts_of[cell]) > 1 and all(part in counts for part in parts_of[cell]) for cell in marked)
     if known >= LEAST_KNOWN_CELLS and known >= LEAST_KNOWN * len(marked):

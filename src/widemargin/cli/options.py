@@ -19,8 +19,9 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 __all__ = [
-    "COMMANDS", "METHODS", "OPTIONS", "OPTIONS_OF", "TREE_METHODS", "Command", "Given", "Option", "executor_of",
-    "gather", "given_words", "make_estimator", "option_words", "options_of", "parse_seconds", "signature", "zero_based",
+    "COMMANDS", "METHODS", "OPTIONS", "OPTIONS_OF", "TREE_METHODS", "Command", "Given", "Option", "columns",
+    "converted", "executor_of", "gather", "given_words", "make_estimator", "option_words", "options_of",
+    "parse_seconds", "signature", "zero_based",
 ]  # fmt: skip
 
 Parse = Callable[[str, str], Any]
@@ -76,7 +77,7 @@ class Command:
 
 def columns(flag: str, text: str) -> list[str]:
     """The names of `--text title,body`."""
-    names = [name.strip() for name in text.split(",")]
+    names = list(map(str.strip, text.split(",")))
     if not all(names) or len(set(names)) != len(names):
         raise ValueError(f"{flag} takes column names separated by commas, each once; got {text!r}")
     return names
@@ -468,8 +469,8 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-OPTIONS_OF: dict[str, list[Option]] = {name: [o for o in OPTIONS if name in o.commands.split()] for name in COMMANDS}
-"""The rows of the table by command."""
+OPTIONS_OF = {name: {o.name: o for o in OPTIONS if name in o.commands.split()} for name in COMMANDS}
+"""The rows of the table by command and name."""
 
 
 enumeration: Any = StrEnum  # typer takes choices as an enumeration
@@ -478,7 +479,7 @@ enumeration: Any = StrEnum  # typer takes choices as an enumeration
 def signature(command: str, typer: Any) -> inspect.Signature:
     """The parameters of a command as typer reads them."""
     parameters = []
-    for option in OPTIONS_OF[command]:
+    for option in OPTIONS_OF[command].values():
         kind: Any = option.type
         if isinstance(kind, tuple):
             kind = enumeration(option.name, [(choice, choice) for choice in kind])
@@ -494,11 +495,28 @@ def signature(command: str, typer: Any) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
+def converted(option: Option | None, slowly: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """A value of the option's type; typer's own conversion, which imports pydantic for 0.1 s, only reports errors."""
+    if option is None:  # one of typer's own, such as --help
+        return None if value is None else slowly(context, value)
+    if isinstance(value, bool) or (value is None and option.default is not ...):
+        return value
+    if isinstance(option.type, tuple):
+        return value if value in option.type else slowly(context, value)
+    try:
+        found = option.type(value)
+        if (option.min is None or found >= option.min) and (option.max is None or found <= option.max):
+            return found
+    except (TypeError, ValueError):
+        pass
+    return slowly(context, value)
+
+
 def gather(command: str, values: Mapping[str, Any]) -> Given:
     """The values of a command's options, parsed; an error for one that needs another that is missing."""
     parsed: dict[str, Any] = {}
     raw: dict[str, Any] = {}
-    for option in OPTIONS_OF[command]:
+    for option in OPTIONS_OF[command].values():
         value = values[option.name]
         value = value.value if isinstance(value, StrEnum) else value
         if value is not None and value != option.default:
@@ -529,7 +547,7 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
     name, defaults = METHODS[method]
     inside = {"estimator": widemargin.OneVsAllClassifier()} if method == "output-code" else {}
     parameters = dict(defaults)
-    for option in OPTIONS_OF["train"]:
+    for option in OPTIONS_OF["train"].values():
         value, parameter = values.get(option.name), option.parameter_of(method)
         if parameter is None or parameter.startswith("text__") or value in (None, "none"):
             continue
@@ -554,7 +572,7 @@ def options_of(estimator: Any) -> list[str]:
     method = classes.get(type(estimator).__name__) or estimator.method
     usual = make_estimator(method, {"normalize": True, "intercept": True, "jobs": 1}).get_params()
     found, values = ["--method", method], estimator.get_params()
-    for option in OPTIONS_OF["train"]:
+    for option in OPTIONS_OF["train"].values():
         name, fits = option.parameter_of(method), not option.methods or method in option.methods
         if option.name != "taxonomy" and fits and name in values and values[name] != usual[name]:
             found += option_words(option, values[name])
@@ -572,7 +590,7 @@ def option_words(option: Option, value: Any) -> list[str]:
 def given_words(given: Given, command: str, panels: Iterable[str]) -> list[str]:
     """The options of some panels as they were typed, for another command that takes them."""
     words: list[str] = []
-    for option in OPTIONS_OF[command]:
+    for option in OPTIONS_OF[command].values():
         if option.panel in panels and option.name in given.raw:
             words += option_words(option, given.raw[option.name])
     return words

@@ -133,8 +133,8 @@ def check_tunable(estimator: Estimator, given: Given) -> None:
     try:
         grid_for(estimator, MANY, **_axes(estimator, given))
     except ValueError:
-        flags = [option.flag for option in OPTIONS_OF["train"] if option.name in ("C", "binary_C", "k", "alpha")]
-        named = " and ".join(flag for flag in flags if getattr(given, flag[2:].replace("-", "_")) is not None)
+        names = [name for name in ("C", "binary_C", "k", "alpha") if getattr(given, name) is not None]
+        named = " and ".join(OPTIONS_OF["train"][name].flag for name in names)
         raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
 
 

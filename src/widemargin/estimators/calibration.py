@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import (
@@ -211,6 +210,8 @@ class Calibrator:
         if cv is None:
             yield self.model, *_rows_of(X, y, weight, known)
             return
+        from sklearn.model_selection import check_cv  # slow to import
+
         folds = check_cv(cv, None if sp.issparse(y) or isinstance(y, list) else y, classifier=True)
         for train, test in folds.split(X, y):
             train, test = train[known[train]], test[known[test]]

@@ -86,7 +86,7 @@ class TopK(_Lists):
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.estimators import TopK
+    >>> from widemargin import TopK
     >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
     array([['b']], dtype='<U1')
     """

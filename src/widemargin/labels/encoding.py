@@ -148,7 +148,7 @@ def encode_targets(y: Any) -> EncodedTargets:
         integers = set(map(type, names)) <= {int}
         classes = np.array(names, dtype=np.int64) if integers else _objects(names)
         return _of_sets(classes, LabelSets(numbers, sets.indptr))
-    if is_indicator(values):
+    if values.ndim == 2:
         Y = as_indicator(values)
         return EncodedTargets("multilabel", _column_labels(y, Y.shape[1]), Y, sparse.issparse(values))
     labels = _checked_labels(values)
