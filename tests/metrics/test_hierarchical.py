@@ -209,7 +209,7 @@ def test_bad_input_is_refused_by_name(metric):
         metric([], [], ANIMALS)
     for weights, message in [
         ([1.0], "shape"),
-        ([1.0, -1.0], "negative"),
+        ([1.0, -1.0], "at least 0"),
         ([0.0, 0.0], "zero"),
         ([1, np.nan], "finite"),
     ]:
