@@ -93,7 +93,7 @@ def test_facts_health_and_meters(client, model):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({}, "give rows or texts"),
+        ({}, "send either rows or texts"),
         ({"rows": []}, "at least one row"),
         ({"rows": [[1.0]]}, "row 0 has 1 values; send one for each of the 3 features"),
         ({"rows": [{"indices": [3], "values": [1.0]}]}, "row 0 has feature 3"),

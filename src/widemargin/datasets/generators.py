@@ -32,7 +32,11 @@ RandomState: TypeAlias = int | np.random.Generator | None
 BLOCK_ROWS = 8192  # rows drawn at once; another value gives other data for the same seed
 BISECTIONS = 60  # halvings of an interval of lengths, which exhaust the precision of a float
 LARGEST_INT32 = 2**31 - 1
-SHARED, LENGTHS, ROWS = 0, 1, 2  # random streams of one seed: shared by all rows, lengths of rows, one per block of rows
+SHARED, LENGTHS, ROWS = (
+    0,
+    1,
+    2,
+)  # random streams of one seed: shared by all rows, lengths of rows, one per block of rows
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,9 @@ def seed_of(random_state: RandomState) -> int:
     if random_state is None:
         return int(np.random.default_rng().integers(2**63))
     if not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise ValueError(f"random_state must be None, a number of at least 0 or a numpy Generator; got {random_state!r}")
+        raise ValueError(
+            f"random_state must be None, a number of at least 0 or a numpy Generator; got {random_state!r}"
+        )
     return int(random_state)
 
 
