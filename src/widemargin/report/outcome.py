@@ -208,10 +208,21 @@ def label_rows(outcome: Outcome, max_labels: int = MAX_LABELS) -> list[LabelRow]
     rows = []
     for label in np.argsort(-counts, kind="stable")[:max_labels].tolist():
         other, n_mistaken = mistaken.get(label, (None, 0))
-        quality = (None if np.isnan(value[label]) else float(value[label]) for value in values)
-        parent, mistaken_for = parents and short(parents[label]), None if other is None else names[other]
-        numbers = (int(counts[label]), n_true[label], n_predicted[label])
-        rows.append(LabelRow(names[label], parent, *numbers, *quality, mistaken_for, n_mistaken))
+        precision, recall, f1 = (None if np.isnan(value[label]) else float(value[label]) for value in values)
+        rows.append(
+            LabelRow(
+                name=names[label],
+                parent=None if parents is None else short(parents[label]),
+                train=int(counts[label]),
+                true=n_true[label],
+                predicted=n_predicted[label],
+                precision=precision,
+                recall=recall,
+                f1=f1,
+                mistaken=None if other is None else names[other],
+                mistaken_count=n_mistaken,
+            )
+        )
     return rows
 
 
