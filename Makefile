@@ -1,5 +1,5 @@
-# Two commands matter: `make demo` and `make test`. Both set everything up in .venv and need nothing
-# beforehand but Python 3.11 or newer and a C++ compiler.
+# Every target sets up what it needs in .venv; nothing is needed beforehand but Python 3.11 or newer and a C++ compiler.
+# `make demo` shows the package, `make quick` is the inner loop, `make check` is what a change must pass.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py te
 CPP_SOURCES := $(wildcard cpp/*/*.?pp cpp/bindings/testing/*)
 CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/%,$(CPP_SOURCES))
 
-.PHONY: help demo test lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
+.PHONY: help demo check quick test compatibility lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 40
 
@@ -30,12 +30,26 @@ $(BIN)/python:
 $(VENV)/.installed-%: $(BIN)/python $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
+# The extra `dev` contains all that `make check` needs, so that a fresh clone builds the core once.
+$(VENV)/.installed-dev: $(BIN)/python $(CORE_SOURCES)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.installed-{test,docs,dev}
 
 demo: $(VENV)/.installed-cli,report ## train every family on embedded data, compare them, and write a report
 	$(BIN)/widemargin demo
 
+check: $(VENV)/.installed-dev ## all that a change must pass: lint, C++ tests, tests and documentation
+	@$(MAKE) --no-print-directory lint cpp-test test docs
+
 test: $(VENV)/.installed-test ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+# The first case of every test that is not marked as slow, on few hypothesis examples; tests/conftest.py chooses them.
+quick: $(VENV)/.installed-test ## the inner loop: a part of the tests, from every area, in less than a minute
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --numprocesses 2 --quiet --durations 5 -m quick tests
+
+compatibility: ## estimator and solver tests on the oldest dependencies, and on the newest with every further Python
+	$(PYTHON) tools/compatibility.py
 
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
@@ -44,13 +58,13 @@ lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-format: $(VENV)/.installed-dev ## put the format right
+format: $(VENV)/.installed-dev ## fix the format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
-	@for script in $(filter-out benchmarks/reproduce_%,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/reproduce_% benchmarks/against.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 reproduce-one-vs-all: $(VENV)/.installed-test ## the paper's figures and tables, into docs/reproductions; needs WIDEMARGIN_DATA
 	PYTHONPATH=benchmarks $(BIN)/python -m reproduce_one_vs_all
@@ -101,23 +115,26 @@ sanitized-core: $(VENV)/.installed-test
 	@cp tools/first_on_path.py build/sanitize/site/sitecustomize.py
 	@$(SANITIZED_PYTHON) -c 'import widemargin._core as core; assert "/sanitize/" in core.__file__, core.__file__'
 
-# The C++ tests, without Python and two at a time: as they are, or under the sanitizers. Only what has changed is compiled.
+# The C++ tests, without Python and two at a time: as they are, or under the sanitizers. Only changed tests are compiled.
 CPP_TESTS := $(patsubst cpp/tests/%.cpp,%,$(wildcard cpp/tests/test_*.cpp))
 CPP_JOBS ?= 2
 CCACHE := $(shell command -v ccache)
-build/cpp-test/%.o: CPP_FLAGS := -O1
-build/sanitize/%.o build/sanitize/%.run: CPP_FLAGS := -O1 -g $(SANITIZE)
-.PRECIOUS: build/cpp-test/%.o build/sanitize/%.o
-build/cpp-test/%.o build/sanitize/%.o: cpp/tests/%.cpp
-	@mkdir -p $(@D)
-	$(CCACHE) $(CXX) -std=c++17 $(CPP_FLAGS) -Icpp -MMD -MP -c $< -o $@
-%.run: %.o
-	@$(CXX) $(CPP_FLAGS) $< -pthread -o $* && $*
+define cpp_test_rules
+build/$(1)/%.o: cpp/tests/%.cpp
+	@mkdir -p $$(@D)
+	$$(CCACHE) $$(CXX) -std=c++17 $(2) -Icpp -MMD -MP -c $$< -o $$@
+build/$(1)/%.run: build/$(1)/%.o
+	@$$(CXX) $(2) $$< -pthread -o build/$(1)/$$* && build/$(1)/$$*
+.PRECIOUS: build/$(1)/%.o
+endef
+$(eval $(call cpp_test_rules,cpp-test,-O1))
+$(eval $(call cpp_test_rules,sanitize,-O1 -g $(SANITIZE)))
 -include $(wildcard build/cpp-test/*.d build/sanitize/*.d)
 
 .PHONY: cpp-test
 cpp-test: ## compile and run the C++ tests
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/cpp-test/%.run)
+	@echo "All C++ tests passed"
 
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)

@@ -1,26 +1,32 @@
-"""Code shared by the benchmarks: finding data, describing the machine, timing, peak memory, and result files."""
+"""Code shared by the benchmarks: finding data, describing the machine, timing, figures, peak memory, result files."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import ctypes
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from widemargin.parallel.executors import forget_peak, peak_bytes
-
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DATA_VARIABLE = "WIDEMARGIN_DATA"
+CALLGRIND_VARIABLE = "WIDEMARGIN_CALLGRIND"
+"""Names the library that `benchmarks/against.py` makes to count the instructions of a piece of code."""
+REPETITIONS = 3  # of each piece of our code in one turn of `benchmarks/against.py`
 
 
 def find_data(name: str) -> Path | None:
@@ -73,6 +79,51 @@ def time_it(function: Callable[[], Any], repetitions: int = 5) -> Timing:
         cpus.append(time.process_time() - cpu)
         del result
     return Timing(statistics.median(walls), statistics.median(cpus))
+
+
+def add_ours_option(parser: argparse.ArgumentParser) -> None:
+    """The option of the scripts that `benchmarks/against.py` can run."""
+    parser.add_argument("--ours", action="store_true", help="time our code only and print the figures as JSON")
+
+
+def print_figures(pieces: Iterable[tuple[str, Callable[[], Any]]]) -> None:
+    """Time each piece of our code and print, as JSON, its CPU seconds by name and the package that they belong to.
+
+    A piece runs once unmeasured, which loads modules and builds caches; then the median of `REPETITIONS` runs counts.
+    Under callgrind it runs once more only, and callgrind's files have its instructions.
+    """
+    counter = os.environ.get(CALLGRIND_VARIABLE)
+    figures = {}
+    for name, piece in pieces:
+        piece()
+        figures[name] = time_it(piece, REPETITIONS).cpu_s if counter is None else _count(counter, name, piece)
+    package = importlib.util.find_spec("widemargin")
+    print(json.dumps({"package": package and package.origin, "figures": figures}))
+
+
+def _count(counter: str, name: str, piece: Callable[[], Any]) -> None:
+    """Run a piece while callgrind counts."""
+    library = ctypes.CDLL(counter)
+    library.start()
+    piece()
+    library.stop(name.encode())
+
+
+def forget_peak() -> None:
+    """Give freed memory back to the system and start the peak again at what is in use now; on Linux only."""
+    with contextlib.suppress(AttributeError):  # glibc has it, other libraries do not
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Largest resident memory of this process, on Linux since the last `forget_peak`."""
+    with contextlib.suppress(OSError):
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(status["VmHWM"].split()[0])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:

@@ -10,19 +10,27 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin import read_xmc
-from widemargin.labels.taxonomy import Taxonomy
-from widemargin.labels.tree import Tree
+from widemargin import Taxonomy, read_xmc
 
 
 @dataclass(frozen=True)
 class TreeTask:
-    """Rows with one label path each: X (n_samples, n_features), labels (n_samples,) as nodes of the tree."""
+    """Rows with one label path each: X (n_samples, n_features), labels (n_samples,) as numbers of nodes."""
 
     name: str
     X: Any
     labels: npt.NDArray[np.int64]
-    tree: Tree
+    taxonomy: Taxonomy
+
+    @property
+    def tree(self) -> Any:
+        """The tree over the numbers of the nodes."""
+        return self.taxonomy.tree
+
+    @property
+    def label_names(self) -> list[Any]:
+        """The label of each row by name, as estimators take it."""
+        return [self.taxonomy.nodes[label] for label in self.labels]
 
 
 def rcv1_task(folder: Path, category: str, part: str = "train") -> TreeTask:
@@ -43,11 +51,14 @@ def rcv1_task(folder: Path, category: str, part: str = "train") -> TreeTask:
         if tree.covers(found, deepest).all():
             labels[row] = deepest
     kept = np.flatnonzero(labels > 0)
-    return TreeTask(category, sp.csr_array(X[kept]), labels[kept], tree)
+    return TreeTask(category, sp.csr_array(X[kept]), labels[kept], taxonomy)
 
 
-def generated_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Tree:
-    """A tree with `n_nodes` nodes below the root, leaves at about `depth`, and uneven numbers of children."""
+def generated_taxonomy(n_nodes: int, depth: int, rng: np.random.Generator) -> Taxonomy:
+    """A tree with `n_nodes` nodes below the root, leaves at about `depth`, and uneven numbers of children.
+
+    Nodes are named by their numbers.
+    """
     branching = n_nodes ** (1.0 / depth)
     parents, level = [-1], [0]
     for d in range(1, depth + 1):
@@ -59,13 +70,14 @@ def generated_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Tree:
         first = len(parents)
         parents += np.repeat(level, counts).tolist()[:left]
         level = list(range(first, len(parents)))
-    return Tree(np.array(parents))
+    return Taxonomy.from_parents({node: parent for node, parent in enumerate(parents) if node > 0})
 
 
 def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_words: int, seed: int) -> TreeTask:
     """Text-like rows: a third of the words come from lists of the nodes on the path, the rest from a power law."""
     rng = np.random.default_rng(seed)
-    tree = generated_tree(n_nodes, depth, rng)
+    taxonomy = generated_taxonomy(n_nodes, depth, rng)
+    tree = taxonomy.tree
     leaves = np.flatnonzero(tree.is_leaf)
     labels = leaves[rng.integers(0, len(leaves), n_rows)]
     own = rng.integers(0, n_features, size=(tree.n_nodes, 8))  # the words of each node
@@ -83,4 +95,4 @@ def generated_task(n_nodes: int, depth: int, n_rows: int, n_features: int, n_wor
     X.sum_duplicates()
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
     X.data /= np.repeat(norms, np.diff(X.indptr))
-    return TreeTask(f"{n_nodes} nodes", X.astype(np.float32), labels.astype(np.int64), tree)
+    return TreeTask(f"{n_nodes} nodes", X.astype(np.float32), labels.astype(np.int64), taxonomy)

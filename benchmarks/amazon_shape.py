@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from _common import describe_machine, format_table, in_fresh_process, write_result
-from widemargin import OneVsAllClassifier, _core, datasets, open_store, write_store
+from widemargin import OneVsAllClassifier, datasets, open_store, write_store
 from widemargin.estimators.one_vs_all.folder_training import job_plan, write_rows
 from widemargin.estimators.one_vs_all.shards import ShardJob, find_choices, solve_shard, write_labels
 from widemargin.parallel.executors import MEGABYTE, peak_bytes
@@ -52,7 +52,7 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         rows, labels = write_rows(Path(folder) / "rows", store.X, str(path), normalize=True), f"{folder}/labels"
         write_labels(Path(labels), plan.problem)
-        job = ShardJob.of(plan, rows, labels, 1, _core.choose_instruction_set(), LIMIT_MB)
+        job = ShardJob.of(plan, (rows, labels), 1, LIMIT_MB)
         began = time.process_time()
         job = replace(job, plan=replace(job.plan, choices=find_choices(job)))
         once = time.process_time() - began

@@ -29,13 +29,11 @@ from _common import (
     time_it,
     write_result,
 )
-from widemargin.problems.kernels import TrainingKernel, make_kernel
-from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.top_k.kernel import solve_kernel_top_k
+from widemargin import TopKClassifier
 
-TOL, GAMMA, N_CLASSES = 1e-3, 1.0, 26
+TOL, GAMMA = 1e-3, 1.0
 FEW, ALL = 3000, 16_000
-LOSSES = [TopKHinge(1), TopKHinge(5, "beta"), TopKHinge(5, "alpha")]
+LOSSES = [(1, "beta"), (5, "beta"), (5, "alpha")]
 CACHES_MB = (100, 512, 1100)
 
 
@@ -48,8 +46,9 @@ def letter(n_rows):
 
 
 def solve(X, y, loss, cache_size_mb=512.0):
-    kernel = TrainingKernel(X, make_kernel("rbf", gamma=GAMMA))
-    return solve_kernel_top_k(kernel, y, N_CLASSES, loss, np.ones(len(y)), tol=TOL, cache_size_mb=cache_size_mb)
+    k, form = loss
+    options = {"kernel": "rbf", "gamma": GAMMA, "cache_size_mb": cache_size_mb, "fit_intercept": False}
+    return TopKClassifier(k, loss=form, tol=TOL, random_state=0, **options).fit(X, y)
 
 
 def compare(repetitions):
@@ -66,28 +65,28 @@ def compare(repetitions):
             seconds[loss].append(run.cpu_s)
     theirs = statistics.median(seconds["LIBLINEAR"])
     rows = [["LIBLINEAR -s 4, linear", f"{ALL:,}", f"{theirs:.3f}", "", "", ""]]
-    for loss, result in results.items():
+    for loss, model in results.items():
         mine = statistics.median(seconds[loss])
-        certificate = result.certificate
-        name = f"widemargin, rbf, k = {loss.k}" + (f", {loss.variant}" if loss.k > 1 else "")
-        ratio, gap = f"{theirs / mine:.1f}", f"{certificate.relative_gap:.1e}"
-        rows.append([name, f"{FEW:,}", f"{mine:.3f}", ratio, gap, str(result.n_iter[0])])
+        k, form = loss
+        name = f"widemargin, rbf, k = {k}" + (f", {form}" if k > 1 else "")
+        ratio, gap = f"{theirs / mine:.1f}", f"{model.certificate_.relative_gap:.1e}"
+        rows.append([name, f"{FEW:,}", f"{mine:.3f}", ratio, gap, str(model.n_iter_)])
     return rows
 
 
 def measure(cache_size_mb):
     """In a fresh process: train on all rows; measure the growth of resident memory and the time."""
     X, y = letter(ALL)
-    solve(X[:200], y[:200], TopKHinge(1))
+    solve(X[:200], y[:200], LOSSES[0])
     measured = {}
 
     def run():
-        measured["time"] = time_it(lambda: measured.update(result=solve(X, y, TopKHinge(1), cache_size_mb)), 1)
+        measured["time"] = time_it(lambda: measured.update(model=solve(X, y, LOSSES[0], cache_size_mb)), 1)
 
     growth, _ = peak_growth_bytes(run)
-    result, timing = measured["result"], measured["time"]
-    gap = result.certificate.relative_gap
-    print(json.dumps([growth, timing.cpu_s, gap, int(result.n_iter[0]), result.status.value]))
+    model, timing = measured["model"], measured["time"]
+    gap = model.certificate_.relative_gap
+    print(json.dumps([growth, timing.cpu_s, gap, int(model.n_iter_), model.status_.value]))
 
 
 def all_rows(cache_size_mb):

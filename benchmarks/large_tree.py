@@ -12,36 +12,39 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from typing import Any
 
-from _common import describe_machine, format_table, in_fresh_process, write_result
+import scipy.sparse as sp
+
+from _common import describe_machine, format_table, in_fresh_process, peak_bytes, write_result
 from _trees import generated_task
-from widemargin.parallel.executors import peak_bytes
+from widemargin import HierarchicalClassifier
 
 DEPTH, WORDS, FEATURES = 6, 30, 50_000
 
 
+def stored_bytes(coef: Any) -> int:
+    """Size of weights, dense, sparse or factored."""
+    return coef.data.nbytes + coef.indices.nbytes + coef.indptr.nbytes if sp.issparse(coef) else coef.nbytes
+
+
 def train(n_nodes: int, n_rows: int, C: float, tol: float, n_jobs: int) -> dict[str, float]:
     """Train once in this process and measure."""
-    from widemargin.problems.tree_losses import tree_losses
-    from widemargin.problems.tree_penalties import tree_penalty
-    from widemargin.solvers.tree.joint_dual import solve_joint_dual
-
     task = generated_task(n_nodes, DEPTH, n_rows, FEATURES, WORDS, seed=0)
+    model = HierarchicalClassifier(task.taxonomy, C=C, tol=tol, fit_intercept=False, n_jobs=n_jobs, random_state=0)
+    labels = task.label_names
     wall, cpu = time.perf_counter(), time.process_time()
-    penalty = tree_penalty("orthogonal", task.tree)
-    result = solve_joint_dual(
-        task.X, tree_losses("orthogonal", task.tree, task.labels, C=C), penalty, tol=tol, n_threads=n_jobs
-    )
+    model.fit(task.X, labels)
     return {
         "rows": n_rows,
         "nodes": task.tree.n_nodes - 1,
         "wall_s": time.perf_counter() - wall,
         "cpu_s": time.process_time() - cpu,
         "peak_mb": peak_bytes() / 2**20,
-        "passes": int(result.n_iter[0]),
-        "gap": result.certificate.decrease_gap,
-        "alpha": float(penalty.alpha or 0.0),
-        "weights_mb": result.coef.nbytes / 2**20,
+        "passes": int(model.n_iter_),
+        "gap": model.certificate_.decrease_gap,
+        "alpha": float(model.alpha_ or 0.0),
+        "weights_mb": stored_bytes(model.coef_) / 2**20,
     }
 
 

@@ -8,7 +8,7 @@ penalised. BLAS has one thread, because idle threads would count as CPU time. Ro
 Solvers take turns every few seconds, because the speed of a shared machine drifts by a third within minutes. If all
 labels take us longer, they are divided into parts, and the rivals solve a few labels of each part next to it.
 
-    WIDEMARGIN_DATA=data python benchmarks/one_vs_all.py [--rival-labels 12] [--repetitions 5]
+    WIDEMARGIN_DATA=data python benchmarks/one_vs_all.py [--rival-labels 12] [--repetitions 5] [--ours]
 """
 
 from __future__ import annotations
@@ -16,22 +16,33 @@ from __future__ import annotations
 import argparse
 import statistics
 import warnings
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
+from sklearn.datasets import load_digits
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from _common import describe_machine, find_data, format_table, time_it, write_result
+from _common import (
+    add_ours_option,
+    describe_machine,
+    find_data,
+    format_table,
+    print_figures,
+    time_it,
+    write_result,
+)
 from widemargin import OneVsAllClassifier, load_data
 
 TOL = 0.01
 PRUNE = 0.01
 OURS, LIBLINEAR, SCIKIT_LEARN = "widemargin", "LIBLINEAR -s 2 -B 1 -R", "scikit-learn LinearSVC(dual=False)"
 RIVALS = (LIBLINEAR, SCIKIT_LEARN)
+OUR_LABELS = 100  # per set, with --ours
 # Name, file, and the number of parts that the labels are divided into.
 DATA = [
     ("yso-finna-en", "yso-finna-en/train.txt.gz", 6),
@@ -113,12 +124,32 @@ def compare(name, path, n_parts, options):
     return f"## {name}: {X.shape[0]:,} rows, {X.shape[1]:,} features\n\n" + format_table(columns, rows)
 
 
+def our_pieces():
+    """Fits of some labels of every set; both losses on one of them, and dense rows."""
+    for name, file, _ in DATA:
+        path = find_data(file)
+        if path is None:
+            continue
+        dataset = load_data(path, normalize=True)
+        few = sp.csr_array(sp.csc_array(dataset.Y)[:, evenly_spaced(dataset.Y.shape[1], OUR_LABELS)])
+        for loss in ("squared_hinge", "logistic") if name == "debian-tags" else ("squared_hinge",):
+            model = OneVsAllClassifier(tol=TOL, prune=PRUNE, loss=loss)
+            yield f"{name}, {loss}", partial(model.fit, dataset.X, few)
+    X, y = load_digits(return_X_y=True)
+    yield "digits, dense", partial(OneVsAllClassifier(tol=TOL).fit, X / 16, y)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rival-labels", type=int, default=12)
     parser.add_argument("--repetitions", type=int, default=5)
+    add_ours_option(parser)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.ours:
+        with threadpool_limits(1):
+            print_figures(our_pieces())
+        return
     sections = []
     for name, file, n_parts in DATA:
         path = find_data(file)

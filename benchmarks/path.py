@@ -5,7 +5,7 @@ and against scikit-learn's LinearSVC(dual=False) in a loop over a few evenly spa
 its stopping rule is the same). Then a sweep of eight pruning thresholds at C = 1 against one fit per threshold. Runs
 are interleaved; CPU seconds are medians.
 
-    WIDEMARGIN_DATA=data python benchmarks/path.py [--repetitions 3] [--rival-labels 8]
+    WIDEMARGIN_DATA=data python benchmarks/path.py [--repetitions 3] [--rival-labels 8] [--ours]
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,21 @@ from sklearn.base import clone
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from _common import describe_machine, find_data, format_table, time_it, write_result
+from _common import (
+    add_ours_option,
+    describe_machine,
+    find_data,
+    format_table,
+    print_figures,
+    time_it,
+    write_result,
+)
 from widemargin import OneVsAllClassifier, load_data, path
 
 VALUES = [2.0**k for k in range(-4, 5)]
 THRESHOLDS = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2]
 TOL = 0.01
+OUR_LABELS = 50  # with --ours
 
 
 def interleaved(functions: list[Any], repetitions: int) -> list[float]:
@@ -98,11 +109,20 @@ def sweep_table(X: Any, Y: Any, options: argparse.Namespace) -> str:
     return format_table(["prune", "sweep, s", "separate fits, s", "gap as stored", "weights"], rows)
 
 
+def our_pieces(X: Any, Y: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """A path and a sweep over evenly spaced labels."""
+    few = sp.csr_array(sp.csc_array(Y)[:, np.linspace(0, Y.shape[1] - 1, OUR_LABELS).astype(int)])
+    along, swept = OneVsAllClassifier(prune=0.01, tol=TOL), OneVsAllClassifier(tol=TOL)
+    yield "path over C", partial(path, along, X, few, values=VALUES, keep="none")
+    yield "sweep of thresholds", partial(path, swept, X, few, values=[1.0], prune=THRESHOLDS, keep="none")
+
+
 def main() -> None:
     """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rival-labels", type=int, default=8)
+    add_ours_option(parser)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     file = find_data("debian-tags/tags_train.txt.gz")
@@ -110,6 +130,10 @@ def main() -> None:
         return
     data = load_data(file, normalize=True)
     X, Y = data.X, sp.csr_array(data.Y)
+    if options.ours:
+        with threadpool_limits(1):
+            print_figures(our_pieces(X, Y))
+        return
     intro = f"debian-tags, {X.shape[0]:,} rows, {Y.shape[1]} labels, tol {TOL}, one thread; {options.repetitions} runs."
     sections = [f"{intro}\nMachine: {describe_machine()}.", "## A path over C, with weights below 0.01 pruned"]
     sections += [path_table(X, Y, options), "## A sweep of pruning thresholds at C = 1", sweep_table(X, Y, options)]

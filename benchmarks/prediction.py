@@ -6,7 +6,7 @@
 3. Few classes and long rows, as in 20newsgroups, against scikit-learn's sparse product.
 4. Dense weights against NumPy's matrix product (BLAS on one thread).
 
-    WIDEMARGIN_DATA=data python benchmarks/prediction.py [--model-folder build/yso-model] [--labels 20000] …
+    WIDEMARGIN_DATA=data python benchmarks/prediction.py [--model-folder build/yso-model] [--labels 20000] … [--ours]
 
 The yso model is trained once (about a minute) and kept in --model-folder.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,17 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import safe_sparse_dot
 from threadpoolctl import threadpool_limits
 
-from _common import ROOT, describe_machine, find_data, format_table, time_it, write_result
+from _common import (
+    ROOT,
+    add_ours_option,
+    describe_machine,
+    find_data,
+    format_table,
+    print_figures,
+    time_it,
+    write_result,
+)
 from widemargin import OneVsAllClassifier, load, load_data, save
-from widemargin.problems.scores import LinearScorer
 
 K = 5
 WEIGHTS_PER_LABEL = 300
@@ -37,6 +46,7 @@ TIED_LABELS, TIED_ROWS = 4000, 500
 ZIPF_EXPONENT = 0.8
 FEW_CLASSES, FEW_FEATURES, FEW_ROWS, FEW_NONZEROS = 20, 49_000, 7500, 112  # the shape of 20newsgroups
 FEW_KEPT = 0.4  # share of weights that pruning keeps
+OUR_ROWS = 5000  # with --ours
 
 
 def zipf_csr(rng, n_rows, n_columns, per_row):
@@ -46,6 +56,17 @@ def zipf_csr(rng, n_rows, n_columns, per_row):
     values = rng.standard_normal(n_rows * per_row).astype(np.float32)
     matrix = sp.coo_array((values, (np.repeat(np.arange(n_rows), per_row), columns)), shape=(n_rows, n_columns))
     return matrix.tocsr()
+
+
+def model_with(W, intercept=None):
+    """A fitted model with the given weights, made read-only as in a fit, so that prediction keeps its index."""
+    n_labels, n_features = W.shape
+    one_label_each = sp.csr_array((np.ones(2), ([0, 1], [0, n_labels - 1])), shape=(2, n_labels))
+    model = OneVsAllClassifier().fit(sp.csr_array((2, n_features), dtype=np.float32), one_label_each)
+    model.coef_, model.intercept_ = W, np.zeros(n_labels) if intercept is None else intercept
+    for part in (model.intercept_, *((W.data, W.indices, W.indptr) if sp.issparse(W) else (W,))):
+        part.setflags(write=False)
+    return model
 
 
 def scipy_top_k(X, W_transposed, intercept, k, rows_per_block):
@@ -102,7 +123,7 @@ def equal_with_ties(rng, X, W, intercept):
     twice = rng.permutation(np.concatenate([np.arange(TIED_LABELS), np.arange(TIED_LABELS), np.arange(50)]))
     W, intercept = sp.csr_array(W[twice]), intercept[twice]
     X = sp.vstack([X, sp.csr_array((1, X.shape[1]), dtype=X.dtype)], format="csr")  # an empty row: only intercepts
-    ours = LinearScorer(W, intercept).top_k(X, K)[0]
+    ours = model_with(W, intercept).predict_topk(X, K).indices
     return int((ours == brute_force(X, W, intercept, K)).all(axis=1).sum()), X.shape[0]
 
 
@@ -142,21 +163,32 @@ def compare_yso(rng, folder):
     return [f"## yso-finna-en\n\n{intro}", format_table(["method", "CPU s", "ratio"], table), equality]
 
 
-def compare_sparse(rng, n_labels, n_features, n_rows):
+def generated(rng, n_labels, n_features, n_rows):
+    """Rows, weights and intercepts."""
     X = zipf_csr(rng, n_rows, n_features, NONZEROS_PER_ROW)
     W = zipf_csr(rng, n_labels, n_features, WEIGHTS_PER_LABEL)
-    intercept = (rng.standard_normal(n_labels) - 1.0).astype(np.float32)
-    transposed, scorer = W.T.tocsr(), LinearScorer(W, intercept)
+    return X, W, (rng.standard_normal(n_labels) - 1.0).astype(np.float32)
+
+
+def first_call_s(model, X):
+    """CPU seconds of a first prediction, of one row: the index is built."""
+    return time_it(lambda: model.predict_topk(X[:1], K), 1).cpu_s
+
+
+def compare_sparse(rng, n_labels, n_features, n_rows):
+    X, W, intercept = generated(rng, n_labels, n_features, n_rows)
+    transposed, model = W.T.tocsr(), model_with(W, intercept)
     block = fastest_block(X, transposed, intercept)
     rival = scipy_top_k(X, transposed, intercept, K, block)[0]
     rival_s = time_it(lambda: scipy_top_k(X, transposed, intercept, K, block), repetitions=3).cpu_s
-    build_s = time_it(lambda: LinearScorer(W, intercept)).cpu_s
+    build_s = first_call_s(model, X)
     rows = [[f"scipy product + argpartition, blocks of {block:,} rows", f"{rival_s:.2f}", "1.0"]]
     for n_threads in (1, 2):
-        seconds = time_it(lambda n=n_threads: scorer.top_k(X, K, n_threads=n)).cpu_s
+        model.set_params(n_jobs=n_threads)
+        seconds = time_it(lambda: model.predict_topk(X, K)).cpu_s
         rows.append([f"widemargin, {n_threads} thread(s)", f"{seconds:.3f}", f"{rival_s / seconds:.1f}"])
     # The rival sums in float32 and may swap near ties.
-    differing = float((scorer.top_k(X, K)[0] != rival).any(axis=1).mean())
+    differing = float((model.predict_topk(X, K).indices != rival).any(axis=1).mean())
     return [
         (
             f"## Generated\n\n{n_rows:,} rows × {NONZEROS_PER_ROW} values, {n_labels:,} labels × {WEIGHTS_PER_LABEL} "
@@ -175,16 +207,21 @@ def scikit_learn_top_k(X, coef_transposed, intercept, k):
     return np.take_along_axis(chosen, order, axis=1)
 
 
-def compare_few(rng):
+def few_classes(rng):
+    """Rows, all weights, and the weights that pruning leaves."""
     X = zipf_csr(rng, FEW_ROWS, FEW_FEATURES, FEW_NONZEROS)
     coef = rng.standard_normal((FEW_CLASSES, FEW_FEATURES)).astype(np.float32)
-    pruned = coef * (rng.random(coef.shape) < FEW_KEPT)
+    return X, coef, coef * (rng.random(coef.shape) < FEW_KEPT)
+
+
+def compare_few(rng):
+    X, coef, pruned = few_classes(rng)
     intercept, rows = np.zeros(FEW_CLASSES), []
     for name, given, weights in [("all weights", coef, coef), ("pruned", pruned, sp.csr_array(pruned))]:
-        scorer, transposed = LinearScorer(weights, intercept), given.T
-        same = (scorer.top_k(X, K)[0] == scikit_learn_top_k(X, transposed, intercept, K)).all(axis=1).mean()
+        model, transposed = model_with(weights), given.T
+        same = (model.predict_topk(X, K).indices == scikit_learn_top_k(X, transposed, intercept, K)).all(axis=1).mean()
         theirs = time_it(lambda t=transposed: scikit_learn_top_k(X, t, intercept, K), repetitions=5).cpu_s
-        ours = time_it(lambda s=scorer: s.top_k(X, K), repetitions=5).cpu_s
+        ours = time_it(lambda model=model: model.predict_topk(X, K), repetitions=5).cpu_s
         per_row = [f"{1e6 * seconds / FEW_ROWS:.2f}" for seconds in (theirs, ours)]
         rows.append([name, *per_row, f"{theirs / ours:.2f}", f"{same:.4%}"])
     columns = ["weights", "scikit-learn, µs per row", "widemargin, µs per row", "ratio", "equal lists"]
@@ -203,11 +240,26 @@ def compare_dense(rng, n_rows=1000, n_labels=1000, n_features=4096):
 
 
 def dense_row(X, W):
-    X64, W64, scorer = X.astype(np.float64), W.astype(np.float64), LinearScorer(W)
-    np.testing.assert_allclose(scorer.scores(X), X64 @ W64.T, rtol=1e-9, atol=1e-9)
+    X64, W64, model = X.astype(np.float64), W.astype(np.float64), model_with(W)
+    np.testing.assert_allclose(model.decision_function(X), X64 @ W64.T, rtol=1e-9, atol=1e-9)
     blas_s = time_it(lambda: X64 @ W64.T).cpu_s
-    ours_s = time_it(lambda: scorer.scores(X)).cpu_s
+    ours_s = time_it(lambda: model.decision_function(X)).cpu_s
     return f"{blas_s:.3f}", f"{ours_s:.3f}", f"{ours_s / blas_s:.2f}"
+
+
+def our_pieces(rng, options):
+    """Predictions by every kind of weights, on one thread."""
+    yso = yso_model(options.model_folder)
+    if yso is not None:
+        X = load_data(find_data("yso-finna-en/test.txt.gz"), normalize=True).X[:OUR_ROWS]
+        yield "yso-finna-en", partial(yso.predict_topk, X, K)
+    X, W, intercept = generated(rng, options.labels, options.features, OUR_ROWS)
+    yield "generated, sparse weights", partial(model_with(W, intercept).predict_topk, X, K)
+    rows, coef, pruned = few_classes(rng)
+    for name, weights in [("all weights", coef), ("pruned", sp.csr_array(pruned))]:
+        yield f"few classes, {name}", partial(model_with(weights).predict_topk, rows, K)
+    X, W = rng.standard_normal((2, 1000, 1024))
+    yield "dense weights, scores", partial(model_with(W).decision_function, X)
 
 
 def main():
@@ -216,8 +268,13 @@ def main():
     parser.add_argument("--features", type=int, default=40_000)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--model-folder", type=Path, default=ROOT / "build" / "yso-model")
+    add_ours_option(parser)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
+    if options.ours:
+        with threadpool_limits(1):
+            print_figures(our_pieces(rng, options))
+        return
     with threadpool_limits(1):
         sections = compare_yso(rng, options.model_folder)
         sections += compare_sparse(rng, options.labels, options.features, options.rows) + compare_few(rng)

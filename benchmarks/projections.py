@@ -12,13 +12,18 @@ twins on the first values of a row.
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from _common import describe_machine, format_table, time_it, write_result
 from widemargin.projections import project_capped_simplex, project_top_k_cone, project_top_k_simplex
-from widemargin.reference.projections import sweep_capped_simplex, sweep_top_k_simplex
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from reference.projections import sweep_capped_simplex, sweep_top_k_simplex
 
 KS = (1, 5, 10)
 RHO = 1.0  # as in the dual of the top-k SVM

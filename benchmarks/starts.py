@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from _common import describe_machine, find_data, format_table, write_result
-from widemargin import read_xmc
-from widemargin.data.normalize import l2_normalize_rows
+from widemargin import l2_normalize_rows, read_xmc
 from widemargin.datasets import load_debian_tags
 from widemargin.solvers.one_vs_all.plan import make_plan, solve
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem

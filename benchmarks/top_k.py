@@ -3,10 +3,10 @@
 Ours stops at a certified relative gap of 1e-3. LIBLINEAR (`-s 4`, no intercept) and scikit-learn's
 LinearSVC(multi_class="crammer_singer") have no certificate. They run with decreasing tolerances until their objective,
 computed exactly, is as close to the optimum as ours; their time at that point is interpolated on a logarithmic scale.
-The optimum is the best certified lower bound. CPU time covers only train() and our solver; runs alternate, and times
+The optimum is the best certified lower bound. CPU time covers only train() and our fit(); runs alternate, and times
 are medians. For memory, each side trains in a fresh process and the growth of its resident memory is measured.
 
-    WIDEMARGIN_DATA=data python benchmarks/top_k.py [--repetitions 3] [--sets digits letter …]
+    WIDEMARGIN_DATA=data python benchmarks/top_k.py [--repetitions 3] [--sets digits letter …] [--ours]
 """
 
 from __future__ import annotations
@@ -16,16 +16,25 @@ import json
 import statistics
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 from liblinear.liblinear import liblinear, parameter, problem, toPyModel
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
 
-from _common import describe_machine, format_table, in_fresh_process, peak_growth_bytes, write_result
+from _common import (
+    add_ours_option,
+    describe_machine,
+    format_table,
+    in_fresh_process,
+    peak_growth_bytes,
+    print_figures,
+    write_result,
+)
 from _multiclass import SETS
-from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin import TopKClassifier
 
 TOL = 1e-3
 OPTIMUM_TOL = 2e-5
@@ -34,8 +43,9 @@ GOALS = {"caltech101-silhouettes": 3.0, "letter": 2.0, "usps": 2.0, "20newsgroup
 TEXT = ("20newsgroups",)
 
 
-def train_ours(X, y, C, loss, tol=TOL):
-    return solve_top_k(X, y, int(y.max()) + 1, loss, np.full(len(y), C), tol=tol, max_iter=1_000_000)
+def train_ours(X, y, C, k=1, loss="beta", tol=TOL):
+    model = TopKClassifier(k, C=C, loss=loss, tol=tol, fit_intercept=False, max_iter=1_000_000, random_state=0)
+    return model.fit(X, y)
 
 
 class Liblinear:
@@ -100,33 +110,45 @@ def seconds_to_reach(rival, X, y, C, optimum, distance):
 def compare(name, repetitions):
     """A row of the table: k = 1 against the rivals on one data set."""
     (X, y), C = SETS[name][0](), SETS[name][1]
-    optimum = train_ours(X, y, C, TopKHinge(1), OPTIMUM_TOL).certificate.dual
+    optimum = train_ours(X, y, C, tol=OPTIMUM_TOL).certificate_.dual
     rivals = [Liblinear(X, y, C), Sklearn(X, y, C)]
     ours, theirs = [], {rival.name: [] for rival in rivals}
     for _ in range(repetitions):
         began = time.process_time()
-        result = train_ours(X, y, C, TopKHinge(1))
+        certificate = train_ours(X, y, C).certificate_
         ours.append(time.process_time() - began)
-        distance = (result.certificate.primal - optimum) / optimum
+        distance = (certificate.primal - optimum) / optimum
         for rival in rivals:
             theirs[rival.name].append(seconds_to_reach(rival, X, y, C, optimum, distance))
     mine = statistics.median(ours)
     row = [name, f"{X.shape[0]:,} × {X.shape[1]:,}", str(int(y.max()) + 1), f"{C:g}", f"{mine:.3f}"]
     for times in theirs.values():
         row += [f"{statistics.median(times):.3f}", f"{statistics.median(times) / mine:.1f}"]
-    return [*row, f"{GOALS[name]:g}", f"{distance:.1e}", f"{result.certificate.relative_gap:.1e}"]
+    return [*row, f"{GOALS[name]:g}", f"{distance:.1e}", f"{certificate.relative_gap:.1e}"]
+
+
+def our_losses(y):
+    """The k and form of each loss: k = 1, then 5 and 10 (at most m − 1) in both forms."""
+    return [(1, "beta")] + [(min(k, int(y.max())), form) for k in (5, 10) for form in ("alpha", "beta")]
+
+
+def our_pieces(names):
+    """Three fits per set."""
+    for name in names:
+        given, C = SETS[name][0](), SETS[name][1]
+        for k, form in our_losses(given[1])[::2] if given else ():
+            yield f"{name}, {form} {k}", partial(train_ours, *given, C, k, form)
 
 
 def compare_ks(name, repetitions):
     """CPU time of k = 5 and 10 (at most m − 1) in both variants relative to k = 1, in one run."""
     (X, y), C = SETS[name][0](), SETS[name][1]
-    largest = int(y.max())
-    losses = [TopKHinge(1)] + [TopKHinge(min(k, largest), v) for k in (5, 10) for v in ("alpha", "beta")]
+    losses = our_losses(y)
     times = {loss: [] for loss in losses}
     for _ in range(repetitions):
         for loss in losses:
             began = time.process_time()
-            train_ours(X, y, C, loss)
+            train_ours(X, y, C, *loss)
             times[loss].append(time.process_time() - began)
     first, *others = (statistics.median(seconds) for seconds in times.values())
     cells = [f"{seconds:.3f} ({seconds / first:.2f})" for seconds in others]
@@ -139,8 +161,8 @@ def measure_memory(name, who):
     (X, y), C = SETS[name][0](), SETS[name][1]
     tiny = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
     if who == "ours":
-        train_ours(*tiny, 1.0, TopKHinge(1))
-        return peak_growth_bytes(lambda: train_ours(X, y, C, TopKHinge(1)))[0]
+        train_ours(*tiny, 1.0)
+        return peak_growth_bytes(lambda: train_ours(X, y, C))[0]
     Liblinear(*tiny, 1.0).train(0.1)
     rows = sp.csr_matrix(X, dtype=np.float64)  # the caller's copy is not counted
     return peak_growth_bytes(lambda: Liblinear(rows, y, C).train(0.1))[0]
@@ -158,12 +180,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    add_ours_option(parser)
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure_memory(*options.measure)))
         return
     warnings.simplefilter("ignore")  # scikit-learn deprecates crammer_singer
+    if options.ours:
+        with threadpool_limits(1):
+            print_figures(our_pieces(options.sets))
+        return
     rows = [compare(name, options.repetitions) for name in options.sets]
     columns = ["data", "rows × features", "classes", "C", "widemargin, CPU s", "LIBLINEAR", "ratio", "scikit-learn"]
     columns += ["ratio", "goal", "distance to the optimum", "certified gap"]

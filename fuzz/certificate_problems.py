@@ -14,6 +14,7 @@ Written from the papers (Schultheis & Babbar 2022; Lapin, Hein & Schiele 2015; C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ EPS = float(np.finfo(np.float64).eps)
 LEAST_CURVATURE, MOST_CURVATURE = 1e-9, 1e7
 """Range of the penalty's weight relative to the losses, both normalised, in which Clarabel finds good solutions."""
 SEARCH_STEPS = 45
+NEWTON_STEPS, LEAST_DAMPING = 300, 1e-14
 
 
 @dataclass
@@ -69,6 +71,31 @@ def gram_features(K: Array) -> Array:
     return vectors[:, keep] * np.sqrt(values[keep])
 
 
+def newton(
+    value: Callable[[Array], float], gradient: Callable[[Array], Array], hessian: Callable[[Array], Array], v: Array
+) -> Array:
+    """The best point that damped Newton steps from v find on a convex function.
+
+    `trust-exact` of scipy.optimize would do as well, but before scipy 1.17 its inner loop may run forever.
+    """
+    best, damping = value(v), 0.0
+    for _ in range(NEWTON_STEPS):
+        slope, curvature = gradient(v), hessian(v)
+        size = float(np.trace(curvature))
+        if not np.isfinite(size) or not slope.any():
+            break
+        # Relative to the trace, and never 0: some directions may have no curvature at all.
+        step = np.linalg.solve(curvature + max(damping, LEAST_DAMPING) * size * np.eye(len(v)), -slope)
+        there = value(v + step)
+        if there < best:
+            v, best, damping = v + step, there, damping / 10.0
+        elif damping < 1e6:
+            damping = max(10.0 * damping, 10.0 * LEAST_DAMPING)
+        else:
+            break
+    return v
+
+
 class OneVsAll:
     """½‖w_j‖² + Σ_i c_ij φ(y_ij s_ij) for each label j, summed; φ the squared hinge or the logistic loss."""
 
@@ -98,7 +125,7 @@ class OneVsAll:
         return float((self.costs * self.losses(np.zeros(self.Y.shape))).sum())
 
     def optimum(self, start: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Weights and intercepts by a trust-region method from given starts, label by label."""
+        """Weights and intercepts by Newton's method from given starts, label by label."""
         W, b = np.array(start[0], dtype=np.float64), np.array(start[1], dtype=np.float64)
         for j in range(self.Y.shape[1]):
             W[j], b[j] = self._optimum_of(j, W[j], float(b[j]))
@@ -130,9 +157,7 @@ class OneVsAll:
 
         v0 = np.append(w * size, b) if self.free else w * size
         with np.errstate(all="ignore"):
-            found = scipy.optimize.minimize(
-                value, v0, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-13, "maxiter": 300}
-            ).x
+            found = newton(value, gradient, hessian, v0)
         if not np.isfinite(found).all():
             return w, b
         return (found[:-1] / size, float(found[-1])) if self.free else (found / size, 0.0)

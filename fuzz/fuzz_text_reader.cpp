@@ -1,4 +1,4 @@
-// libFuzzer harness of the text reader: any bytes give valid arrays or a problem, whatever the blocks and threads.
+// libFuzzer harness for the text reader: any bytes give valid arrays or a problem, for any blocks and threads.
 //
 // The first byte chooses the options, the second the size of the blocks, the rest is the text; fuzz_text_reader.py
 // reads the same inputs. Build with clang++ -fsanitize=fuzzer,address,undefined, or with replay_main.cpp to replay

@@ -21,9 +21,12 @@ import numpy as np
 
 from widemargin import _core
 from widemargin.data.text import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem
-from widemargin.reference.text_reader import parse_text
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "tests"))
+
+from reference.text_reader import parse_text  # noqa: E402
+
 CORPUS = HERE / "corpus" / "text_reader"
 SMALL_LIMIT, SMALL_COUNT = 3, 5  # as in fuzz_text_reader.cpp
 MAX_INPUT_BYTES = 4096

@@ -2,8 +2,8 @@
 //
 //     program <number of inputs> <seed> <corpus files...>
 //
-// The input being run is kept in fuzz/failures/current, so that it is there after a crash; SIGPROF or SIGALRM
-// ends a hang.
+// The current input is kept in fuzz/failures/current, so that it is there after a crash; SIGPROF or SIGALRM ends a
+// hang.
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -22,8 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr unsigned kSecondsPerInput = 10;                 // of the processor
-constexpr unsigned kLongestWait = 20 * kSecondsPerInput;  // on a busy machine, an input may wait longer than it works
+constexpr unsigned kSecondsPerInput = 10;                 // of CPU time
+constexpr unsigned kLongestWait = 20 * kSecondsPerInput;  // on a busy machine, an input may wait longer than it runs
 constexpr std::size_t kMaxBytes = 4096;
 const std::vector<std::string> kTokens = {"\n",
                                           "\r\n",
@@ -112,7 +112,7 @@ void keep(const Bytes &data) {
         .write(reinterpret_cast<const char *>(data.data()), static_cast<std::streamsize>(data.size()));
 }
 
-// Ends the program when an input takes too long; 0 seconds for none.
+// Ends the program if an input takes too long; 0 seconds: no limit.
 void set_limits(unsigned seconds, unsigned wait) {
     itimerval limit{};
     limit.it_value.tv_sec = seconds;

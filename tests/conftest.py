@@ -1,4 +1,7 @@
-"""The tests see the same hypothesis examples in every run; `make fuzz` sets HYPOTHESIS_PROFILE=fresh for new ones."""
+"""Settings of all tests: hypothesis gives the same examples in every run, and `make quick` runs a part of the tests.
+
+HYPOTHESIS_PROFILE chooses other examples: `fresh` for new ones, as `make fuzz-guided` does, `quick` for only a few.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ FUZZ = Path(__file__).parents[1] / "fuzz"
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("fresh", print_blob=True)
+settings.register_profile("quick", derandomize=True, max_examples=5)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
@@ -31,6 +35,17 @@ def pytest_configure():
 def hooks():
     """The module of hooks into single kernels, which a checkout has and a wheel has not."""
     return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the first case of every test as `quick` unless it is marked as `slow`."""
+    seen = set()
+    for item in items:
+        test = item.nodeid.split("[")[0]
+        if test not in seen and item.get_closest_marker("slow") is None:
+            item.add_marker("quick")
+            seen.add(test)
 
 
 @pytest.fixture(scope="session")

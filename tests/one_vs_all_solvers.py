@@ -8,13 +8,13 @@ from unittest import mock
 
 import numpy as np
 
+from reference.one_vs_all import binary_problem, solve_block
+from reference.starts import separating_start, subspace_start
 from widemargin import TimeLimit
 from widemargin.problems.losses import get_loss
-from widemargin.reference.one_vs_all import binary_problem, solve_block
-from widemargin.reference.starts import separating_start, subspace_start
 from widemargin.solvers.one_vs_all import newton, plan
 from widemargin.solvers.one_vs_all.problem import BlockTask, Problem
-from widemargin.solvers.one_vs_all.starts import MeanStart
+from widemargin.solvers.one_vs_all.starts import MeanStart, start_parameters
 
 OF_PROBLEM = {
     "C",
@@ -49,7 +49,8 @@ def solve_newton(
     """Solve by truncated Newton, by default from zero; in blocks of a given size, or by the NumPy twins."""
     if time_limit_s is not None:
         callback = TimeLimit(time_limit_s, callback)
-    chosen = replace(planned(X, Y, init=init, **options), algorithm="newton", width=None)
+    numbers = start_parameters(options.get("init_params"), options.get("loss", "squared_hinge"))
+    chosen = replace(planned(X, Y, init=init, **options), algorithm="newton", start_parameters=numbers)
     with contextlib.ExitStack() as patches:
         if backend == "reference":
             patches.enter_context(numpy_twins())

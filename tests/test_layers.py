@@ -1,8 +1,11 @@
-"""Imports between the layers of the package only point downwards."""
+"""Imports between the layers of the package only point downwards, and every other package they import is declared."""
 
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,25 +14,22 @@ import widemargin
 
 PACKAGE = Path(widemargin.__file__).parent
 
-# From the bottom up; modules of one layer may import their own package and the layers below, not their neighbours.
-LAYERS = [
-    {"exceptions", "_core", "files", "_docstrings"},
-    {"labels", "projections"},
-    {"problems", "metrics"},
-    {"reference"},
-    {"solvers"},
-    {"model_io", "data"},
-    {"parallel"},
-    {"estimators"},
-    {"rivals", "comparison"},
-    {"displays", "datasets", "serve"},
-    {"report"},
-    {"cli"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
+
+
+def layers():
+    """Names by layer, from the bottom up: the first column of the table in docs/design.md."""
+    section = DESIGN.read_text().split("\n## Layers\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [re.findall(r"`(\w+)`", row) for row in reversed(rows)]
+
+
+LEVEL = {name: level for level, names in enumerate(layers()) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.
 FREE = {"exceptions", "_core"}
 SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
+# Distributions that are not called as what they are imported as.
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
 
 def modules():
@@ -57,7 +57,7 @@ def test_imports_point_downwards(path):
     here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if here == "__init__":
         return
-    assert here in LEVEL, f"{here} has no layer: add it to LAYERS"
+    assert here in LEVEL, f"{here} has no layer: add it to the table in docs/design.md"
     for name in imported_names(path):
         there = part_of(name)
         if there is None or there not in LEVEL or there == here or there in FREE:
@@ -75,3 +75,11 @@ def test_solvers_know_neither_scikit_learn_nor_the_terminal(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     assert not {"print", "open"} & set(calls)
+
+
+def test_every_imported_distribution_is_declared():
+    requirements = importlib.metadata.requires("widemargin")
+    declared = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
+    roots = {name.split(".")[0] for path in modules() for name in imported_names(path)}
+    imported = {DISTRIBUTIONS.get(root, root) for root in roots - sys.stdlib_module_names - {"widemargin"}}
+    assert imported <= declared

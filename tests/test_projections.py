@@ -125,6 +125,7 @@ VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3, width=32)
 @pytest.mark.parametrize("name", SETS)
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_hypothesis_finds_no_row_that_breaks_the_conditions(name, data):
     a = data.draw(arrays(np.float64, st.integers(1, 30), elements=VALUES))
     k = data.draw(st.integers(1, len(a)))

@@ -98,6 +98,7 @@ def test_the_api_page_lists_every_public_name():
     assert not missing
 
 
+@pytest.mark.slow
 def test_docstrings_on_the_api_page_are_complete():
     """A docstring is one paragraph, or it lists all arguments; numpydoc reads signatures and docstrings."""
     wrong = []

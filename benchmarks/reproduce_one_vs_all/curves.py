@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reproduce_one_vs_all.runs import Outcome
-from widemargin.problems.losses import SquaredHinge
 
 MIN_LABELS = 5  # means over fewer labels are not drawn
 FIRST_ITERATION = {"step_size": 1, "cg_steps": 1, "seconds": 1}  # there is no step before the first
@@ -68,9 +67,9 @@ def by_positives(values: Any, n_positives: Any) -> Curve:
 
 def model_error(step: Any, margin: float) -> Any:
     """e(δ; m₀) of eq. (17): the quadratic approximation of the squared hinge at m₀ minus the loss at m₀ + δ."""
-    loss, at = SquaredHinge(), np.array(margin)
-    model = loss.value(at) + step * loss.derivative(at) + 0.5 * step**2 * loss.second_derivative(at)
-    return model - loss.value(margin + step)
+    short_of = max(0.0, 1.0 - margin)
+    model = short_of**2 - 2.0 * step * short_of + step**2 * (short_of > 0.0)
+    return model - np.maximum(0.0, 1.0 - margin - step) ** 2
 
 
 def rarest(n_positives: Any, share: float = 0.25) -> Any:

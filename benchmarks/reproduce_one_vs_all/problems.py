@@ -10,8 +10,7 @@ import scipy.sparse as sp
 
 from _common import find_data
 from starts import evenly_spaced_labels
-from widemargin import read_xmc
-from widemargin.data.normalize import l2_normalize_rows
+from widemargin import l2_normalize_rows, read_xmc
 from widemargin.datasets import load_debian_tags
 
 # name, training file, test file (None: no predictions, the labels are a sample), labels, labels for the logistic loss

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from _trees import TreeTask, generated_task, rcv1_task
-from widemargin.labels.taxonomy import Taxonomy
+from widemargin import Taxonomy
 from widemargin.labels.tree import Tree
 from widemargin.metrics import hierarchical_zero_one_error, tree_induced_loss
 

@@ -11,14 +11,14 @@ namespace widemargin {
 
 namespace {
 
-// From this size on the C library gives an array pages of its own (glibc: at most 32 MB), which grow by being mapped
-// elsewhere and go back to the system. Smaller ones that grow step by step would leave holes in the heap.
+// From this size on, the C library gives an array its own pages (glibc: at most 32 MB), which grow by remapping and are
+// returned to the system. Smaller arrays that grow step by step would leave holes in the heap.
 constexpr std::size_t FIRST_BYTES = std::size_t{33} << 20;
 
 template <typename T>
 void bind_growing(nb::module_ &module, const char *name) {
     using Array = GrowingArray<T>;
-    nb::class_<Array>(module, name, "A vector that grows in place: neither appending nor the end holds it twice.")
+    nb::class_<Array>(module, name, "A vector that grows in place and never holds its values twice.")
         .def("__init__",
              [](Array *self) {
                  new (self) Array();
@@ -35,10 +35,11 @@ void bind_growing(nb::module_ &module, const char *name) {
                 nb::capsule owner(block, [](void *memory) noexcept { std::free(memory); });
                 return nb::ndarray<nb::numpy, T, nb::ndim<1>>(block, {size}, owner);
             },
-            "Give the values away as an array of shape (n,), without a copy; the vector is empty then.");
+            "Hand over the values as an array of shape (n,), without a copy; the vector is then empty.");
 }
 
-// The GNU library keeps what threads freed in the midst of their heaps; a few unusual labels leave 10 MB there.
+// The GNU C library keeps memory that threads freed in the middle of their heaps; a few unusual labels leave 10 MB
+// there.
 void release_free_memory() {
 #ifdef __GLIBC__
     malloc_trim(0);
@@ -49,7 +50,7 @@ void release_free_memory() {
 
 void bind_arrays(nb::module_ &module) {
     module.def("release_free_memory", &release_free_memory, nb::call_guard<nb::gil_scoped_release>(),
-               "Give pages that were freed back to the system, where the C library does not do so by itself.");
+               "Return freed pages to the system, if the C library does not do so on its own.");
     bind_growing<float>(module, "GrowingFloat32");
     bind_growing<double>(module, "GrowingFloat64");
     bind_growing<int32_t>(module, "GrowingInt32");

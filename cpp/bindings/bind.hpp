@@ -1,4 +1,4 @@
-// What every bindings file shares: array types that refuse silent copies, arrays that Python owns, and the list of bind
+// Shared by all bindings: array types that refuse silent copies, arrays that Python owns, and the list of bind
 // functions.
 #pragma once
 
@@ -12,19 +12,19 @@ namespace widemargin {
 
 namespace nb = nanobind;
 
-// A C-contiguous, read-only input of one dimension. Bind it with `.noconvert()`, so that a wrong dtype is a
-// TypeError and not a hidden copy of a large matrix; const, so that read-only memory maps are taken as they are.
+// A C-contiguous, read-only input with one dimension. Bind it with `.noconvert()`, so that a wrong dtype is a TypeError
+// instead of a hidden copy of a large matrix. It is const, so that read-only memory maps are accepted.
 template <typename T>
 using ConstVector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using ConstMatrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-// Outputs are allocated by the caller and come last.
+// The caller allocates outputs; they come last.
 template <typename T>
 using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// Arrays that are made in the core and handed to Python, which frees them.
+// Arrays that the core creates and hands over to Python, which frees them.
 template <typename T>
 using NumpyVector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
@@ -36,7 +36,7 @@ NumpyVector<T> own(std::vector<T> &&values) {
     return NumpyVector<T>(kept->data(), {kept->size()}, owner);
 }
 
-// Calls bind(CsrTypes<T, I>(), suffix) for all types of values and indices that users bring.
+// Calls bind(CsrTypes<T, I>(), suffix) for all supported types of values and indices.
 template <typename T, typename I>
 struct CsrTypes {};
 template <class Bind>

@@ -1,4 +1,4 @@
-// The truncated Newton solver and its starts.
+// The truncated Newton solver and starts for it.
 #include "bindings/one_vs_all.hpp"
 
 #include <nanobind/stl/string.h>
@@ -59,8 +59,10 @@ void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, doubl
 }
 
 constexpr const char *SOLVE_DOC =
-    "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and get the\n"
-    "stored weights; `bounds` (n_labels, 5) gets primal, dual, primal_at_zero, primal_before_pruning, pruned_share.\n"
+    "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and receive "
+    "the\n"
+    "stored weights; `bounds` (n_labels, 5) receives primal, dual, primal_at_zero, primal_before_pruning, "
+    "pruned_share.\n"
     "Returns the records (n_records, 8): label, iteration, value, gradient_ratio, active_rows, step, cg_steps, "
     "seconds.";
 constexpr const char *MEAN_DOC =
@@ -68,7 +70,7 @@ constexpr const char *MEAN_DOC =
 constexpr const char *START_DOC =
     "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
     "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
-    "`subspace`, else mean-separating with `s` and `t`.";
+    "`subspace`, otherwise mean-separating weights with `s` and `t`.";
 
 template <typename T, typename I>
 void bind_mean_row(MatrixModule<CsrView<T, I>> matrix) {

@@ -33,7 +33,7 @@ inline LabelBlock label_block(const ConstVector<int64_t> &positive_rows, const C
             negative_factor.data()};
 }
 
-// The labels of a block and how to solve them; keeps the arrays alive. Fields as in reference/one_vs_all.py.
+// The labels of a block and how to solve them; keeps the arrays alive. Fields as in tests/reference/one_vs_all.py.
 struct OneVsAllTask {
     ConstVector<int64_t> positive_rows, positive_indptr;
     ConstVector<double> row_weight, positive_factor, negative_factor;
@@ -53,7 +53,7 @@ auto with_loss(const std::string &name, F function) {
     throw std::invalid_argument("unknown loss '" + name + "'");
 }
 
-// Keeps the arrays of a CSR matrix and of the weights of its rows alive, for a solver that looks at them.
+// Keeps the arrays of a CSR matrix and the weights of its rows alive, for a solver that reads them.
 template <typename T, typename I>
 struct HeldRows {
     HeldRows(ConstVector<T> data, ConstVector<I> indices, ConstVector<I> indptr, int64_t n_features,
@@ -70,8 +70,8 @@ struct HeldRows {
     CsrView<T, I> X;
 };
 
-// The module for functions of a matrix X and more: their names end in _csr or _dense, and their first arguments are the
-// arrays of X.
+// Defines functions of a matrix X and further arguments: their names end in _csr or _dense, and their first arguments
+// are the arrays of X.
 template <class Matrix>
 struct MatrixModule;
 template <typename T, typename I>

@@ -32,12 +32,13 @@ template <typename T, typename I>
 void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
     using Solver = LogisticSolver<T, I>;
     bind_csr_solver<Solver, T, I>(module, name, "The batched logistic one-vs-all solver on one CSR matrix.")
-        .def("solve", &Solver::solve, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
-             nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
-             nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(), nb::arg("bounds").noconvert(),
-             nb::arg("n_iter").noconvert(), nb::arg("converged").noconvert(),
-             "Solve the labels of a block; `coef` (n_labels, n_features) must be zero. `bounds` (n_labels, 5) gets\n"
-             "primal, dual, primal_at_zero, primal_before_pruning, pruned_share.");
+        .def(
+            "solve", &Solver::solve, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
+            nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(), nb::arg("coef").noconvert(),
+            nb::arg("intercept").noconvert(), nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(),
+            nb::arg("converged").noconvert(),
+            "Solve the labels of a block; `coef` (n_labels, n_features) must be zero. `bounds` (n_labels, 5) receives\n"
+            "primal, dual, primal_at_zero, primal_before_pruning, pruned_share.");
 }
 
 }  // namespace

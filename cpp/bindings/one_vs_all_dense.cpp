@@ -42,7 +42,7 @@ void dense_steps(const std::string &loss, bool use_bias, double bias_penalty, Ou
     }
 }
 
-// y and c of a label from its signed costs.
+// y and c of the rows of a label, from their signed costs.
 struct Costs {
     std::vector<int8_t> y;
     std::vector<double> c;
@@ -74,13 +74,14 @@ void certify_dense(const std::string &loss, double bias_value, double bias_penal
 }
 
 constexpr const char *STEP_DOC =
-    "One step of every label of a block. scores and step_scores (n_labels, n_samples) are moved, slopes filled with\n"
+    "One step for every label of a block. Updates scores and step_scores (n_labels, n_samples) and fills slopes with\n"
     "y c φ'(m); `inputs` (n_labels, 11): zz, zp, zw, pp, pw, ww, bias, bias_step, slope, newton, use_w; `out`\n"
-    "(n_labels, 7): θ (4), loss, sum of slopes, active rows. θ is zero where no step decreases the objective.";
+    "(n_labels, 7): θ (4), loss, sum of slopes, active rows. θ is zero if no step decreases the objective.";
 constexpr const char *CERTIFY_DOC =
-    "Float64 rows of the certificate of every label of a block. scores (n_labels, n_samples) are moved with a free\n"
-    "intercept to its optimum; slopes get y c φ'(m), dual_slopes y α of a feasible α; `out` (n_labels, 5): intercept,\n"
-    "loss, sum of conjugates, sum of slopes, sum of dual slopes. `cost` is y c, and `single` rounds intercepts.";
+    "Float64 rows of the certificate for every label of a block. Scores (n_labels, n_samples) move with a free\n"
+    "intercept to its optimum; slopes = y c φ'(m), dual_slopes = y α for a feasible α; `out` (n_labels, 5): "
+    "intercept,\n"
+    "loss, sum of conjugates, sum of slopes, sum of dual slopes. `cost` is y c; `single` rounds intercepts to float32.";
 
 }  // namespace
 

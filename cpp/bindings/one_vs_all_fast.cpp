@@ -1,4 +1,4 @@
-// The fast one-vs-all solver as Python sees it (arrays in, work in the background, arrays out), and objectives of
+// The fast one-vs-all solver as Python sees it (arrays in, work in the background, arrays out), and the objectives of
 // stored weights.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -21,7 +21,7 @@ namespace {
 using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
                               NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
 
-// Joins the pieces of the labels, giving each back as soon as it is copied.
+// Joins the pieces of the labels, freeing each as soon as it is copied.
 FastResult join(std::vector<StoredLabel> &&labels) {
     const size_t n = labels.size();
     std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
@@ -48,8 +48,8 @@ FastResult join(std::vector<StoredLabel> &&labels) {
 // Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
 constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
 
-// Holds the data matrix's arrays and the row store made of them. Labels are solved in the background: the caller waits
-// with the GIL released, a little at a time, so that Python sees to signals in between.
+// Holds the arrays of the data matrix and the row store built from them. Labels are solved in the background: the
+// caller waits with the GIL released, for a short time each, so that Python can handle signals in between.
 template <typename T, typename I>
 class FastSolver {
   public:
@@ -70,7 +70,7 @@ class FastSolver {
         const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
         if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
         for (int64_t j : pilot) {
-            if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot has a label that is not here");
+            if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot contains a label that is not here");
         }
         const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
         background_.start([this, labels, choices] { solver_.begin_part(labels, choices); });
@@ -142,7 +142,7 @@ class FastSolver {
     struct BoundSums {
         double primal = 0, dual = 0;
     };
-    BoundSums taken_;  // of the labels given away
+    BoundSums taken_;  // of the labels handed over
 
     // Keeps the arrays of the labels.
     LabelBlock hold(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
@@ -167,34 +167,39 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
     bind_csr_solver<Solver, T, I>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
-             "Take all labels of the fit, the positives of label j being positive_rows[positive_indptr[j]:"
-             "positive_indptr[j + 1]],\nfactors of shape (n_labels,), and begin to solve the pilot labels; then wait.")
-        .def("begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
-             nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
-             nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
-             "The same with weights to start from, CSR of shape (n_labels, n_features), and intercepts (n_labels,); "
-             "labels whose\nweights are all zero start as usual.")
+             "Take all labels of the fit and start to solve the pilot labels; then call `wait`. The positives of label "
+             "j "
+             "are\npositive_rows[positive_indptr[j]:positive_indptr[j + 1]]; factors have shape (n_labels,).")
+        .def(
+            "begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
+            nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
+            nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+            nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+            "The same with a start: weights as CSR of shape (n_labels, n_features), and intercepts (n_labels,). Labels "
+            "whose\nweights are all zero start as usual.")
         .def("begin_part", &Solver::begin_part, nb::arg("positive_rows").noconvert(),
              nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
              nb::arg("negative_factor").noconvert(), nb::arg("pilot"), nb::arg("whole"), nb::arg("prior"),
-             "Take some labels of a fit instead of all, and what `choices` gave for all of them, `pilot` being the "
-             "places of the pilot\nlabels among these; each label then gets the weights that it has in the whole fit.")
-        .def("choices", &Solver::choices,
-             "What `begin` decided on all labels: the pilot labels, whether frequent labels are solved one by one, and "
-             "the usual bias\n(sums and counts in 64 bins of frequency).")
+             "Take some labels of a fit, and the `choices` for all of its labels; `pilot` are the places of the pilot "
+             "labels\namong these. Each label gets the weights that it has in the whole fit.")
+        .def(
+            "choices", &Solver::choices,
+            "What `begin` decided for all labels: the pilot labels, whether frequent labels are solved one by one, and "
+            "the usual\nintercept (sums and counts in 64 bins of frequency).")
         .def("start", &Solver::start, nb::arg("first"), nb::arg("last"),
-             "Begin to solve labels first ... last - 1 in the background, those not solved yet.")
+             "Start to solve labels first ... last - 1 in the background, except those already solved.")
         .def("wait", &Solver::wait, nb::arg("seconds"),
-             "Whether the work begun has ended, after at most so many seconds; its error is raised here.")
+             "Wait for at most `seconds`; returns whether the work is done, and raises its error.")
         .def("stop", &Solver::stop, nb::call_guard<nb::gil_scoped_release>(),
-             "End the work soon and wait for its threads; labels in hand are lost, and no more are solved.")
-        .def("take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
-             "Take over the labels from `first` on, up to the first that is not finished unless `all`, and not much "
-             "more "
-             "than a million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, "
-             "bounds (5 values a label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, "
-             "converged, and plain: finished by the plain\nNewton solver.")
+             "Stop the work soon and wait for its threads. Labels in progress are lost, and no more are solved.")
+        .def(
+            "take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
+            "Hand over the labels from `first` on, up to the first unfinished one unless `all`, and not much more than "
+            "a "
+            "million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, bounds "
+            "(5 "
+            "values per label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, converged, "
+            "and plain: finished by the\nplain Newton solver.")
         .def("progress", &Solver::progress, nb::arg("last"),
              "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
@@ -232,7 +237,7 @@ void bind_objectives(nb::module_ &module, CsrTypes<T, I>) {
                nb::arg("n_threads"), nb::arg("coef_data").noconvert(), nb::arg("coef_indices").noconvert(),
                nb::arg("coef_indptr").noconvert(), nb::arg("intercept").noconvert(), nb::arg("thresholds"),
                "Squared-hinge objectives of stored weights (CSR, (n_labels, n_features)) without those below each "
-               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN where float32 passes prove too little.");
+               "threshold.\nReturns (n_thresholds * n_labels,) float64; NaN if float32 passes prove too little.");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace widemargin {
 namespace {
 
-// out[i] = the row a[i] clipped at find(row, n, r[i], rho[i], work); one work area for all rows.
+// out[i] = row a[i] clipped at find(row, n, r[i], rho[i], work); one work area for all rows.
 template <class F>
 void project_rows(const ConstMatrix<double> &a, const double *r, const double *rho, OutMatrix<double> &out, F find) {
     const int64_t n = a.shape(1);

@@ -8,7 +8,7 @@
 namespace widemargin {
 namespace {
 
-// Python objects that point into NumPy arrays; `keep_alive` ties the arrays' lives to theirs.
+// Python objects that point into NumPy arrays; `keep_alive` keeps the arrays alive.
 struct Rows {
     std::unique_ptr<RowSource> source;
 };
@@ -104,7 +104,7 @@ void bind_scores(nb::module_ &module) {
         },
         nb::arg("rows"), nb::arg("n_threads"), nb::arg("work_bytes"), nb::arg("labels").noconvert(),
         nb::arg("scores").noconvert(), nb::call_guard<nb::gil_scoped_release>(),
-        "The k best labels of every row, best first; labels and scores (n_rows, k).");
+        "The top k labels of every row, best first; labels and scores (n_rows, k).");
     weights.def(
         "scores",
         [](const Weights &self, const Rows &rows, int64_t n_threads, int64_t work_bytes, OutMatrix<double> out) {

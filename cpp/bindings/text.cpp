@@ -8,7 +8,7 @@ namespace widemargin {
 
 namespace {
 
-// Hands a block over to NumPy without a copy.
+// Hands over a block to NumPy without a copy.
 template <typename T>
 nb::object to_numpy(GrowingArray<T> &array) {
     const std::size_t size = array.size();
@@ -44,7 +44,7 @@ nb::dict take(TextReader<Value, Label> &reader) {
 template <typename Value, typename Label>
 void bind_reader(nb::module_ &module, const char *name) {
     using Reader = TextReader<Value, Label>;
-    nb::class_<Reader>(module, name, "Streaming text reader; see reference/text_reader.py for what it accepts.")
+    nb::class_<Reader>(module, name, "Streaming text reader; see tests/reference/text_reader.py for what it accepts.")
         .def(
             "__init__",
             [](Reader *self, int format, int base, std::int64_t n_features, bool refuse_disorder,
@@ -60,9 +60,9 @@ void bind_reader(nb::module_ &module, const char *name) {
                 return self.feed(reinterpret_cast<const char *>(block.data()), block.size());
             },
             nb::arg("block").noconvert(), nb::call_guard<nb::gil_scoped_release>(),
-            "Parse the next bytes, shape (n_bytes,); False when a problem was found.")
+            "Parse the next bytes, shape (n_bytes,); False if there is a problem.")
         .def("finish", &Reader::finish, nb::call_guard<nb::gil_scoped_release>(),
-             "End the text; False when there is a problem.")
+             "End the text; False if there is a problem.")
         .def(
             "take_rows",
             [](Reader &self) {
@@ -71,9 +71,10 @@ void bind_reader(nb::module_ &module, const char *name) {
                 self.begin_new_arrays(n_rows);
                 return out;
             },
-            "The same for the rows so far, which are given away; the statistics are those of all rows.")
+            "The same for the rows since the last call, which are handed over; the statistics cover all rows.")
         .def("take", &take<Value, Label>,
-             "Arrays data, indices, indptr, labels, label_indptr, the header and statistics; once, after `finish`.")
+             "Arrays data, indices, indptr, labels, label_indptr, the header and statistics; call it once, after "
+             "`finish`.")
         .def_prop_ro("n_lines", [](const Reader &self) { return self.n_lines; })
         .def_prop_ro("counts",
                      [](const Reader &self) {

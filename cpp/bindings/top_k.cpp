@@ -12,7 +12,7 @@ namespace {
 template <typename T>
 using NumpyMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 
-// Keeps the arrays it looks at alive. Dense rows come with no columns and no starts.
+// Keeps the arrays it reads alive. Dense rows have empty `cols` and `start`.
 template <typename T>
 class Ascent {
   public:
@@ -73,10 +73,10 @@ class Ascent {
         const double dual = ascent_.certified_dual(rows(values));
         return {ascent_.penalty(), dual};
     }
-    // Views of the weights (n_features + 1, stride); they live as long as this object.
+    // Views of the weights (n_features + 1, stride), valid as long as this object.
     NumpyMatrix<T> weights(nb::handle self) { return view(ascent_.weights(), self); }
     NumpyMatrix<T> primal_weights(nb::handle self) { return view(ascent_.primal_weights(), self); }
-    // An array (n, stride) at the boundary that the kernels want.
+    // An array (n, stride) with the alignment that the kernels need.
     NumpyMatrix<T> block(int64_t n) const {
         auto *kept = new AlignedArray<T>(aligned_array<T>(n * ascent_.stride()));
         nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<AlignedArray<T> *>(p); });
@@ -124,9 +124,9 @@ void bind_ascent(nb::module_ &module, const char *name) {
              nb::arg("n_threads"), nb::arg("instruction_set"),
              "Rows of X as CSR parts, or dense rows with empty cols and start; y and costs (n,).")
         .def("start_from", &Ascent<T>::start_from, nb::arg("start").noconvert(), nb::arg("classes").noconvert(),
-             nb::arg("values").noconvert(), Release(), "Take dual variables, CSR parts of (n, n_classes).")
+             nb::arg("values").noconvert(), Release(), "Set the dual variables, CSR parts of (n, n_classes).")
         .def("run", &Ascent<T>::run, nb::arg("n_passes"), nb::arg("seconds"), Release(),
-             "Some passes, or as many as fit the seconds; returns how many were finished.")
+             "Run passes, as many as fit in the seconds; returns the number of finished passes.")
         .def("evaluate", &Ascent<T>::evaluate, Release(), "Estimates of the primal and the dual bound.")
         .def("certify", &Ascent<T>::template certify<float>, nb::arg("values").noconvert(), Release(),
              "Primal and dual bound in double; `values` are the data of X as given.")
@@ -136,19 +136,20 @@ void bind_ascent(nb::module_ &module, const char *name) {
         .def("read_weights", &Ascent<T>::read_weights, nb::arg("coef").noconvert(), nb::arg("constant").noconvert(),
              Release(),
              "coef (n_classes, n_features): the weights; constant (n_classes,): those of the constant feature.")
-        .def("next_pass", &Ascent<T>::next_pass,
-             "Rows of the next pass, in order; a pass of visit_block calls follows.")
+        .def("next_pass", &Ascent<T>::next_pass, "Rows of the next pass, in order; visit them with visit_block.")
         .def("visit_block", &Ascent<T>::visit_block, nb::arg("order").noconvert(), nb::arg("gram").noconvert(),
              nb::arg("scores").noconvert(), nb::arg("steps").noconvert(), Release(),
              "Visits n rows with Gram matrix (n, n) and scores (n, stride) at W; fills steps (n, stride): W += X' "
              "steps.")
-        .def("count_visits", &Ascent<T>::count_visits, nb::arg("n"), Release(), "Averages and refreshes W as due.")
+        .def("count_visits", &Ascent<T>::count_visits, nb::arg("n"), Release(),
+             "Count n visits; averages and recomputes W when due.")
         .def("losses_of_scores", &Ascent<T>::losses_of_scores, nb::arg("first"), nb::arg("scores").noconvert(),
-             Release(), "Sum of losses of the rows from `first` on, from their scores (n, stride), which are lost.")
+             Release(),
+             "Sum of losses of the rows from `first` on, from their scores (n, stride), which are overwritten.")
         .def("losses_of_exact_scores", &Ascent<T>::losses_of_exact_scores, nb::arg("first"),
              nb::arg("scores").noconvert(), Release(), "The same in double.")
         .def("bounds_of", &Ascent<T>::bounds_of, nb::arg("losses"), Release(),
-             "`evaluate` with the sum of losses given.")
+             "Like `evaluate`, with the given sum of losses.")
         .def("penalty_and_dual", &Ascent<T>::template penalty_and_dual<float>, nb::arg("values").noconvert(), Release(),
              "Parts of `certify`: the penalty of the average, and the dual bound.")
         .def("penalty_and_dual", &Ascent<T>::template penalty_and_dual<double>, nb::arg("values").noconvert(),

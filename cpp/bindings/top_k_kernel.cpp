@@ -13,24 +13,26 @@ namespace {
 template <typename T>
 void bind_ascent(nb::module_ &module, const char *name) {
     using Object = KernelAscentObject<T>;
-    nb::class_<Object>(module, name, "Dual ascent of the kernel top-k SVM; starts from dual variables of 0.")
+    nb::class_<Object>(module, name, "Dual ascent for the kernel top-k SVM; starts from zero dual variables.")
         .def(nb::init<ConstVector<int64_t>, int64_t, ConstVector<double>, ConstVector<double>, int64_t, bool, double,
                       uint64_t, int64_t, std::optional<ConstMatrix<double>>>(),
              nb::arg("y").noconvert(), nb::arg("n_classes"), nb::arg("costs").noconvert(),
              nb::arg("diagonal").noconvert(), nb::arg("k"), nb::arg("alpha"), nb::arg("smoothing"), nb::arg("seed"),
              nb::arg("n_slots"), nb::arg("margins").noconvert().none() = nb::none())
         .def("use_matrix", &Object::use_matrix, nb::arg("matrix").noconvert(),
-             "All columns of K (n, n), instead of slots.")
+             "Use all columns of K (n, n), instead of slots.")
         .def("wanted", &Object::wanted, "Rows (b,) whose columns the next rows need.")
         .def("lend_columns", &Object::lend_columns, nb::arg("columns").noconvert(), "Columns (b, n) of wanted().")
         .def("set_duals", &Object::set_duals, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
              nb::arg("data").noconvert(), nb::arg("scores").noconvert(),
-             "Dual variables x as CSR (n, m) with sorted labels, and the scores (n, m) = K A that belong to them.")
+             "Set the dual variables x as CSR (n, m) with sorted labels, and the corresponding scores (n, m) = K A.")
         .def("duals", &Object::duals, "(indptr, indices, data) of x, (n, m), 0 at the true classes.")
         .def("begin_epoch", &Object::begin_epoch, nb::arg("threshold"),
-             "Rows that are awake, in random order; those with a violation up to the threshold will sleep.")
-        .def("run", &Object::run, nb::arg("work"), "0: epoch done, 1: columns wanted, 2: so many multiplications done.")
-        .def("evaluate", &Object::evaluate, "(gap, dual) by the scores as they are.")
+             "Start an epoch over the rows that are awake, in random order; rows with a violation up to the threshold "
+             "will sleep.")
+        .def("run", &Object::run, nb::arg("work"),
+             "Returns 0: epoch done, 1: columns needed, 2: `work` multiplications done.")
+        .def("evaluate", &Object::evaluate, "(gap, dual) from the current scores.")
         .def_prop_ro("n_active", &Object::n_active, "Rows awake in this epoch.")
         .def_prop_ro("n_visits", &Object::n_visits, "Visits so far.");
 }

@@ -11,8 +11,8 @@
 
 namespace widemargin {
 
-// Holds the arrays that the ascent reads. Runs release the GIL and end after a bounded amount of work, so that Python
-// sees to signals in between.
+// Holds the arrays that the ascent reads. Runs release the GIL and return after a bounded amount of work, so that
+// Python can handle signals in between.
 template <typename T>
 class KernelAscentObject {
   public:

@@ -81,11 +81,12 @@ void bind_solver(nb::module_ &module, const char *name) {
         .def("start_from", &Solver<T>::template start_from<double>, nb::arg("start").noconvert(),
              nb::arg("losers").noconvert(), nb::arg("duals").noconvert(), nb::arg("S").noconvert(),
              nb::arg("values").noconvert(), Release(), "Dual variables, CSR parts of (n_blocks, m), and S.")
-        .def("run", &Solver<T>::run, nb::arg("seconds"), Release(), "Goes on with a pass; whether it is finished.")
+        .def("run", &Solver<T>::run, nb::arg("seconds"), Release(),
+             "Continue the current pass; returns whether it is finished.")
         .def("improve_coupling", &Solver<T>::improve_coupling, nb::arg("target"), nb::arg("n_steps"), Release(),
-             "An S-step; the gap of the pairs after it, and the dual value with the rounding of Z.")
+             "An S-step; returns the resulting gap of the pairs, and the dual value, subject to the rounding of Z.")
         .def("extrapolate", &Solver<T>::extrapolate, nb::arg("dual"), Release(),
-             "Goes on in the direction of the last pass; `dual` is the dual value before.")
+             "Extrapolate in the direction of the last pass; `dual` is the current dual value.")
         .def("certify", &Solver<T>::template certify<float>, nb::arg("values").noconvert(), Release(),
              "Primal and dual bound in double; `values` are the data of X as given.")
         .def("certify", &Solver<T>::template certify<double>, nb::arg("values").noconvert(), Release(),
@@ -94,15 +95,15 @@ void bind_solver(nb::module_ &module, const char *name) {
              Release(), "Sum of the losses, in double, at a multiple of the weights.")
         .def("losses_at", &Solver<T>::template losses_at<double>, nb::arg("values").noconvert(), nb::arg("scale"),
              Release(), "Sum of the losses, in double, at a multiple of the weights.")
-        .def("duals", &Solver<T>::duals, "Dual variables, CSR parts of (n_blocks, m): one a block and loser.")
+        .def("duals", &Solver<T>::duals, "Dual variables, CSR parts of (n_blocks, m), by block and loser.")
         .def("parts", &Solver<T>::parts, "Z = L⁻¹B, CSR parts of (m, n_cols).")
         .def("read_weights", &Solver<T>::read_weights, nb::arg("out").noconvert(), Release(),
-             "out (m, n_cols), zeros before: the weights.")
+             "Write the weights to out (m, n_cols), which must be zero.")
         .def("inverse_factor", &Solver<T>::inverse_factor, "R = L⁻¹ on the ancestor layout.")
         .def("pivots", &Solver<T>::pivots, "Pivots (m,) of the coupling.")
-        .def("signs", &Solver<T>::signs, "S on the ancestor layout; empty where the coupling is fixed.")
+        .def("signs", &Solver<T>::signs, "S on the ancestor layout; empty if the coupling is fixed.")
         .def("products", &Solver<T>::products, "w_iᵀw_j on the ancestor layout, as last measured; or empty.")
-        .def_prop_ro("pass_gap", &Solver<T>::pass_gap, "Sum of the gaps of blocks, each before its visit.")
+        .def_prop_ro("pass_gap", &Solver<T>::pass_gap, "Sum of the gaps of the blocks, each before its visit.")
         .def_prop_ro("n_visits", &Solver<T>::n_visits, "Blocks visited in the last pass.");
 }
 

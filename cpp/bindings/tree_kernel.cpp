@@ -13,7 +13,7 @@
 namespace widemargin {
 namespace {
 
-// Holds the arrays that the ascent looks at. Runs release the GIL and end after a bounded amount of work.
+// Holds the arrays that the ascent reads. Runs release the GIL and return after a bounded amount of work.
 class KernelTreeObject {
   public:
     KernelTreeObject(const ProblemArrays &problem, ConstVector<double> diagonal, OutMatrix<double> Z, int64_t n_slots,
@@ -25,7 +25,7 @@ class KernelTreeObject {
     void set_factor(ConstVector<double> R, ConstVector<double> pivots) {
         TreeFactor &factor = ascent_.state().factor;
         if (R.shape(0) != factor.R.size() || pivots.shape(0) != factor.pivots.size()) {
-            throw std::invalid_argument("R and pivots must have one number an entry of the layout, and one a node");
+            throw std::invalid_argument("R must have one number per entry of the layout, and pivots one per node");
         }
         std::copy_n(R.data(), R.shape(0), factor.R.data());
         for (size_t i = 0; i < pivots.shape(0); ++i) {
@@ -82,26 +82,29 @@ void bind_tree_kernel(nb::module_ &module) {
         .def(nb::init<const ProblemArrays &, ConstVector<double>, OutMatrix<double>, int64_t, uint64_t>(),
              nb::arg("problem"), nb::arg("diagonal").noconvert(), nb::arg("Z").noconvert(), nb::arg("n_slots"),
              nb::arg("seed"), nb::keep_alive<1, 2>(),
-             "Diagonal (n,) of the kernel matrix; Z = L⁻¹BK (m, n), which is changed in place.")
+             "Diagonal (n,) of the kernel matrix; Z = L⁻¹BK (m, n) is changed in place.")
         .def("set_factor", &KernelTreeObject::set_factor, nb::arg("R").noconvert(), nb::arg("pivots").noconvert(),
-             "R = L⁻¹ on the layout of the problem, and the pivots (m,).")
+             "Set R = L⁻¹ on the layout of the problem, and the pivots (m,).")
         .def("use_matrix", &KernelTreeObject::use_matrix, nb::arg("matrix").noconvert(),
-             "All columns of the kernel matrix (n, n), instead of slots.")
-        .def("wanted", &KernelTreeObject::wanted, "Rows (b,) whose columns blocks wait for.")
+             "Use all columns of the kernel matrix (n, n), instead of slots.")
+        .def("wanted", &KernelTreeObject::wanted, "Rows (b,) whose columns blocks are waiting for.")
         .def("lend_columns", &KernelTreeObject::lend_columns, nb::arg("columns").noconvert(),
              "Columns (b, n) of wanted().")
-        .def("run", &KernelTreeObject::run, nb::arg("work"), nb::arg("small"),
-             "Goes on with a pass; blocks with a gap up to `small` are left. 0: done, 1: columns wanted, 2: work done.")
-        .def("wake", &KernelTreeObject::wake, nb::arg("blocks").noconvert(), "Blocks (b,) are visited again.")
+        .def(
+            "run", &KernelTreeObject::run, nb::arg("work"), nb::arg("small"),
+            "Continue a pass; skips blocks with a gap up to `small`. Returns 0: done, 1: columns needed, 2: work done.")
+        .def("wake", &KernelTreeObject::wake, nb::arg("blocks").noconvert(), "Visit blocks (b,) again.")
         .def("set_duals", &KernelTreeObject::set_duals, nb::arg("start").noconvert(), nb::arg("losers").noconvert(),
-             nb::arg("values").noconvert(), Release(), "Dual variables, CSR parts of (n_blocks, m); Z is the caller's.")
-        .def("duals", &KernelTreeObject::duals, "Dual variables, CSR parts of (n_blocks, m): one a block and loser.")
-        .def_prop_ro("pass_gap", &KernelTreeObject::pass_gap, "Sum of the gaps of blocks, each before its visit.")
+             nb::arg("values").noconvert(), Release(),
+             "Set the dual variables, CSR parts of (n_blocks, m); the caller sets Z.")
+        .def("duals", &KernelTreeObject::duals, "Dual variables, CSR parts of (n_blocks, m), by block and loser.")
+        .def_prop_ro("pass_gap", &KernelTreeObject::pass_gap, "Sum of the gaps of the blocks, each before its visit.")
         .def_prop_ro("n_visits", &KernelTreeObject::n_visits, "Blocks visited in the last pass.");
-    module.def(
-        "sweep_signs", &sweep, nb::arg("path_start").noconvert(), nb::arg("path_nodes").noconvert(),
-        nb::arg("K").noconvert(), nb::arg("gram").noconvert(), nb::arg("target"), nb::arg("S").noconvert(), Release(),
-        "Exact steps in S (n_entries,) of one subtree of b nodes; gram (b, b) is L⁻¹QL⁻ᵀ. False if not definite.");
+    module.def("sweep_signs", &sweep, nb::arg("path_start").noconvert(), nb::arg("path_nodes").noconvert(),
+               nb::arg("K").noconvert(), nb::arg("gram").noconvert(), nb::arg("target"), nb::arg("S").noconvert(),
+               Release(),
+               "Exact steps in S (n_entries,) of one subtree of b nodes; gram (b, b) is L⁻¹QL⁻ᵀ. False if not positive "
+               "definite.");
 }
 
 }  // namespace widemargin

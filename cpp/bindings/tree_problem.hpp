@@ -1,4 +1,4 @@
-// The problem of a tree as Python hands it over, for the solvers that train on one.
+// A tree problem as Python hands it over.
 #pragma once
 
 #include <tuple>
@@ -9,13 +9,13 @@
 
 namespace widemargin {
 
-// start, cols and values of lists, which are given away.
+// Hands over start, cols and values of lists to Python.
 template <typename T>
 std::tuple<NumpyVector<int64_t>, NumpyVector<int32_t>, NumpyVector<T>> own(TreeLists<T> &&lists) {
     return {own(std::move(lists.start)), own(std::move(lists.cols)), own(std::move(lists.values))};
 }
 
-// The tree, its coupling and the blocks of constraints. Keeps the arrays it looks at alive.
+// The tree, its coupling and the blocks of constraints. Keeps the arrays it reads alive.
 class ProblemArrays {
   public:
     ProblemArrays(ConstVector<int32_t> parent, ConstVector<int32_t> group_of, ConstVector<int32_t> group_start,

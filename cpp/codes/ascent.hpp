@@ -11,7 +11,7 @@
 //   four quadrants, 2,000 rows         .0010 .0018  .0019 .0027  .0014 .0027  .015 .020 (of 1,000 rows)
 //   10 classes, 15 columns, 500 rows   .068  .102   .065  .123   .067  .127   5.1
 // The worst-first rule (codes/worst_first.hpp) takes the fewest visits on the quadrants, one per row, but each choice
-// costs a pass over the scores. Memory: η (n k numbers) and its schedule. Twin: reference/spoc.py.
+// costs a pass over the scores. Memory: η (n k numbers) and its schedule. Twin: tests/reference/spoc.py.
 #pragma once
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 // dual after projecting every row onto its simplex. For a code of 10 classes and 15 classifiers (2,000 rows, C = 1), a
 // gap of 1e-6 takes 0.3 s with these steps and 4.5 to 7 s without; 5,000 points of four quadrants take 8 and 18 ms.
 // With ρ fixed at 0.01 or 0.1, the former takes 1.0 or 3.7 s. Memory: six numbers per free variable. Twin: face_step()
-// in reference/spoc.py.
+// in tests/reference/spoc.py.
 #pragma once
 
 #include <algorithm>

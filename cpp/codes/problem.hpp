@@ -18,7 +18,7 @@ namespace widemargin {
 //
 // With D = F/N + η it gives the exact maximum over the example's dual variables, η_r = (D_r − θ)₊. Only the s values
 // D_r above max D − total matter, so only these are sorted: O(k + s log s). All values are relative to the largest D,
-// so that a small total is not lost in the rounding of large D. Twin: reduced_threshold() in reference/spoc.py.
+// so that a small total is not lost in the rounding of large D. Twin: reduced_threshold() in tests/reference/spoc.py.
 
 struct ReducedThreshold {
     double top;    // the largest D

@@ -13,7 +13,7 @@
 //     digits, 300 rows, 64 columns        34,800  38,700      74    644
 //     digits, 300 rows, rbf               64,500   8,100      12     52
 //
-// Memory: η and F, n k numbers each. Twin: solve() in reference/spoc.py.
+// Memory: η and F, n k numbers each. Twin: solve() in tests/reference/spoc.py.
 #pragma once
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// One-vs-all with the logistic loss on sparse rows: the batched subspace search for 16 labels at once (every row
-// counts, so there are no working sets), each label certified over all rows in float64. A label that float32 steps do
-// not finish to the rule and the gap goes to the truncated Newton method from where they stopped, and so do labels of
-// one side.
+// One-vs-all with the logistic loss on sparse rows: batched subspace search for 16 labels at once (every row counts, so
+// there are no working sets), with each label certified over all rows in float64. If float32 steps do not reach the
+// stopping rule and the gap, the truncated Newton method continues from where they stopped. It also solves one-sided
+// labels.
 //
-// Labels are independent; results do not depend on the number of threads. Memory: the rows once more in 8 bytes an
-// entry, and a work area a thread of 300 bytes a column and 220 bytes a row.
+// Labels are independent; results do not depend on the number of threads. Memory: a copy of the rows with 8 bytes per
+// entry, and a work area per thread of 300 bytes per column and 220 bytes per row.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +33,11 @@ namespace widemargin {
 //     σ_i = 1 / (1 + e^{m_i}),  α_i = c_i σ_i,  u = Σ y_i α_i x_i,  D = Σ c_i (φ(m_i) + σ_i m_i) − ½‖u‖² (− ½ (Σ y_i
 //     α_i)²)
 //
-// The terms are the entropies −α log(α/c) − (c − α) log(1 − α/c), written with φ. A free intercept is first moved to
-// its exact optimum for w; what rounding leaves of Σ y_i α_i is taken off the heavier side by shrinking its α by 1 − δ.
-// The entropy H is concave with H(0) = 0, so that side keeps at least (1 − δ) of its sum, and u moves by at most
-// |Σ y_i α_i| max‖x‖: both are allowed for, without another pass. Twin: reference/binary_certificate.py.
+// The terms are the entropies −α log(α/c) − (c − α) log(1 − α/c), written in terms of φ. A free intercept is first
+// moved to its exact optimum for w; the rounding error in Σ y_i α_i is removed by shrinking the α of the heavier side
+// by 1 − δ. The entropy H is concave with H(0) = 0, so that side keeps at least (1 − δ) of its sum, and u moves by at
+// most |Σ y_i α_i| max‖x‖. The bound accounts for both without another pass. Twin:
+// tests/reference/binary_certificate.py.
 
 class LogisticCertificate {
   public:
@@ -49,7 +50,7 @@ class LogisticCertificate {
           cost_(store.n_rows) {}
 
     // Moves a free intercept to its optimum (rounded to float32) and certifies the result.
-    LabelBounds evaluate(const LabelProblem &label, double prune, SparseWeights &weights) {
+    LabelBounds evaluate(const LabelProblem &label, double prune, LabelWeights &weights) {
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         LabelBounds bounds;
         scatter(weights, prune);
@@ -65,16 +66,16 @@ class LogisticCertificate {
   private:
     const RowStore &store_;
     struct Pair {
-        float all, kept;  // a weight, and the same if it is not pruned
+        float all, kept;  // a weight, and the same weight or 0 after pruning
     };
-    typedef double Scores __attribute__((vector_size(16)));  // of all weights, and of the kept ones
+    typedef double Scores __attribute__((vector_size(16)));  // for all weights, and for the kept ones
     std::vector<Pair> w_;                                    // (n_cols,)
     std::vector<double> u_;                                  // (n_cols,) Σ y α x
-    std::vector<double> scores_, kept_scores_;               // (n_rows,) without bias
+    std::vector<double> scores_, kept_scores_;               // (n_rows,) without intercept
     std::vector<double> cost_;                               // (n_rows,) y c, and finally y α
     double norm_ = 0, kept_norm_ = 0;
 
-    void scatter(const SparseWeights &weights, double prune) {
+    void scatter(const LabelWeights &weights, double prune) {
         norm_ = kept_norm_ = 0;
         for (size_t k = 0; k < weights.cols.size(); ++k) {
             const double w = weights.vals[k];
@@ -96,7 +97,7 @@ class LogisticCertificate {
         return Scores{x, x} * Scores{static_cast<double>(w.all), static_cast<double>(w.kept)};
     }
 
-    // Two chains of additions a row: one would wait for itself.
+    // Two chains of additions per row, because each addition waits for the previous one.
     void score_rows() {
         for (int64_t i = 0; i < store_.n_rows; ++i) {
             Scores even{0, 0}, odd{0, 0};
@@ -112,7 +113,7 @@ class LogisticCertificate {
         }
     }
 
-    // argmin over b of Σ |c| φ(y (s + b)): Newton inside a bracket, as optimal_shift of one_vs_all/certificate.hpp.
+    // argmin over b of Σ |c| φ(y (s + b)): Newton inside a bracket, like optimal_shift in one_vs_all/certificate.hpp.
     double optimal_bias(double b) const {
         double low = -std::numeric_limits<double>::infinity(), high = -low;
         for (int step = 0; step < MAX_BIAS_STEPS; ++step) {
@@ -133,9 +134,9 @@ class LogisticCertificate {
         }
         return b;
     }
-    static constexpr double BIAS_ACCURACY = 1e-9;  // relative; the bias is rounded to float32 afterwards
+    static constexpr double BIAS_ACCURACY = 1e-9;  // relative; the intercept is rounded to float32 afterwards
 
-    // Σ of the losses at scores + bias
+    // Σ of the losses at scores + intercept
     double losses(const std::vector<double> &scores, double bias) const {
         double sum = 0;
         for (int64_t i = 0; i < store_.n_rows; ++i) {
@@ -198,8 +199,8 @@ class LogisticCertificate {
     }
 };
 
-constexpr double LOGISTIC_ACCEPT_SHARE = 0.999;     // of rule and gap, for the rounding of the check itself
-constexpr double LOGISTIC_RULE_FACTOR = 0.5 / 2.0;  // |φ'(0)| over that of the squared hinge, which LabelSetup knows
+constexpr double LOGISTIC_ACCEPT_SHARE = 0.999;     // of rule and gap; allows for the rounding of the check itself
+constexpr double LOGISTIC_RULE_FACTOR = 0.5 / 2.0;  // |φ'(0)| relative to the squared hinge, which LabelSetup assumes
 
 template <class Matrix>
 class BatchLogistic {
@@ -220,7 +221,7 @@ class BatchLogistic {
     void solve(const LabelBlock &labels, const BlockResult<T> &out) const {
         std::vector<int64_t> order(labels.n_labels);
         std::iota(order.begin(), order.end(), int64_t{0});
-        // Frequent labels take more iterations: begun first, they do not keep a batch alive at the end.
+        // Frequent labels take more iterations: started first, they do not keep a batch alive at the end.
         std::stable_sort(order.begin(), order.end(),
                          [&](int64_t a, int64_t b) { return n_rare(labels, a) > n_rare(labels, b); });
         std::atomic<int64_t> taken{0};
@@ -253,7 +254,7 @@ class BatchLogistic {
         return std::min(labels.n_positive(j), X_.n_rows - labels.n_positive(j));
     }
 
-    // The next label for a lane; those of one side only are finished on the way.
+    // The next label for a lane; one-sided labels are finished on the way.
     bool next(const LabelBlock &labels, const std::vector<int64_t> &order, std::atomic<int64_t> &taken, Worker &worker,
               Candidate &candidate, const BlockResult<T> &out) const {
         for (;;) {
@@ -301,7 +302,7 @@ class BatchLogistic {
         out.intercept[candidate.index] = static_cast<T>(sign * candidate.weights.bias);
     }
 
-    // Truncated Newton in double precision on one label, from the candidate's weights if they are numbers.
+    // Truncated Newton in double precision on one label, from the candidate's weights if they are finite.
     void solve_plain(const LabelBlock &labels, const Candidate &candidate, const BlockResult<T> &out) const {
         const int64_t j = candidate.index, n_iter = candidate.n_iter;
         if (std::isfinite(candidate.weights.squared_norm() + candidate.weights.bias)) write(candidate, 0.0, out);

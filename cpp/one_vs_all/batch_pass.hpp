@@ -1,13 +1,12 @@
-// The batched pass over all rows: scores of up to 32 labels at once, of which only the rows above each label's
-// threshold are kept, so that no (rows × labels) array exists.
+// The batched pass over all rows: scores up to 32 labels at once and keeps only the rows above each label's threshold,
+// so there is no (rows × labels) array.
 //
-// Rows and weights are rounded to 16 bits, and a row's allowance for that is added to its scores before they are
-// compared (one_vs_all/batch_pass.hpp): no row above a threshold is lost. Weights stand in a (features × 32) table, of
-// which only the non-zero entries of a label are written and later cleared. The entries of rows that are kept are
-// copied in float32, up to COPY_LIMIT a label: what is done next with them, renumbering and scoring in float64,
-// otherwise spends most of its time waiting for rows far apart (a fifth of the solver's time on yso-finna-en). Memory:
-// 64 bytes a feature, 16 bytes for every row kept, and at most 8 COPY_LIMIT bytes a label. Twin:
-// reference/packed_rows.py.
+// Rows and weights are rounded to 16 bits, and an allowance for that is added to the scores of a row before they are
+// compared (PackedRows): no row above a threshold is lost. Weights are in a (features × 32) table, of which only the
+// non-zero entries of a label are written and later cleared. The entries of kept rows are copied in float32, up to
+// COPY_LIMIT per label: the next steps, renumbering and scoring in float64, would otherwise spend most of their time
+// waiting for distant rows (a fifth of the solver's time on yso-finna-en). Memory: 64 bytes per feature, 16 bytes per
+// kept row, and at most 8 COPY_LIMIT bytes per label. Twin: tests/reference/packed_rows.py.
 #pragma once
 
 #include <algorithm>
@@ -23,33 +22,33 @@
 
 namespace widemargin {
 
-// Rows and weights as the batch pass multiplies them: rounded to 16 bits, so that a row is scored for 32 labels at once
-// in integers.
+// Rows and weights in the form that the batch pass multiplies: rounded to 16 bits, so that a row is scored for 32
+// labels at once in integer arithmetic.
 //
 //     x ≈ X / t,  w ≈ W / s,  X and W integers of 16 bits:   w·x ≈ Σ X W / (t s)
 //
 // With X = t x + δ and W = s w + ε, |δ|, |ε| ≤ ROUNDING, the sum is off by at most ROUNDING (t ‖x‖₁ + s √m ‖w‖ + m) for
 // a row of m entries. The scale s of a label is such that t s (‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT for all rows, so that no
-// sum overflows and the bound depends on the row alone: its allowance. In scores that is about
-// (‖x‖₁ + √m) ‖w‖ 2⁻¹⁷: 4e-4 on yso-finna-en, 3e-3 on debian-tags. Sums of integers do not depend on their order, so
-// that all instruction sets give the same. Values are rounded when they are read: a copy of the rows in pairs of 12
-// bytes is hardly faster to read, and takes 8 MB on yso-finna-en. Memory: 5 bytes a row. Twin:
-// reference/packed_rows.py.
+// sum overflows and the bound depends on the row alone: its allowance. As a score, that is about (‖x‖₁ + √m) ‖w‖ 2⁻¹⁷:
+// 4e-4 on yso-finna-en, 3e-3 on debian-tags. Integer sums do not depend on their order, so all instruction sets give
+// the same result. Values are rounded when they are read: a copy of the rows in pairs of 12 bytes is hardly faster to
+// read, and takes 8 MB on yso-finna-en. Memory: 5 bytes per row. Twin: tests/reference/packed_rows.py.
 
 constexpr double LARGEST_PACKED = 32767;
-constexpr double SUM_LIMIT = 1.9e9;            // of 2³¹, the rest is for allowances
+constexpr double SUM_LIMIT = 1.9e9;            // of 2³¹; the rest is for allowances
 constexpr double ALLOWANCE_LIMIT = 1e8;        // rows that need more (of many millions of entries) are always emitted
-constexpr double COMPARISON_ALLOWANCE = 2048;  // for what is done in float32 with a sum, eight roundings to 2⁻²⁴ of 2³¹
-// Half, and a little for products in float32 (2⁻²⁴ of 2¹⁵) and values that float32 rounds.
+constexpr double COMPARISON_ALLOWANCE = 2048;  // for float32 arithmetic on a sum: eight roundings, each 2⁻²⁴ of 2³¹
+// One half, plus a little for products in float32 (2⁻²⁴ of 2¹⁵) and for values that float32 rounds.
 constexpr double ROUNDING = 0.51;
 
 struct PackedRows {
     float scale = 1;                 // t
     std::vector<int32_t> allowance;  // (n_rows,)
-    std::vector<uint8_t> unbounded;  // (n_rows,) whether the allowance is not enough
+    std::vector<uint8_t> unbounded;  // (n_rows,) whether the allowance is too small
 };
 
-// Rounded to the nearest integer, |x| ≤ LARGEST_PACKED; positive when it is cut off, which is faster than std::lround.
+// Rounds to the nearest integer, |x| ≤ LARGEST_PACKED, by truncating a positive number, which is faster than
+// std::lround.
 inline int16_t packed_value(double x) { return static_cast<int16_t>(static_cast<int32_t>(x + 32768.5) - 32768); }
 
 inline double row_allowance(const RowStore &store, double scale, int64_t i) {
@@ -76,21 +75,21 @@ inline PackedRows pack_rows(const RowStore &store) {
     return packed;
 }
 
-// s for weights whose scores lie within `size`, see RowStore::score_size; 0 when there is no such bound.
+// s for weights whose scores are within `size`, see RowStore::score_size; 0 if there is no such bound.
 inline double weight_scale(const PackedRows &rows, double size, double largest_weight) {
     if (!std::isfinite(size)) return 0;
     const double scale = SUM_LIMIT / (static_cast<double>(rows.scale) * size);
     return largest_weight > 0 ? std::min(scale, LARGEST_PACKED / largest_weight) : scale;
 }
 
-constexpr size_t COLUMNS_AHEAD = 16;          // how far ahead lines of the table are asked for
-constexpr int64_t COPY_LIMIT = 24 << 10;      // entries; what most labels of yso-finna-en have, and 6 MB for all lanes
-constexpr int64_t FORGOTTEN_ROWS = 16 << 10;  // a longer list gives back its memory, as pages that come back cost time
+constexpr size_t COLUMNS_AHEAD = 16;          // how far ahead lines of the table are prefetched
+constexpr int64_t COPY_LIMIT = 24 << 10;      // entries; enough for most labels of yso-finna-en, and 6 MB for all lanes
+constexpr int64_t FORGOTTEN_ROWS = 16 << 10;  // only longer lists return their memory, because new pages cost time
 constexpr int64_t KEPT_ROWS = 6 << 10;        // room that a lane keeps from one pass to the next
 
 class BatchPass {
   public:
-    // slack: (n_rows,) added to every score, besides the allowance for rounding, before it is compared.
+    // slack (n_rows,) is added to every score before it is compared, in addition to the allowance for rounding.
     BatchPass(const RowStore &store, const PackedRows &packed, const VectorKernels &kernels, const float *slack)
         : store_(store),
           packed_(packed),
@@ -105,8 +104,8 @@ class BatchPass {
     }
 
     // Puts weights into a lane; rows with score + slack > threshold will be emitted. A lane that proves nothing about
-    // the other rows does without slack.
-    void set(int lane, const SparseWeights &weights, double threshold, bool with_slack = true) {
+    // the other rows needs no slack.
+    void set(int lane, const LabelWeights &weights, double threshold, bool with_slack = true) {
         clear(lane);
         float largest = 0;
         for (float w : weights.vals) largest = std::max(largest, std::abs(w));
@@ -126,7 +125,7 @@ class BatchPass {
     }
 
     void clear(int lane) {
-        // One label near whose margin most rows lie would else cost every lane the memory of all rows for ever.
+        // Otherwise a single label with most rows near its margin would make the lane keep memory for all rows.
         if (n_emitted_[lane] > FORGOTTEN_ROWS) emitted_[lane].forget_from(KEPT_ROWS);
         const std::vector<uint32_t> &cols = written_[lane];
         for (size_t k = 0; k < cols.size(); ++k) {
@@ -168,8 +167,8 @@ class BatchPass {
     const float *slack_;
     AlignedArray<int16_t> table_;
     std::vector<uint32_t> written_[SCAN_LANES];
-    std::vector<ReservedArray<EmittedRow>> emitted_;  // (n_rows + 1,) a lane
-    ReservedArray<RowEntry> copies_;                  // COPY_LIMIT + COPY_STEP a lane
+    std::vector<ReservedArray<EmittedRow>> emitted_;  // (n_rows + 1,) per lane
+    ReservedArray<RowEntry> copies_;                  // COPY_LIMIT + COPY_STEP per lane
     int64_t n_emitted_[SCAN_LANES] = {};
     ScanArgs args_{};
 

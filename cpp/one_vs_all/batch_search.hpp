@@ -1,23 +1,25 @@
-// Subspace search over all rows for up to 16 frequent labels at once, one label a lane.
+// Subspace search over all rows for up to 16 frequent labels at once, one label per lane.
 //
-// Each iteration minimises every lane's objective over span{z, last step, w, bias} (one_vs_all/subspace_search.hpp),
-// where z_k = −g_k / (1 + t spread_k) is the descent direction, scaled a little by the Hessian's diagonal: one pass of
-// row dots, a small search on the rows near the lane's margin, one pass of gradient sums, one sweep over the features.
-// The first search is over span{mean positive, mean row, bias}; X · mean row is the same for all labels. A start from
-// outside takes the place of the mean positive and of the first search. The cost does not depend on how frequent a
-// label is. Memory: 264 bytes a column, 194 bytes a row, and 16 bytes for every near row of a lane, which may be all
-// rows: 450 bytes a row. A lane's numbers do not depend on the labels in the other lanes.
+// Each iteration minimises every lane's objective over span{z, last step, w, intercept}
+// (one_vs_all/subspace_search.hpp), where z_k = −g_k / (1 + t spread_k) is the descent direction, slightly scaled by
+// the diagonal of the Hessian. It takes one pass of row dots, a small search on the rows near the lane's margin, one
+// pass of gradient sums and one sweep over the features. The first search is over span{mean positive, mean row,
+// intercept}; X · mean row is the same for all labels. A given start replaces the mean positive and the first search.
+// The cost does not depend on how frequent a label is. Memory: 264 bytes per column, 194 bytes per row, and 16 bytes
+// per near row of a lane, which may be all rows: 450 bytes per row. The numbers in a lane do not depend on the labels
+// in the other lanes.
 //
-// The gradients g of the last two iterates are nearly orthogonal, as the older one was searched along. So between the
-// two iterates lies a point with the gradient norm ‖g‖‖g'‖ / √(‖g‖² + ‖g'‖²), and its certified gap ½‖g‖² is smaller
-// than at either end, by a third or more: a lane ends when that point is good enough, and gives it back.
+// The gradients g of the last two iterates are nearly orthogonal, because the search went along the older one. So there
+// is a point between the two iterates with gradient norm ‖g‖‖g'‖ / √(‖g‖² + ‖g'‖²), whose certified gap ½‖g‖² is
+// smaller than at either end by a third or more. A lane is done when that point is good enough, and returns it.
 //
-// Measured on debian-tags (AVX2, 205 labels in batches, 14.7 iterations each before): this point −4 % iterations, the
-// scaling −4 % (at four times the strength none); a row's own reach and samples in the first searches −20 % time a dot
-// pass, −60 % a search. Lost: loose batches finished on working sets (+30 % time); the gradient by columns (no row is
-// skipped: as slow); sums in half lines where only half the lanes are active, z in bfloat16 (both no gain, at the same
-// iterations: the passes wait for rows from the cache, and for the copies of near rows); the best scale of the dual
-// point (gain below 1e-6). Not built: one more old step as a direction (7 % fewer iterations on 13 labels).
+// Measured on debian-tags (AVX2, 205 labels in batches, 14.7 iterations each before): this point saves 4 % of the
+// iterations, the scaling 4 % (none at four times the strength); a reach per row and sampled first searches save 20 %
+// of the time per dot pass and 60 % per search. Tried without gain: loose batches finished on working sets (+30 %
+// time); the gradient by columns (no row is skipped, so no faster); sums in half lines when only half the lanes are
+// active, and z in bfloat16 (the same iterations; the passes wait for rows from the cache and for the copies of near
+// rows); the best scale of the dual point (gain below 1e-6). Not built: one more old step as a direction (7 % fewer
+// iterations on 13 labels).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +35,7 @@
 
 namespace widemargin {
 
-// What the batched subspace search needs to know of a loss beyond its kernels.
+// What the batched subspace search needs to know about a loss, in addition to its kernels.
 
 template <class Loss>
 struct BatchLoss;
@@ -51,18 +53,18 @@ struct BatchLoss<Logistic> {
 };
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
-constexpr double BATCH_GAP_SHARE = 0.9;   // of gap_tol, for ½‖g‖² / f; the rest is for the bias step
-constexpr int BATCH_MAX_ITER = 150;       // ordinary labels take 10 to 40; the others are better served by Newton
+constexpr double BATCH_GAP_SHARE = 0.9;   // of gap_tol, for ½‖g‖² / f; the rest is for the step of the intercept
+constexpr int BATCH_MAX_ITER = 150;       // most labels take 10 to 40; Newton is better for the others
 constexpr int64_t BATCH_ROWS = 512;       // rows between two flushes of float32 sums
-constexpr int REFILL_LANES = 2;           // free lanes before new labels are taken in
+constexpr int REFILL_LANES = 2;           // free lanes before new labels are taken
 constexpr float WIDE_REACH = 1e30f;
-// Rows that take part in a search: all (or a sample) in the first one; those within a share of the largest move in the
-// second, when no step along −g is known yet; then those within a smaller share and their own moves along z and p.
+// Rows that take part in a search: all (or a sample) in the first; those within a share of the largest move in the
+// second, when no step along −g is known yet; then those within a smaller share plus their own moves along z and p.
 constexpr float SECOND_REACH = 0.3f, LATER_REACH = 0.03f;
-constexpr int SAMPLED_SEARCHES = 2;  // the first two need no accuracy: all positives and a sample of the negatives
+constexpr int SAMPLED_SEARCHES = 2;  // the first two need little accuracy: all positives, and a sample of the negatives
 constexpr int64_t SAMPLE_OF_ROWS = 4096;
-constexpr double DIAGONAL_SHARE = 0.15;  // of the Hessian's estimated diagonal in z; none and all take more iterations
-constexpr double NEGLIGIBLE_SHARE = 0.04;  // of the gradient's root mean square, for a weight
+constexpr double DIAGONAL_SHARE = 0.15;    // of the Hessian's estimated diagonal in z; 0 and 1 take more iterations
+constexpr double NEGLIGIBLE_SHARE = 0.04;  // relative to the root mean square of the gradient
 constexpr double NEVER = 1e300;
 
 template <class Loss = SquaredHinge>
@@ -83,7 +85,7 @@ class BatchSubspace {
         measure_rows();
     }
 
-    // next(Candidate &): false when no label is left. done(Candidate &&): a label whose weights wait for their check.
+    // next(Candidate &): false when no label is left. done(Candidate &&): a label whose weights have yet to be checked.
     template <class Next, class Done>
     void run(const std::atomic<bool> &stop, Next next, Done done) {
         bool more = true;
@@ -110,7 +112,7 @@ class BatchSubspace {
         double loss = 0, bias_sum = 0, curvature = 0;
         double gg = NEVER, gg_before = NEVER;  // ‖g_w‖² of the last two iterates
         int iteration = 0;
-        // Share of the last step to be taken back, see above.
+        // Share of the last step to take back, see above.
         double step_back() const { return gg / (gg + gg_before); }
     };
     // The near rows of one lane.
@@ -152,7 +154,7 @@ class BatchSubspace {
                           mean_scores_.data());
     }
 
-    // Takes in labels for all free lanes; false when there are no more.
+    // Takes labels for all free lanes; false when there are no more.
     template <class Next>
     bool refill(Next &next) {
         std::vector<int> fresh;
@@ -202,11 +204,11 @@ class BatchSubspace {
         args_.reach_z[lane] = args_.reach_p[lane] = 0;
     }
 
-    // z = mean positive, or the start from outside; p = mean row stands already.
+    // z = mean positive, or the given start; p = mean row is already set.
     void set_first_direction(int lane) {
         Lane &state = lanes_[lane];
         const auto &positives = state.candidate.label.positives;
-        const SparseWeights &given = state.candidate.weights;
+        const LabelWeights &given = state.candidate.weights;
         const float share = positives.empty() ? 0.0f : 1.0f / static_cast<float>(positives.size());
         for (size_t k = 0; k < given.cols.size(); ++k)
             tables_.Z[static_cast<size_t>(given.cols[k]) * LANES + lane] = given.vals[k];
@@ -243,7 +245,7 @@ class BatchSubspace {
         }
     }
 
-    // Room for one more block of near rows and the padding.
+    // Makes room for one more block of near rows and the padding.
     void make_room(int lane) {
         NearRows &near = args_.near[lane];
         NearBuffer &buffer = near_[lane];
@@ -277,7 +279,7 @@ class BatchSubspace {
             std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
             if (!state.busy) continue;
             if (state.candidate.carried && state.iteration == 0) {
-                state.theta[0] = 1;  // all of the start; its length is searched next, when it is the last step
+                state.theta[0] = 1;  // all of the start; the next search finds its length, as that of the last step
                 continue;
             }
             NearRows &near = args_.near[lane];
@@ -294,7 +296,7 @@ class BatchSubspace {
         }
     }
 
-    // All lanes side by side; a lane that is done stands still until the last one is.
+    // All lanes side by side; a lane that is done waits for the last one.
     void search_all_rows() {
         SubspaceSearch searches[LANES];
         bool done[LANES];
@@ -383,11 +385,12 @@ class BatchSubspace {
     Candidate take_out(int lane) {
         Lane &state = lanes_[lane];
         Candidate out = std::move(state.candidate);
-        out.weights = SparseWeights{};
+        out.weights = LabelWeights{};
         out.weights.cols.resize(store_.n_used);
         out.weights.vals.resize(store_.n_used);
         const float back = static_cast<float>(state.step_back());
-        // Weights of columns that no active row has any more: ‖g‖ changes by 4 % at most, even if all were left out.
+        // Drops weights of columns that are no longer in any active row: even if all were dropped, ‖g‖ would change by
+        // at most 4 %.
         const double least = NEGLIGIBLE_SHARE * std::sqrt(state.gg / std::max<double>(1, store_.n_used));
         size_t count = 0;
         for (int64_t k = 0; k < store_.n_used; ++k) {

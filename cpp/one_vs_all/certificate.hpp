@@ -2,9 +2,9 @@
 //
 //     α_i = −c_i φ'(m_i),   u = Σ y_i α_i (x_i, bias_value),   D = Σ −(c_i φ)*(−α_i) − ½‖u‖²
 //
-// With a free intercept D is a bound only when Σ y_i α_i = 0. So z is first shifted by the exact minimiser over the
-// intercept, which makes it nearly so, and then the α of the heavier side are shrunk; any such α is feasible.
-// Zero is a bound as well, as no term of the objective is negative. Twin: reference/binary_certificate.py.
+// With a free intercept, D is a bound only if Σ y_i α_i = 0. So z is first shifted by the exact minimiser over the
+// intercept, which nearly achieves this, and then the α of the heavier side are shrunk; any such α is feasible. Zero is
+// a bound too, because no term of the objective is negative. Twin: tests/reference/binary_certificate.py.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace widemargin {
 
-constexpr int MAX_BIAS_STEPS = 200;  // a bisection of doubles ends long before
+constexpr int MAX_BIAS_STEPS = 200;  // a bisection of doubles ends long before that
 
 // Σ_i α_i of each side at scores z + shift, and Σ_i c_i φ''.
 struct SideSums {
@@ -38,16 +38,16 @@ SideSums side_sums(const BinaryProblem<Matrix> &problem, const double *z, double
     return sums;
 }
 
-// Where to look next for the zero of an increasing derivative when Newton has no answer: the middle of the bracket, or
-// further out while one of its ends is open.
+// Where to look next for the zero of an increasing derivative if Newton fails: the middle of the bracket, or further
+// out while one of its ends is open.
 inline double bisection_point(double low, double high, double t, double derivative) {
     if (std::isfinite(low) && std::isfinite(high)) return 0.5 * (low + high);
     const double step = std::max(1.0, std::abs(t));
     return derivative < 0 ? t + step : t - step;
 }
 
-// argmin over t of Σ_i c_i φ(y_i (z_i + t)): Newton on a monotone derivative, by bisection where Newton leaves the
-// bracket, and by growing steps while there is no bracket and no curvature (the logistic loss far away). Exact to
+// argmin over t of Σ_i c_i φ(y_i (z_i + t)): Newton on a monotone derivative, with bisection if Newton leaves the
+// bracket, and growing steps while there is no bracket and no curvature (far out on the logistic loss). Exact up to
 // rounding.
 template <class Loss, class Matrix>
 double optimal_shift(const BinaryProblem<Matrix> &problem, const double *z) {
@@ -55,7 +55,7 @@ double optimal_shift(const BinaryProblem<Matrix> &problem, const double *z) {
     for (int step = 0; step < MAX_BIAS_STEPS; ++step) {
         const SideSums sums = side_sums<Loss>(problem, z, t);
         const double derivative = sums.negative - sums.positive, size = sums.negative + sums.positive;
-        if (!(std::abs(derivative) > std::numeric_limits<double>::epsilon() * size)) break;  // or it is not a number
+        if (!(std::abs(derivative) > std::numeric_limits<double>::epsilon() * size)) break;  // or NaN
         (derivative < 0 ? low : high) = t;
         const double newton = t - derivative / sums.curvature;  // not finite without curvature
         const double next = newton > low && newton < high ? newton : bisection_point(low, high, t, derivative);
@@ -65,7 +65,7 @@ double optimal_shift(const BinaryProblem<Matrix> &problem, const double *z) {
     return t;
 }
 
-// Factors for the α of each side: 1, or with a free intercept what makes the sums of both sides equal.
+// Factors for the α of each side: 1, or with a free intercept those that make the sums of both sides equal.
 struct SideShares {
     double positive = 1, negative = 1;
     double of(double y) const { return y > 0 ? positive : negative; }
@@ -101,7 +101,7 @@ double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double 
     return std::max(0.0, conjugates - 0.5 * (squared_norm(u, problem.X->n_cols) + u_bias * u_bias));
 }
 
-// (primal − dual) / max(|primal|, |dual|), 0 when both are 0
+// (primal − dual) / max(|primal|, |dual|), 0 if both are 0
 inline double relative_gap(double primal, double dual) {
     const double scale = std::max(std::abs(primal), std::abs(dual));
     return scale == 0 ? 0.0 : (primal - dual) / scale;

@@ -1,8 +1,9 @@
-// One step of one label of the dense solver, and the float64 rows of its certificate.
+// The dense solver: one step of one label, and the float64 rows of its certificate.
 //
-// A step goes along the gradient with the exact minimiser over (z, p, w, intercept), or along a Newton direction with
-// backtracking from a full step: on nearly separable rows an exact minimiser along Newton directions took twice as
-// many steps (caltech101-silhouettes), because it stays close to the kinks. Twin: reference/dense_one_vs_all.py.
+// A step is the exact minimiser over (z, p, w, intercept), where z is the negative gradient, or it follows a Newton
+// direction with backtracking from a full step. On nearly separable rows, exact minimisation along Newton directions
+// took twice as many steps (caltech101-silhouettes), because it stays close to the kinks. Twin:
+// tests/reference/dense_one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +22,18 @@
 
 namespace widemargin {
 
-// Row kernels of the dense one-vs-all solver: what happens to one label between two matrix products.
+// Row kernels of the dense one-vs-all solver: the work on one label between two matrix products.
 //
 //     s(θ) = s + θ₀ sz + θ₁ sp + θ₂ (s − b) + θ₃        scores after a step along (z, p, w, intercept)
 //
-// Scores of a label stand one after another as float32; matrix products over blocks of labels make them, see
-// solvers/_dense_block.py. Sums run in vectors of float32 that are emptied into double every FLUSH rows. Twin:
-// reference/dense_one_vs_all.py.
+// The scores of a label are contiguous float32; matrix products over blocks of labels compute them (the dense solver in
+// Python). Sums run in float32 vectors that are flushed into double every FLUSH rows. Twin:
+// tests/reference/dense_one_vs_all.py.
 
 constexpr int64_t FLUSH = 512;  // rows; a multiple of every vector's width
 constexpr int N_PAIRS = 10;     // upper triangle of 4 × 4
 
-// Vectors of one register. Plain loops over arrays of lanes were left scalar by GCC 12, six times slower.
+// Vectors of one register. GCC 12 left plain loops over arrays of lanes scalar, which is six times slower.
 template <int WIDTH>
 struct FloatVector {
     typedef float type __attribute__((vector_size(WIDTH * sizeof(float))));
@@ -42,7 +43,8 @@ struct FloatVector {
 #define WIDEMARGIN_INLINE __attribute__((always_inline)) inline
 #define WIDEMARGIN_LAMBDA __attribute__((always_inline))
 
-// A loss in float32, all branches as selections, on vectors F: −½ φ'(m), ½ φ''(m), φ(m), and φ(m + step) − φ(m).
+// A loss in float32 on vectors F, with selections instead of branches: −½ φ'(m), ½ φ''(m), φ(m), and φ(m + step) −
+// φ(m).
 template <int WIDTH>
 struct HingeLanes {
     using F = typename FloatVector<WIDTH>::type;
@@ -55,7 +57,7 @@ struct HingeLanes {
         const F room = 1.0f - m;
         out = room > 0.0f ? room * room : F{};
     }
-    // Without the cancellation of the difference where both ends are inside the margin.
+    // Avoids the cancellation of the difference if both ends are inside the margin.
     static WIDEMARGIN_INLINE void change(const F &m, const F &step, F &out) {
         const F before = 1.0f - m, after = before - step;
         const F lost = before > 0.0f ? before * before : F{};
@@ -112,7 +114,8 @@ struct LogisticLanes {
     }
 };
 
-// One label's rows; `cost` is y c, the row's weight with the sign of the label. `s`, `sp` and `slopes` are written.
+// The rows of one label; `cost` is y c, the cost of a row with the sign of the label. `s`, `sp` and `slopes` are
+// written.
 struct DenseLabelRows {
     int64_t n;
     float *s;
@@ -127,7 +130,7 @@ struct LabelSums {
     double loss = 0, slope_sum = 0, n_active = 0;
 };
 
-// Rows from `i` on, one vector of each array; beyond the end the cost is zero, so that nothing is added.
+// Rows from `i` on, one vector of each array; past the end the cost is zero, so nothing is added.
 template <int WIDTH>
 struct RowChunk {
     using F = typename FloatVector<WIDTH>::type;
@@ -173,7 +176,7 @@ WIDEMARGIN_INLINE void sum_rows(int64_t n, double *sums, Body body) {
     }
 }
 
-// What SubspaceSearch::absorb takes: −½ Σ cφ'y v_j (4), and ½ Σ cφ'' v_j v_k (10, upper triangle).
+// The input of SubspaceSearch::absorb: −½ Σ cφ'y v_j (4), and ½ Σ cφ'' v_j v_k (10, upper triangle).
 template <int WIDTH, class Loss>
 WIDEMARGIN_INLINE void search_sums(const DenseLabelRows &rows, const float *theta, double *out) {
     using F = typename FloatVector<WIDTH>::type;
@@ -205,7 +208,7 @@ WIDEMARGIN_INLINE double loss_change(const DenseLabelRows &rows, float t, float 
     return sum;
 }
 
-// Goes to s(θ): writes s, sp (the step's scores without the intercept) and the slopes there.
+// Moves to s(θ): writes s, sp (the scores of the step, without the intercept) and the slopes.
 template <int WIDTH, class Loss>
 WIDEMARGIN_INLINE LabelSums advance(const DenseLabelRows &rows, const float *theta) {
     using F = typename FloatVector<WIDTH>::type;
@@ -263,9 +266,9 @@ RowKernels choose_row_kernels() {
                                &row_kernels_baseline<Loss>)();
 }
 
-constexpr int MAX_HALVINGS = 30;  // 2⁻³⁰ is below what float32 scores can tell
+constexpr int MAX_HALVINGS = 30;  // 2⁻³⁰ is below the resolution of float32 scores
 
-// What a step needs to know beside the rows: inner products, and for a Newton direction its intercept and slope.
+// What a step needs in addition to the rows: inner products, and for a Newton direction its intercept and slope.
 struct DenseStep {
     double zz, zp, zw, pp, pw, ww;
     double bias, bias_step, slope;
@@ -273,7 +276,7 @@ struct DenseStep {
     double bias_penalty;
 };
 
-// The longest of 1, ½, ¼ … with a decrease of at least ARMIJO_SLOPE of the slope; 0 when none has.
+// The longest step among 1, ½, ¼ … with a decrease of at least ARMIJO_SLOPE times the slope; 0 if there is none.
 inline double backtrack(const RowKernels &kernels, const DenseLabelRows &rows, const DenseStep &step) {
     const double linear = step.zw + step.bias_penalty * step.bias * step.bias_step;
     const double quadratic = 0.5 * (step.zz + step.bias_penalty * step.bias_step * step.bias_step);
@@ -285,7 +288,7 @@ inline double backtrack(const RowKernels &kernels, const DenseLabelRows &rows, c
     return 0;
 }
 
-// Minimises over θ; `theta` gets it.
+// Minimises over θ, into `theta`.
 inline void search(const RowKernels &kernels, const DenseLabelRows &rows, const DenseStep &step, float *theta) {
     const bool use[N_DIRECTIONS] = {true, true, step.use_w, step.use_bias};
     const SubspaceProducts products{step.zz, step.zp, step.zw, step.pp, step.pw, step.ww, step.bias, step.bias_penalty};
@@ -298,7 +301,7 @@ inline void search(const RowKernels &kernels, const DenseLabelRows &rows, const 
     std::copy(search.theta(), search.theta() + N_DIRECTIONS, theta);
 }
 
-// Takes the step: `theta` gets where it went; all zero when no step decreases the objective.
+// Takes the step, written to `theta`; all zero if no step decreases the objective.
 inline LabelSums take_step(const RowKernels &kernels, const DenseLabelRows &rows, const DenseStep &step, float *theta) {
     if (step.newton) {
         const double t = backtrack(kernels, rows, step);
@@ -315,7 +318,7 @@ struct CertifiedRows {
 };
 
 // Moves a free intercept to its optimum (rounded to float32 if `single`), and fills the slopes y c φ'(m) there and the
-// dual's y α, which is feasible to rounding. z holds the scores with the intercept.
+// dual's y α, which is feasible up to rounding. z holds the scores, including the intercept.
 template <class Loss>
 CertifiedRows certify_rows(const BinaryProblem<DenseView<double>> &problem, double *z, double intercept, bool single,
                            double *slopes, double *dual_slopes) {

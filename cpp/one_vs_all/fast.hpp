@@ -1,9 +1,9 @@
-// The door of the fast one-vs-all solver: builds the row store once, learns the usual bias on pilot labels, runs one
-// worker a thread over two queues (frequent labels in batches over all rows, the others on working sets), and keeps
-// every label as a pruned sparse row with its certificate.
+// The entry point of the fast one-vs-all solver. It builds the row store once, learns the usual intercept from pilot
+// labels, runs one worker per thread over two queues (frequent labels in batches over all rows, the others on working
+// sets), and keeps every label as a pruned sparse row with its certificate.
 //
-// A label the schedulers do not finish is solved by the truncated Newton method of one_vs_all/newton_solver.hpp in
-// double precision, started from where they stopped.
+// A label that the schedulers do not finish is solved by truncated Newton (one_vs_all/newton_solver.hpp) in double
+// precision, starting from where they stopped.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace widemargin {
 
-// Turns the weights of a finished label into a row of the model: pruned, signs put right, columns of X ascending.
-// Never dense: the memory is that of the row itself.
+// Turns the weights of a finished label into a row of the model: pruned, with the original signs, columns of X
+// ascending. Never dense: the memory is that of the row itself.
 
 struct StoredLabel {
     std::vector<int32_t> cols;  // ascending
@@ -43,8 +43,8 @@ class ModelWriter {
     ModelWriter(const RowStore &store, double prune)
         : store_(store), prune_(prune), dense_(store.n_cols), used_((store.n_cols + 63) / 64, 0) {}
 
-    // Sorting by a bitmap of the columns: a set bit for each kept weight, read back in order.
-    void write(const SparseWeights &weights, bool swapped, StoredLabel &out) {
+    // Sorts by a bitmap of the columns: one bit per kept weight, read back in order.
+    void write(const LabelWeights &weights, bool swapped, StoredLabel &out) {
         const float sign = swapped ? -1.0f : 1.0f;
         size_t n_kept = 0;
         for (size_t k = 0; k < weights.cols.size(); ++k) {
@@ -77,27 +77,28 @@ class ModelWriter {
 
 constexpr int64_t PILOT_LABELS_PER_BIN = 6;
 constexpr double FREQUENT_SHARE =
-    0.04;  // of all rows in a first working set: beyond, a batch over all rows is as cheap
-// The same with a given start, whose working sets hold little but active rows: on debian-tags 0.06 to 0.1 need 10 to
-// 20 % less time than 0.04 at C = 1 and 8, and as much at C = 1/8.
+    0.04;  // of all rows in a first working set: above this, a batch over all rows is as cheap
+// The same with a given start, whose working sets hold mostly active rows: on debian-tags, 0.06 to 0.1 take 10 to 20 %
+// less time than 0.04 at C = 1 and 8, and the same at C = 1/8.
 constexpr double CARRIED_FREQUENT_SHARE = 0.08;
-constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved on all rows one by one
-constexpr int64_t FULL_BATCHES = 4;     // what a worker must be able to fill its lanes with
-constexpr int64_t SORTED_LABELS = 512;  // frequent labels are sorted within so many, so that the first end first
+constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved one by one, on all rows
+constexpr int64_t FULL_BATCHES = 4;     // batches that a worker must be able to fill
+constexpr int64_t SORTED_LABELS =
+    512;  // frequent labels are sorted within chunks of this size, so that the first labels finish first
 
 // Labels still to be solved, shared by the threads.
 struct LabelQueue {
     std::vector<int64_t> labels;
     bool whole = false;      // see Candidate
-    int lanes = SCAN_LANES;  // that a thread may fill, so that a few labels are shared out evenly
+    int lanes = SCAN_LANES;  // that a thread may fill, so that a few labels are shared evenly
     std::atomic<int64_t> taken{0};
     int64_t left() const { return static_cast<int64_t>(labels.size()) - taken; }
     bool empty() const { return left() <= 0; }
 };
 
-// What a label's weights depend on besides the data and the label itself, decided on all labels of a fit.
+// What the weights of a label depend on besides the data and the label itself; decided from all labels of a fit.
 struct SharedChoices {
-    std::vector<int64_t> pilot;  // labels on which the usual bias is learnt
+    std::vector<int64_t> pilot;  // labels from which the usual intercept is learned
     bool whole = false;          // too few frequent labels for a batch
     BiasPrior prior;
 };
@@ -117,9 +118,10 @@ class FastOneVsAll {
     FastOneVsAll(const FastOneVsAll &) = delete;
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;
 
-    // All labels of the fit; the arrays must stay. Decides what depends on more than one label, so that it does not
-    // depend on the ranges that are solved together: which labels are frequent enough to share batches, and the usual
-    // bias, learnt on pilot labels, which are solved here. With a start from outside there is nothing to learn.
+    // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
+    // label, so that they do not depend on the ranges that are solved together: which labels are frequent enough to
+    // share batches, and the usual intercept, learned from pilot labels, which are solved here. With a given start
+    // there is nothing to learn.
     void begin(const LabelBlock &labels, const WeightsView &start = {}) {
         take_labels(labels, start);
         int64_t n_frequent = 0;
@@ -134,8 +136,9 @@ class FastOneVsAll {
         shared_.prior = shared_choices_.prior;
     }
 
-    // Some labels of a fit for whose labels together `begin` found these choices; `pilot` are those among the labels
-    // here. Each label gets the weights that it has there: the pilot labels are solved again without the usual bias.
+    // Takes some labels of a fit, and the choices that `begin` made for all of its labels; `pilot` are the pilot labels
+    // among these. Each label gets the weights that it has in the whole fit: pilot labels are solved again without the
+    // usual intercept.
     void begin_part(const LabelBlock &labels, const SharedChoices &choices) {
         take_labels(labels, {});
         shared_choices_ = choices;
@@ -143,10 +146,10 @@ class FastOneVsAll {
         shared_.prior = choices.prior;
     }
 
-    // What `begin` found.
+    // The choices of `begin`.
     const SharedChoices &shared_choices() const { return shared_choices_; }
 
-    // Labels first … last − 1, those of them that are not solved yet.
+    // Solves labels first … last − 1, except those already solved.
     void solve(int64_t first, int64_t last) {
         std::vector<int64_t> labels;
         for (int64_t j = first; j < last; ++j) {
@@ -155,11 +158,12 @@ class FastOneVsAll {
         run(labels);
     }
 
-    // From any thread: ends `begin` and `solve` soon, without the labels in hand; they are not asked for again.
+    // From any thread: makes `begin` and `solve` return soon, dropping the labels in progress; they must not be called
+    // again.
     void stop() { stop_ = true; }
 
-    // What there is of labels first … last − 1, given away; may be called while `solve` runs. It ends before the first
-    // label that is not finished, unless `all`, and when there are `max_weights` weights.
+    // Hands over labels first … last − 1; may be called while `solve` runs. Stops at the first unfinished label, unless
+    // `all`, and after `max_weights` weights.
     std::vector<StoredLabel> take(int64_t first, int64_t last, bool all, int64_t max_weights) {
         std::vector<StoredLabel> labels;
         int64_t n_weights = 0;
@@ -173,7 +177,7 @@ class FastOneVsAll {
     }
 
     bool is_finished(int64_t j) const { return finished_[j]; }
-    // A finished label, or null once it was given away.
+    // A finished label, or null once it was handed over.
     const StoredLabel *finished_label(int64_t j) const { return stored_[j].get(); }
 
   private:
@@ -184,12 +188,12 @@ class FastOneVsAll {
     FastShared shared_;
     LabelBlock labels_{};
     GivenStart start_;
-    std::vector<std::unique_ptr<StoredLabel>> stored_;  // from when a label is begun to when it is given away
+    std::vector<std::unique_ptr<StoredLabel>> stored_;  // from the start of a label until it is handed over
     std::vector<std::atomic<uint8_t>> finished_;
     std::atomic<bool> stop_{false};
     SharedChoices shared_choices_;
 
-    // What one thread works with.
+    // The work area of one thread.
     struct Worker {
         LabelScheduler scheduler;
         ModelWriter writer;
@@ -198,7 +202,7 @@ class FastOneVsAll {
             : scheduler(shared), writer(shared.store, shared.prune), scratch(shared.store.n_cols, 0.0) {}
     };
 
-    // Sets: labels_, start_; nothing is finished, and no bias is usual.
+    // Sets: labels_, start_. Resets what is finished and the usual intercept.
     void take_labels(const LabelBlock &labels, const WeightsView &start) {
         labels_ = labels;
         start_ = GivenStart(store_, start);
@@ -215,7 +219,7 @@ class FastOneVsAll {
         return options_.bias_value == 0 || wanted >= share * static_cast<double>(X_.n_rows);
     }
 
-    // A few labels of every frequency on the working-set path, evenly spaced.
+    // A few evenly spaced labels of every frequency on the working-set path.
     std::vector<int64_t> choose_pilot() const {
         std::vector<std::vector<int64_t>> bins(BiasPrior::BINS);
         for (int64_t j = 0; j < labels_.n_labels; ++j) {
@@ -246,8 +250,8 @@ class FastOneVsAll {
         }
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
-            // The lanes of every batch run empty at its end, so no more workers run batches than can fill theirs
-            // several times. The other labels come last: they are the smaller pieces.
+            // The lanes of every batch run empty at its end, so only as many workers run batches as can fill their
+            // lanes several times. The other labels come last, because they are smaller pieces.
             const bool batches = number == 0 || n_frequent >= (number + 1) * FULL_BATCHES * LANES;
             if (!frequent.whole && batches) run_batches(frequent, worker);
             if (frequent.whole) run_singles(frequent, worker);
@@ -270,7 +274,7 @@ class FastOneVsAll {
             [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
-    // Frequent labels: found in batches over all rows, then checked like all others.
+    // Frequent labels: solved in batches over all rows, then checked like all others.
     void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
@@ -315,7 +319,7 @@ class FastOneVsAll {
                 label.intercept = static_cast<float>(sides.positive == 0 ? -margin : margin);
                 label.converged = 1;
             } else if (out.label.positives.empty()) {
-                solve_plain(out.index, SparseWeights{}, label);
+                solve_plain(out.index, LabelWeights{}, label);
             } else {
                 if (start_.given()) out.weights = start_.label(out.index, out.label.swapped);
                 if (!out.label.has_bias) out.weights.bias = 0;
@@ -334,7 +338,7 @@ class FastOneVsAll {
             solve_plain(done.index, done.weights, out);
             out.n_iter += done.n_iter;
         }
-        finished_[done.index] = 1;  // only now: another thread may take the label away
+        finished_[done.index] = 1;  // last, because another thread may then take the label
     }
 
     void keep_accepted(const FinishedLabel &done, Worker &worker, StoredLabel &out) const {
@@ -348,7 +352,7 @@ class FastOneVsAll {
     }
 
     // Truncated Newton in double precision on one label.
-    void solve_plain(int64_t j, const SparseWeights &start, StoredLabel &out) const {
+    void solve_plain(int64_t j, const LabelWeights &start, StoredLabel &out) const {
         const double sign = is_swapped(j) ? -1 : 1;
         std::vector<T> coef(X_.n_cols, T{0});
         const bool usable = std::isfinite(start.squared_norm() + start.bias);
@@ -382,7 +386,7 @@ class FastOneVsAll {
         uint8_t ignored = 0;
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
         solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored});
-        // Pruning happened before: what is known of the weights before it stays, and so does the better lower bound.
+        // Pruning happened before: keeps what is known about the weights before it, and the better lower bound.
         out.bounds[PRUNED_SHARE] = share;
         out.bounds[PRIMAL_BEFORE_PRUNING] = before;
         out.bounds[DUAL] = std::max(out.bounds[DUAL], dual);

@@ -1,5 +1,5 @@
-// What all labels and threads of a fast one-vs-all fit share and none of them changes: the rows, the kernels, the
-// allowances of a pass, samples of rows, and the bias that labels of a frequency usually end with.
+// Read-only state shared by all labels and threads of a fast one-vs-all fit: the rows, the kernels, the allowances of a
+// pass, samples of rows, and the usual intercept of labels by frequency.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 namespace widemargin {
 
 constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
-constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may be beyond it, and are then always emitted
-constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, as lanes without slack multiply it by 0
+constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may exceed it, and are then always emitted
+constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, because lanes without slack multiply it by 0
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double LARGEST_START_BIAS = -1.03;
 
-// Rows of the first working set besides positives and the spread ones.
+// Rows of the first working set, in addition to the positives and the evenly spaced rows.
 inline int64_t wanted_seed_rows(int64_t n_positive) {
     return 300 + 15 * std::min<int64_t>(n_positive, 64) + 3 * std::max<int64_t>(0, n_positive - 64);
 }
@@ -27,7 +27,7 @@ inline int64_t seed_rows(int64_t n_positive, int64_t n_rows) {
     return std::min(n_rows / 4, wanted_seed_rows(n_positive));
 }
 
-// The bias that labels of a frequency end with, learnt on the pilot labels and frozen.
+// The usual intercept of labels with a given frequency, learned from the pilot labels and then frozen.
 class BiasPrior {
   public:
     void add(int64_t n_positive, double bias) {
@@ -45,7 +45,7 @@ class BiasPrior {
     }
 
     static constexpr int BINS = 64;
-    // Sums and numbers of the biases in each bin, to be carried to another process.
+    // Sums and counts of the intercepts in each bin, to be sent to another process.
     const double *sums() const { return sum_; }
     const double *counts() const { return count_; }
     BiasPrior() = default;
@@ -67,14 +67,14 @@ struct FastShared {
     const VectorKernels &kernels;
     std::vector<float> slack;  // (n_rows,) added to scores for pruning if covers_pruning, else 0
     bool covers_pruning;
-    std::vector<int64_t> sample_start;  // evenly spaced rows, copied next to each other
+    std::vector<int64_t> sample_start;  // evenly spaced rows, copied into one array
     std::vector<RowEntry> sample_entries;
     std::vector<uint32_t> spread;  // evenly spaced rows of every first working set
     double prune;
     BiasPrior prior;
 };
 
-// Allowances of a pass for pruning, as long as few rows need more than SLACK_CAP.
+// Allowances of a pass for pruning, if few rows need more than SLACK_CAP.
 inline void set_slack(FastShared &shared) {
     const RowStore &store = shared.store;
     int64_t outliers = 0;

@@ -1,15 +1,17 @@
-// One iteration of the batched subspace search on (rows or columns) × LANES tables; included by
-// one_vs_all/isa_kernels.hpp once for every instruction set, hence no #pragma once. Twin: reference/batch_subspace.py.
+// One iteration of the batched subspace search on (rows or columns) × LANES tables. Included by
+// one_vs_all/isa_kernels.hpp once per instruction set, so there is no #pragma once. Twin:
+// tests/reference/batch_subspace.py.
 //
-// Alone, on debian-tags and AVX2, the dots of a row take 1.2 ns an entry for 16 lanes; as much with Z in float16, and
-// without prefetches once Z is in the cache; 1.1 ns with Z in 16-bit integers. On average half of the entries are in
-// rows active in some lane; labels taken in by the likeness of their positives, instead of by frequency, share no more
-// of them (0.51 against 0.50) and fill the lanes less well (195 iterations of a batch, not 183).
+// Measured alone on debian-tags with AVX2, row dots take 1.2 ns per entry for 16 lanes; the same with Z in float16, and
+// without prefetches once Z is in the cache; 1.1 ns with Z in 16-bit integers. On average, half of the entries are in
+// rows that are active in some lane. Grouping labels by the similarity of their positives instead of by frequency
+// shares no more of them (0.51 instead of 0.50) and fills the lanes less well (195 iterations per batch instead of
+// 183).
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
 
-// What the kernels know of a loss φ at margins m for rows of cost c.
+// What the kernels need from a loss φ at margins m, for rows of cost c.
 struct RowTerms {
     V alpha;      // −c φ'(m)
     V value;      // c φ(m)
@@ -32,10 +34,10 @@ struct LogisticRows {
     }
 };
 
-// What the kernel of dots finds in a few rows, still in the nearest cache when they are copied.
+// The near rows that the dot kernel finds in a few rows, which are still in the L1 cache when they are copied.
 constexpr int64_t NEAR_ROWS = 64, ROWS_IN_WORD = 64 / LANES;
 struct NearBits {
-    float factor[2][LANES];  // of the costs of negatives and positives
+    float factor[2][LANES];  // for the costs of negatives and positives
     uint64_t words[NEAR_ROWS / ROWS_IN_WORD];
 };
 
@@ -57,7 +59,7 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const Near
     at[3 * LANES] = args.cost[i] * bits.factor[(args.signs[i] >> lane) & 1][lane];
 }
 
-// The near rows of [begin, end). Where the bits of a row end cannot be predicted, so they are taken by four rows.
+// Copies the near rows of [begin, end). The number of bits per row is unpredictable, so four rows are taken at a time.
 WIDEMARGIN_INLINE void add_all_near(BatchArgs &args, int64_t begin, int64_t end, const NearBits &bits) {
     for (int64_t i = begin; i < end; i += ROWS_IN_WORD) {
         for (uint64_t word = bits.words[(i - begin) / ROWS_IN_WORD]; word != 0; word &= word - 1) {
@@ -67,7 +69,7 @@ WIDEMARGIN_INLINE void add_all_near(BatchArgs &args, int64_t begin, int64_t end,
     }
 }
 
-// How far beyond its margin a row is near, by lane.
+// How far beyond its margin a row still counts as near, by lane.
 struct Reach {
     V fixed[PARTS], z[PARTS], p[PARTS];
 };
@@ -85,11 +87,11 @@ WIDEMARGIN_INLINE uint32_t dot_row(const BatchArgs &args, int64_t i, const V *li
     return bits & args.searched;
 }
 
-// Rows go to a lane's search when their margin may fall below 1, as far as the last step tells: a row's own moves along
-// z and p say more than the largest move of all rows, which takes in twice as many. In a sampled lane negatives that
-// are not of the sample stay out.
+// A row takes part in a lane's search if its margin may fall below 1, judging by the last step. The row's own moves
+// along z and p are a better guide than the largest move of all rows, which selects twice as many. In a sampled lane,
+// negatives outside the sample are skipped.
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
-    const RowEntry *entries = args.entries;  // not read again for every row, as stores might have changed them
+    const RowEntry *entries = args.entries;  // local copies, so that they are not reloaded after every store
     const int64_t *start = args.start;
     const float *Z = args.Z;
     Reach reach;
@@ -116,7 +118,7 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     }
 }
 
-// S, SP after the step of row i. Returns the new scores; move = how far they went.
+// Updates S and SP of row i. Returns the new scores; move = how far they moved.
 WIDEMARGIN_INLINE V step_line(const BatchArgs &args, int64_t i, int part, V &move) {
     const int at = part * WIDTH;
     float *s = args.S + i * LANES + at, *sp = args.SP + i * LANES + at;
@@ -135,8 +137,8 @@ WIDEMARGIN_INLINE V cost_line(const BatchArgs &args, int64_t i, int part, M posi
     return splat(args.cost[i]) * blend(positive, load(args.positive_factor + at), load(args.negative_factor + at));
 }
 
-// The rows of a block that are active in some lane, and their factors. Rows between them are passed over, so what will
-// be needed next is asked for by this list.
+// The rows of a block that are active in some lane, and their factors. Rows between them are skipped, so prefetches
+// follow this list.
 constexpr int64_t GRADIENT_ROWS = 256;
 struct ActiveRows {
     int64_t count = 0;
@@ -155,7 +157,7 @@ WIDEMARGIN_INLINE void ask_for_row(const RowEntry *entries, const int64_t *start
     for (int64_t k = start[i]; k < start[i + 1]; k += LINE_ENTRIES) __builtin_prefetch(entries + k);
 }
 
-// G += Σ a x; while one row is added, the lines of a later one are asked for.
+// G += Σ a x; while one row is added, the lines of a later one are prefetched.
 WIDEMARGIN_INLINE void add_active(const ActiveRows &active, const RowEntry *entries, const int64_t *start, float *G) {
     for (int64_t k = 0; k < active.count; ++k) {
         const int64_t i = active.row[k], length = start[i + 1] - start[i];
@@ -177,7 +179,7 @@ struct GradientSums {
     V loss[PARTS] = {}, bias[PARTS] = {}, curvature[PARTS] = {}, largest_move[PARTS];
 };
 
-// The step of row i; its factors go to a. Returns whether it is active in some lane.
+// Steps row i and writes its factors to a. Returns whether it is active in some lane.
 template <class Loss>
 WIDEMARGIN_INLINE bool step_row(const BatchArgs &args, int64_t i, V *a, GradientSums &sums) {
     uint32_t bits = 0;
@@ -238,8 +240,8 @@ WIDEMARGIN_INLINE void search_block(const BatchArgs &args, int part, int64_t beg
     }
 }
 
-// Adds the sums of rows [begin, end) at s + θ·(sz, sp, s − b, 1) for all lanes at once: the search of a loss to which
-// every row counts. Half of every α and φ'', so that the squared hinge would give the sums of search_sums.
+// Adds the sums of rows [begin, end) at s + θ·(sz, sp, s − b, 1) for all lanes at once: the search for a loss to which
+// every row contributes. α and φ'' are halved, so that the squared hinge would give the sums of search_sums.
 template <class Loss>
 static void batch_search(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]) {
     for (int part = 0; part < PARTS; ++part) {

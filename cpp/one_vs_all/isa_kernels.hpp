@@ -1,6 +1,6 @@
-// Vector kernels of the fast one-vs-all solver; included by one_vs_all/kernels.hpp once for every instruction set,
-// hence no #pragma once. Sums of many rows are flushed from float32 to double every FLUSH_ROWS rows. Each lane and each
-// sum is computed in an order that does not depend on its neighbours.
+// Vector kernels of the fast one-vs-all solver. Included by one_vs_all/kernels.hpp once per instruction set, so there
+// is no #pragma once. Sums over many rows are flushed from float32 to double every FLUSH_ROWS rows. The order of
+// operations in a lane or a sum does not depend on its neighbours.
 
 #include "simd/isa_floats.hpp"
 
@@ -18,7 +18,8 @@ WIDEMARGIN_INLINE void add_entry(const RowEntry *e, const float *table, V *line)
     for (int part = 0; part < PARTS; ++part) line[part] += x * load(t + part * WIDTH);
 }
 
-// line = Σ_k val_k table[col_k], for one row; two chains of additions, as one would be waited for.
+// line = Σ_k val_k table[col_k], for one row; two chains of additions, because each addition waits for the previous
+// one.
 WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
     V odd[PARTS] = {};
     for (int part = 0; part < PARTS; ++part) line[part] = V{};
@@ -108,9 +109,9 @@ WIDEMARGIN_INLINE float rest_of_row(const RowEntry *e, const RowEntry *end, cons
     return sum;
 }
 
-// Four rows at a time, as far as the shortest goes: one loop, four chains of additions. Rows come by ascending length,
-// so that the rest is mostly empty. Every row is summed in the order of its entries. Left to itself GCC gathers by
-// shuffles here, which takes 1.7 times as long (10 % of all time on yso-finna-en).
+// Four rows at a time, up to the length of the shortest: one loop, four chains of additions. Rows are sorted by length,
+// so the remainder is mostly empty. Every row is summed in the order of its entries. Without the attribute, GCC gathers
+// by shuffles here, which takes 1.7 times as long (10 % of the total time on yso-finna-en).
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("no-tree-vectorize")))
 #endif
@@ -135,7 +136,7 @@ typedef double TwoDoubles __attribute__((vector_size(16)));
 
 WIDEMARGIN_INLINE TwoDoubles times_pair(const float *pairs, uint32_t col, double x) {
     const float *pair = pairs + 2 * static_cast<size_t>(col);
-#ifdef WIDEMARGIN_X86  // GCC converts one by one otherwise
+#ifdef WIDEMARGIN_X86  // otherwise GCC converts one at a time
     const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(pair));
     return x * reinterpret_cast<TwoDoubles>(_mm_cvtps_pd(reinterpret_cast<__m128>(both)));
 #else

@@ -1,10 +1,10 @@
-// The kernel of the batch pass on packed rows (one_vs_all/batch_pass.hpp); included by one_vs_all/isa_kernels.hpp once
-// for every instruction set, hence no #pragma once. Twin: reference/packed_rows.py.
+// The kernel of the batch pass on packed rows (one_vs_all/batch_pass.hpp). Included by one_vs_all/isa_kernels.hpp once
+// per instruction set, so there is no #pragma once. Twin: tests/reference/packed_rows.py.
 //
-// Alone, on rows of yso-finna-en and AVX2, a pass on rows packed beforehand takes 0.063 ms a label (0.060 with columns
-// in 16 bits), against 0.10 with 16 labels in float32, 0.065 with 32 in float16, 0.047 with products rounded to 16 bits
-// (whose error grows with the length of a row). In the solver packing rows as they are read is as fast; a third of the
-// time is for rows that are emitted. Asking only for the rarer column of a pair ahead of time cost 10 %.
+// Measured alone on rows of yso-finna-en with AVX2, a pass over rows packed in advance takes 0.063 ms per label (0.060
+// with 16-bit columns), compared with 0.10 for 16 labels in float32, 0.065 for 32 labels in float16, and 0.047 with
+// products rounded to 16 bits (whose error grows with the length of a row). In the solver, packing rows as they are
+// read is as fast; a third of the time goes to emitted rows. Prefetching only the rarer column of a pair costs 10 %.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -57,7 +57,7 @@ WIDEMARGIN_INLINE void add_lines(int32_t pair, const int16_t *t, const int16_t *
 #else
     int16_t x[2];
     std::memcpy(x, &pair, sizeof x);
-    int32_t *sum = reinterpret_cast<int32_t *>(sums.part);  // M may alias; with a width of 4 lanes are in order
+    int32_t *sum = reinterpret_cast<int32_t *>(sums.part);  // M may alias; with a width of 4, lanes are in order
     for (int lane = 0; lane < SCAN_LANES; ++lane) sum[lane] += x[0] * t[lane] + x[1] * u[lane];
 #endif
 }
@@ -82,8 +82,8 @@ WIDEMARGIN_INLINE void add_packed_row(const RowEntry *e, const RowEntry *end, fl
 
 WIDEMARGIN_INLINE V to_float(M v) { return __builtin_convertvector(v, V); }
 
-// Appends row i to a lane's list, and its entries to the lane's copy if there is room. Rows come by ascending length,
-// so that after the first that does not fit none does.
+// Appends row i to a lane's list, and its entries to the lane's copy if there is room. Rows are sorted by length, so
+// once a row does not fit, no later one does.
 WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, int32_t sum) {
     const RowEntry *entries = args.entries + args.start[i];
     const uint32_t length = static_cast<uint32_t>(args.start[i + 1] - args.start[i]), begin = args.copied[lane];
@@ -99,9 +99,9 @@ WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, int32_t sum) {
     args.copied[lane] = begin + length;
 }
 
-// Emits every row to the lanes whose limit its sum, with the row's allowance and the lane's share of slack, exceeds.
+// Emits every row to the lanes whose limit is below its sum plus the row's allowance and the lane's share of slack.
 static void scan(ScanArgs &args, int64_t begin, int64_t end) {
-    const RowEntry *entries = args.entries;  // not read again for every row, as stores might have changed them
+    const RowEntry *entries = args.entries;  // local copies, so that they are not reloaded after every store
     const int64_t *start = args.start;
     const int16_t *table = args.table;
     const float scale = args.scale;

@@ -21,16 +21,16 @@ namespace widemargin {
 constexpr int LANES = 16;       // 64 bytes; 8 and 32 lanes were slower in the prototype
 constexpr int SCAN_LANES = 32;  // labels in a batch pass, 16 bits each
 
-// A row above a lane's threshold. Its entries are copied while they are in the cache, from `begin` of the lane's copy
-// to `begin` of the next row; none are there when the copy was full.
+// A row above a lane's threshold. Its entries are copied while they are in the cache, to the lane's copy from `begin`
+// to `begin` of the next row; if the copy was full, there are none.
 struct EmittedRow {
     uint32_t row;
     float score;
-    float slack;  // what was added to the score, for rounding as well
+    float slack;  // what was added to the score, including the allowance for rounding
     uint32_t begin;
 };
 
-// What a pass found for one lane; rows[n] ends the last row's copy.
+// The result of a pass for one lane; rows[n] ends the last row's copy.
 struct Emission {
     const EmittedRow *rows;
     int64_t n;
@@ -44,42 +44,42 @@ struct Emission {
 
 constexpr int64_t COPY_STEP = 4;  // entries copied at once
 
-// One batch pass: scores of all rows for 32 labels, of which the rows above a lane's threshold are kept. Sums and
-// limits are in the lane's units of 1 / (t s), see one_vs_all/batch_pass.hpp.
+// One batch pass: scores all rows for 32 labels and keeps the rows above each lane's threshold. Sums and limits are in
+// the lane's units of 1 / (t s), see one_vs_all/batch_pass.hpp.
 struct ScanArgs {
     const RowEntry *entries;
     const int64_t *start;
-    float scale;               // of the values of rows
+    float scale;               // for the values of rows
     const int32_t *allowance;  // (n_rows,)
     const float *slack;        // (n_rows,) added to a score before the comparison
     const int16_t *table;      // (n_cols × SCAN_LANES) weights
     float bias[SCAN_LANES];
     float unit[SCAN_LANES];
-    float limit[SCAN_LANES];        // threshold − bias; +inf: lane unused
+    float limit[SCAN_LANES];        // threshold − intercept; +inf: lane unused
     float with_slack[SCAN_LANES];   // 1 or 0
     float slack_share[SCAN_LANES];  // the same in units
     EmittedRow *out[SCAN_LANES];    // where the next row of a lane goes
-    RowEntry *copies[SCAN_LANES];   // the lane's copy, with COPY_STEP entries more than room
+    RowEntry *copies[SCAN_LANES];   // the lane's copy, with room for COPY_STEP more entries
     uint32_t copied[SCAN_LANES];    // entries in it
-    uint32_t room[SCAN_LANES];      // entries that may be in it
+    uint32_t room[SCAN_LANES];      // entries that fit in it
 };
 
-// Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i stands
-// at (i / LANES) · stride + i % LANES, so that the arrays may be apart or interleaved in blocks of LANES rows.
-// signed_cost = y c carries the sign of the label.
+// Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i is at (i
+// / LANES) · stride + i % LANES, so the arrays may be separate or interleaved in blocks of LANES rows. signed_cost = y
+// c carries the sign of the label.
 struct SearchRows {
     int64_t n, stride;
     const float *s, *sz, *sp, *signed_cost;
 };
 
 // Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
-// in blocks of LANES rows, which keeps the number of streams that are written at one a lane.
+// in blocks of LANES rows, so that each lane writes a single stream.
 constexpr int64_t NEAR_STRIDE = 4 * LANES;
 struct NearRows {
     float *blocks;
     int64_t count;
     static int64_t at(int64_t k) {
-        const uint64_t place = static_cast<uint64_t>(k);  // shifts, as there are no negative ones
+        const uint64_t place = static_cast<uint64_t>(k);  // unsigned, so that divisions are shifts
         return static_cast<int64_t>(place / LANES * NEAR_STRIDE + place % LANES);
     }
     SearchRows view() const {
@@ -98,19 +98,19 @@ struct BatchArgs {
     const float *Z;         // directions, by column
     float *G;               // Σ −c φ'(m) y x, by column
     float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
-    int64_t sample_stride;  // every so many rows one is of the sample
+    int64_t sample_stride;  // one row in this many belongs to the sample
     uint32_t searched;      // bit = rows near the margin are listed in `near`
-    uint32_t sampled;       // bit = of the negatives only those of the sample are
+    uint32_t sampled;       // bit = only negatives in the sample are listed
     alignas(LINE_BYTES) float bias[LANES];
     alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float positive_factor[LANES];
     alignas(LINE_BYTES) float negative_factor[LANES];
-    alignas(LINE_BYTES) float search_factor[LANES];  // of negatives in `near`
+    alignas(LINE_BYTES) float search_factor[LANES];  // for negatives in `near`
     // Rows with 1 − y s > −(reach + reach_z |sz| + reach_p |sp|) are near.
     alignas(LINE_BYTES) float reach[LANES];
     alignas(LINE_BYTES) float reach_z[LANES];
     alignas(LINE_BYTES) float reach_p[LANES];
-    alignas(LINE_BYTES) float largest_move[LANES];          // of any score, in the last step
+    alignas(LINE_BYTES) float largest_move[LANES];          // largest change of a score in the last step
     NearRows near[LANES];                                   // with room for end − begin more rows
     double loss[LANES], bias_sum[LANES], curvature[LANES];  // Σ c φ, Σ −c φ' y, Σ c φ''
 };
@@ -125,7 +125,7 @@ struct FeatureArgs {
     double gg[LANES];  // ‖G − W‖²
 };
 
-// The tables of a batch: by column the weights W, their last step P, the direction Z and G; by row the scores of those.
+// The tables of a batch. By column: weights W, last step P, direction Z, and G. By row: the scores of W, Z and P.
 struct LaneTables {
     AlignedFloats W, P, Z, G, S, SZ, SP;
 
@@ -148,7 +148,7 @@ struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // sums at s + θ·(sz, sp, s − b, 1)
     void (*search_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
-    // s and sp after a step of θ; s_i += θ·(sz, sp, s − b, 1), sp_i = the same without the bias
+    // s and sp after a step of θ; s_i += θ·(sz, sp, s − b, 1), sp_i = the same without the intercept
     void (*step_rows)(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s);
     // p = θ₀ z + θ₁ p + θ₂ w; w += p; z = −w.  products = p·p, p·w, w·w
     void (*step_features)(int64_t n, const float *theta, float *z, float *p, float *w, double *products);
@@ -156,8 +156,8 @@ struct VectorKernels {
     void (*direction_products)(int64_t n, const float *z, const float *p, const float *w, double *products);
     // out_i = x_i · v for the rows of a local CSR
     void (*row_dots)(int64_t n, const int64_t *start, const RowEntry *entries, const float *v, float *out);
-    // out = x · v for two vectors at once, v₀ and v₁ of a column side by side, in double; exact: the values of x or
-    // null
+    // out = x · v in double for two vectors at once, with v₀ and v₁ of a column side by side; exact: the values of x,
+    // or null
     void (*pair_dots)(const RowView &row, const double *exact, const float *pairs, double *out);
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
     void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);

@@ -1,9 +1,9 @@
-// One label as the fast solver sees it: which rows are positive, what a row costs, when to stop; and sparse weights.
+// One label as the fast solver sees it: its positive rows, the costs, and when to stop; and sparse weights.
 //
 //     f(w, b) = ½‖w‖² + ½ bias_penalty b² + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²
 //
 // "Positive" means the rarer side: a label with more positives than negatives is solved with the signs of y, w and b
-// turned round, which leaves f as it is.
+// flipped, which does not change f.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,11 @@ struct LabelProblem {
     bool has_bias = true;
     bool swapped = false;
     double rule = 0;     // tol · max(1, min(P, N)) / n · ‖∇f(0)‖
-    double gap_tol = 0;  // wanted relative gap
+    double gap_tol = 0;  // required relative gap
 };
 
 // A sparse vector of weights over renumbered columns, and an intercept.
-struct SparseWeights {
+struct LabelWeights {
     std::vector<uint32_t> cols;
     std::vector<float> vals;
     double bias = 0;
@@ -39,9 +39,9 @@ struct SparseWeights {
         return sum;
     }
 
-    // Without the weights smaller than `least`.
-    SparseWeights pruned(double least) const {
-        SparseWeights kept;
+    // Drops the weights smaller than `least`.
+    LabelWeights pruned(double least) const {
+        LabelWeights kept;
         kept.bias = bias;
         for (size_t k = 0; k < cols.size(); ++k) {
             if (std::abs(static_cast<double>(vals[k])) < least) continue;
@@ -56,22 +56,22 @@ struct SparseWeights {
 struct Candidate {
     int64_t index = 0;
     LabelProblem label;
-    SparseWeights weights;
+    LabelWeights weights;
     int64_t n_iter = 0;
     bool whole = false;    // to be solved on all rows at once
-    bool carried = false;  // `weights` are a start from outside
-    bool solved = false;   // `weights` were found on all rows and wait for their check
-    bool stuck = false;    // float32 steps did not get there
+    bool carried = false;  // `weights` hold a given start
+    bool solved = false;   // `weights` were found on all rows and have yet to be checked
+    bool stuck = false;    // float32 steps did not converge
 };
 
-// Makes the problem of one label: its positives in the order of the row store, the scale of the stop rule in closed
-// form, the sides turned round when positives are the majority.
+// Builds the problem of one label: its positives in the order of the row store, the scale of the stopping rule in
+// closed form, and the sides swapped if positives are the majority.
 //
 //     ∇f(0) = −2 Σ_i c_i y_i (x_i, 1) = −2 ((f₊ + f₋) Σ_{positive} c_i (x_i, 1) − f₋ Σ_i c_i (x_i, 1))
 //
-// so that a label costs the entries of its positive rows only.
+// so a label costs only the entries of its positive rows.
 
-// Summed weights of a label's rows, class factors included.
+// Summed weights of a label's rows, including class factors.
 struct LabelSides {
     double positive = 0, negative = 0;
     bool one_sided() const { return positive == 0 || negative == 0; }
@@ -91,7 +91,7 @@ class LabelSetup {
         for (double x : row_sum_) squared_row_sum_ += x * x;
     }
 
-    // `scratch`: (n_cols,) zeros, left as zeros.
+    // `scratch` (n_cols,) is zero before and after.
     LabelSides prepare(const LabelBlock &block, int64_t j, std::vector<double> &scratch, LabelProblem &label) const {
         label.positives.clear();
         for (int64_t k = block.positive_indptr[j]; k < block.positive_indptr[j + 1]; ++k) {
@@ -117,7 +117,7 @@ class LabelSetup {
     double total_ = 0, squared_row_sum_ = 0;
     int64_t n_weighted_ = 0;
 
-    // A side without weight has weight zero exactly.
+    // A side without weight has a weight of exactly zero.
     LabelSides sides_of(const LabelProblem &label) const {
         double positive = 0;
         int64_t n_weighted = 0;
@@ -138,7 +138,7 @@ class LabelSetup {
             }
             sum += store_.weight[i];
         }
-        for (uint32_t i : label.positives) {  // meets every column once with its sum, later with zero
+        for (uint32_t i : label.positives) {  // sees the sum of a column once, later zero
             for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
                 double &x = dense[store_.entries[k].col];
                 squares += x * x;
@@ -169,13 +169,13 @@ class LabelSetup {
     }
 };
 
-// Weights from the caller: where the fast one-vs-all solver starts (the solution for another C, or of an earlier fit),
-// or a stored model whose objective is asked for.
+// Weights from the caller: a start for the fast one-vs-all solver (the solution for another C, or of an earlier fit),
+// or a stored model whose objective is requested.
 //
-// They are read a label at a time from a CSR matrix over the columns of X and turned into columns of the row store,
-// with the signs of the label's own problem. Memory: 4 bytes a column; the matrix itself belongs to the caller.
+// They are read one label at a time from a CSR matrix over the columns of X and mapped to columns of the row store,
+// with the signs of the label's problem. Memory: 4 bytes per column; the caller owns the matrix.
 
-// (n_labels, n_features) weights in CSR and (n_labels,) intercepts; null pointers: none are given.
+// (n_labels, n_features) weights in CSR and (n_labels,) intercepts; null if none are given.
 struct WeightsView {
     const float *data = nullptr;
     const int32_t *indices = nullptr;
@@ -195,11 +195,11 @@ class GivenStart {
 
     bool given() const { return weights_.indptr != nullptr; }
 
-    // To start from. Weights on columns without an entry are left out, as the optimum has none there.
-    SparseWeights label(int64_t j, bool swapped) const { return read(j, swapped, 0, n_used_); }
+    // As a start. Weights on columns without entries are dropped, because the optimum has none there.
+    LabelWeights label(int64_t j, bool swapped) const { return read(j, swapped, 0, n_used_); }
 
-    // As they are, without those below `prune`.
-    SparseWeights pruned(int64_t j, bool swapped, double prune) const {
+    // As they are, except those below `prune`.
+    LabelWeights pruned(int64_t j, bool swapped, double prune) const {
         return read(j, swapped, prune, static_cast<uint32_t>(rank_.size()));
     }
 
@@ -208,9 +208,9 @@ class GivenStart {
     std::vector<uint32_t> rank_;  // column of X -> column of the store
     uint32_t n_used_ = 0;
 
-    SparseWeights read(int64_t j, bool swapped, double prune, uint32_t n_cols) const {
+    LabelWeights read(int64_t j, bool swapped, double prune, uint32_t n_cols) const {
         const float sign = swapped ? -1.0f : 1.0f;
-        SparseWeights out;
+        LabelWeights out;
         for (int64_t k = weights_.indptr[j]; k < weights_.indptr[j + 1]; ++k) {
             const float w = weights_.data[k];
             const uint32_t col = rank_[weights_.indices[k]];

@@ -1,14 +1,15 @@
-// One label's problem on a working set of rows, in compact coordinates, by subspace search in float32.
+// Solves one label's problem on a working set of rows, in compact coordinates, by subspace search in float32.
 //
-// The rows of the set are copied with features renumbered in order of first use, so that all vectors are as long as
-// the set has features. Each iteration minimises over span{−g, last step, w, bias}: one sweep of row dots and one of
-// gradient sums. Memory: 8 bytes an entry of the set, 12 bytes a feature, 20 bytes a row, and 4 bytes a column of X.
+// The rows of the set are copied with features renumbered in order of first use, so vectors are only as long as the set
+// has features. Each iteration minimises over span{−g, last step, w, intercept}: one sweep of row dots and one of
+// gradient sums. Memory: 8 bytes per entry of the set, 12 bytes per feature, 20 bytes per row, and 4 bytes per column
+// of X.
 //
-// Tried and lost: letting rows far inside their margin rest until the end. Half of the rows could, but a search that
-// does not see them must be repeated when one becomes active: no gain on yso-finna-en with rows beyond 1 to 4 times the
-// largest move of a score, 10 to 25 % more iterations with 0.5 and 0.3.
+// Tried without gain: skipping rows far inside their margin until the end. Half of the rows qualify, but a search that
+// ignores them must be repeated when one becomes active: no gain on yso-finna-en for rows beyond 1 to 4 times the
+// largest move of a score, and 10 to 25 % more iterations with 0.5 and 0.3.
 //
-// Twin: reference/fast_one_vs_all.py.
+// Twin: tests/reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@ namespace widemargin {
 struct LocalTarget {
     double gradient_norm;  // stop at ‖g‖ ≤ gradient_norm
     double gap_share;      // and ½‖g_w‖² ≤ gap_share · f
-    bool fixed_bias;       // leave b where it is and do not count its gradient
+    bool fixed_bias;       // keep b fixed and ignore its gradient
     int max_iter;
 };
 
@@ -38,7 +39,7 @@ class LocalProblem {
     LocalProblem(const RowStore &store, const VectorKernels &kernels)
         : store_(store), kernels_(kernels), local_id_(store.n_cols, NO_ID) {}
 
-    // Gives back the room of an unusually large problem; the next ones need a fraction of it.
+    // Returns the memory of an unusually large problem; later ones need a fraction of it.
     void trim() {
         if (static_cast<int64_t>(entries_.size()) <= KEPT_LOCAL_ENTRIES) return;
         std::vector<RowEntry>().swap(entries_);
@@ -49,7 +50,7 @@ class LocalProblem {
     }
 
     // Copies `rows` (by ascending position) and starts from `weights`.
-    void build(const LabelProblem &label, const std::vector<RowView> &rows, const SparseWeights &weights) {
+    void build(const LabelProblem &label, const std::vector<RowView> &rows, const LabelWeights &weights) {
         number_carried(weights);
         copy_rows(rows);
         label_rows(label, rows);
@@ -61,7 +62,7 @@ class LocalProblem {
         for (int64_t i = 0; i < n_rows_; ++i) s_[i] += static_cast<float>(bias_);
     }
 
-    // Returns the number of iterations; `converged` tells whether the target was reached.
+    // Returns the number of iterations; `converged` says whether the target was reached.
     int solve(const LocalTarget &target, bool &converged) {
         SubspaceProducts products;
         double step_products[3] = {0, 0, 0};
@@ -85,8 +86,8 @@ class LocalProblem {
         return iteration;
     }
 
-    // The weights in columns of the store; exact zeros are left out.
-    void read(SparseWeights &out) const {
+    // The weights in columns of the store; exact zeros are dropped.
+    void read(LabelWeights &out) const {
         out.cols.clear();
         out.vals.clear();
         for (int64_t k = 0; k < n_features_; ++k) {
@@ -114,7 +115,7 @@ class LocalProblem {
 
     static int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-    void number_carried(const SparseWeights &weights) {
+    void number_carried(const LabelWeights &weights) {
         features_.resize(store_.n_cols + 1);
         n_features_ = 0;
         for (uint32_t col : weights.cols) {
@@ -123,7 +124,7 @@ class LocalProblem {
         }
     }
 
-    // New features get the next number; without a branch, as whether one is new cannot be predicted.
+    // New features get the next number, without a branch, because whether a feature is new is unpredictable.
     void copy_rows(const std::vector<RowView> &rows) {
         n_rows_ = static_cast<int64_t>(rows.size());
         start_.resize(n_rows_ + 1);
@@ -171,7 +172,7 @@ class LocalProblem {
         for (int64_t i = n_rows_; i < padded_rows_; ++i) s_[i] = sz_[i] = cost_[i] = 0;
     }
 
-    void resize_features(const SparseWeights &weights) {
+    void resize_features(const LabelWeights &weights) {
         padded_features_ = padded(n_features_);
         if (padded_features_ > feature_capacity_) {
             feature_capacity_ = padded(padded_features_ + padded_features_ / 2);
@@ -181,7 +182,7 @@ class LocalProblem {
         std::copy(weights.vals.begin(), weights.vals.end(), w_.get());
     }
 
-    // z −= Σ_{active} a_i x_i with a_i = −2 c_i y_i m_i; returns the gradient of the bias.  Sets: loss_.
+    // z −= Σ_{active} a_i x_i with a_i = −2 c_i y_i m_i; returns the gradient of the intercept.  Sets: loss_.
     double add_gradient() {
         active_.resize(n_rows_ + 1);
         uint32_t n_active = 0;

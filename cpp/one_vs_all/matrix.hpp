@@ -1,5 +1,5 @@
-// Views of the data matrix X (n_rows × n_cols), sparse or dense, behind the same few names, so that a solver is one
-// template. Data are float or double as the user has them; arithmetic is double throughout.
+// Views of the data matrix X (n_rows × n_cols), sparse or dense, with the same interface, so that a solver is one
+// template. Data are float or double, as given; arithmetic is double throughout.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace widemargin {
 
-// Σ_k term(k) for begin ≤ k < end, in four lanes of fixed order: faster than one chain of additions, in which each
-// would wait for the one before, and the same on every machine and for every number of threads.
+// Σ_k term(k) for begin ≤ k < end, in four lanes of fixed order: faster than one chain of additions, each of which
+// waits for the previous one, and identical on every machine and for any number of threads.
 template <class Term>
 inline __attribute__((always_inline)) double sum_in_lanes(int64_t begin, int64_t end, Term term) {
     double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
@@ -24,8 +24,7 @@ inline __attribute__((always_inline)) double sum_in_lanes(int64_t begin, int64_t
 }
 
 // a · b
-template <typename T>
-double dot(const T *a, const double *b, int64_t n) {
+inline double dot(const double *a, const double *b, int64_t n) {
     return sum_in_lanes(0, n, [=](int64_t k) { return a[k] * b[k]; });
 }
 inline double squared_norm(const double *a, int64_t n) { return dot(a, a, n); }
@@ -72,7 +71,10 @@ struct DenseView {
     int64_t n_rows;
     int64_t n_cols;
 
-    double row_dot(int64_t row, const double *v) const { return dot(data + row * n_cols, v, n_cols); }
+    double row_dot(int64_t row, const double *v) const {
+        const T *x = data + row * n_cols;
+        return sum_in_lanes(0, n_cols, [=](int64_t k) { return x[k] * v[k]; });
+    }
 
     void add_row(int64_t row, double scale, double *__restrict out) const {
         const T *x = data + row * n_cols;

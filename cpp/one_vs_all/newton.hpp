@@ -1,9 +1,9 @@
-// Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients, a backtracking step, until ‖∇L‖ ≤ target and the
-// caller's own test (the certified gap) holds. The objective is seen only through value, gradient, hess_vec, diagonal
-// and line_search. After Galli & Lin, "Truncated Newton methods for linear classification" (liblinear's newton.cpp),
-// with three differences: CG stops by its residual, its tolerance is relative to the stopping rule instead of absolute,
-// so that scaling the objective changes nothing, and it is tightened once a full step was refused, unless tighten_cg is
-// off. Twin: reference/newton.py.
+// Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients (CG) and a backtracking step, until ‖∇L‖ ≤ target
+// and the caller's own test (the certified gap) holds. The objective is accessed only through value, gradient,
+// hess_vec, diagonal and line_search. After Galli & Lin, "Truncated Newton methods for linear classification"
+// (liblinear's newton.cpp), with three differences: CG stops by its residual; its tolerance is relative to the stopping
+// rule instead of absolute, so scaling the objective changes nothing; and it is tightened once a full step is rejected,
+// unless tighten_cg is off. Twin: tests/reference/newton.py.
 #pragma once
 
 #include <algorithm>
@@ -18,46 +18,47 @@ namespace widemargin {
 
 constexpr double CG_TOLERANCE = 0.5;           // the paper's ε, liblinear 2.50
 constexpr double PRECONDITIONER_SHARE = 0.01;  // the paper's α: M = (1 − a) I + a diag(H)
-// At most so many steps a variable: exact arithmetic needs one, hard margins with conditions of 1e8 need more. With
-// liblinear's one (and 20 backtracks) 28 of 1600 random problems, C‖x‖² up to 1e8, did not end in 1000 Newton steps;
-// with 20 (and 60 backtracks) all did, in at most 292; measured before the tightening below and 100 backtracks.
+// CG steps per variable, at most: exact arithmetic needs one, hard margins with condition numbers of 1e8 need more.
+// With one, as in liblinear (and 20 backtracks), 28 of 1600 random problems with C‖x‖² up to 1e8 did not converge in
+// 1000 Newton steps; with 20 (and 60 backtracks) all did, in at most 292. Measured before the tightening below and with
+// fewer than 100 backtracks.
 constexpr int CG_STEPS_PER_VARIABLE = 20;
-// When a full step is refused, the active set of the direction was wrong, and loose directions go wrong again: CG is
-// tightened for the rest of the label. Six Debian tags, 3,000 rows, C = 1000: 222 steps a label become 33; one label
-// with rows of length 20 and C = 100 ends after 139 steps, which it did not in 300. Factors 0.3 and 0.7 were tried only
-// together with an exact line search and did about as well as 0.5; the exact search, alone or with this, was no better
-// than backtracking. Labels whose full steps are all taken see no difference. NewtonRule::tighten_cg turns it off, for
-// the method as published.
+// If a full step is rejected, the active set of the direction was wrong, and loose directions would fail again: CG is
+// tightened for the rest of the label. On six Debian tags with 3,000 rows and C = 1000, 222 steps per label become 33;
+// one label with rows of length 20 and C = 100 converges after 139 steps, instead of not within 300. Factors 0.3 and
+// 0.7 were tried only together with an exact line search and did about as well as 0.5; the exact search, alone or with
+// this, was no better than backtracking. Labels that take only full steps see no difference. NewtonRule::tighten_cg
+// turns it off, to get the method as published.
 constexpr double CG_TIGHTENING = 0.5;
 constexpr double MIN_CG_TOLERANCE = 1e-3;
-// A free intercept far out on the logistic loss has no curvature; then the step goes straight down, as a quotient of
-// rounding errors would be no step.
+// A free intercept far out on the logistic loss has no curvature. Then the step goes straight downhill, because a
+// quotient of rounding errors would be meaningless.
 constexpr double NO_CURVATURE = 1e-30;
-constexpr double CG_TARGET_SHARE = 0.25;  // no residual below this share of what the stopping rule asks for
-constexpr double TIGHTENING = 0.1;        // of the target, when the rule holds but the certified gap does not
-constexpr int MAX_POLISH_STALLS = 10;     // then polishing ends, above the floor as it may be
-constexpr double POLISH_DECREASE = 0.5;   // a polishing step that decreases ‖∇L‖ less has met the rounding floor
-// Where the tolerance is below rounding, steps repeat for ever: the same point, or a cycle of a few. A step counts as
-// flat when the objective falls by no more than its own rounding and ‖∇L‖ has not halved since the last step that was
-// not.
+constexpr double CG_TARGET_SHARE = 0.25;  // no residual below this share of what the stopping rule requires
+constexpr double TIGHTENING = 0.1;        // of the target, if the rule holds but the certified gap does not
+constexpr int MAX_POLISH_STALLS = 10;     // then polishing stops, even above the floor
+constexpr double POLISH_DECREASE = 0.5;   // a polishing step that decreases ‖∇L‖ less has reached the rounding floor
+// If the tolerance is below rounding, steps repeat forever: the same point, or a short cycle. A step is flat if the
+// objective falls by no more than its own rounding error and ‖∇L‖ has not halved since the last step that was not flat.
 constexpr int MAX_FLAT_STEPS = 20;
-constexpr double FLAT_DECREASE = 4 * std::numeric_limits<double>::epsilon();  // of the objective, relative
+constexpr double FLAT_DECREASE = 4 * std::numeric_limits<double>::epsilon();  // relative to the objective
 constexpr double FLAT_GRADIENT = 0.5;
 constexpr double GAP_SHARE = 0.99;      // of gap_tol: the rest is for rounding to the stored type
 constexpr double ROUNDING_GAP = 1e-12;  // a relative gap this small cannot be improved in double precision
 
 constexpr double ROUNDING_GRADIENT = 4 * std::numeric_limits<double>::epsilon();  // relative to ‖∇L(0)‖
 
-// How a label ended. NOT_ATTAINED: there is no minimiser, or rounding ended the progress before the tolerance.
+// How a label ended. NOT_ATTAINED: there is no minimiser, or rounding stopped progress before the tolerance was
+// reached.
 enum Ending : uint8_t { ENDED_EARLY, CONVERGED, NOT_ATTAINED };
 
 struct NewtonRule {
     double scale;    // max(1, min(P, N)) / n · ‖∇L(0)‖
     double tol;      // stop at ‖∇L‖ ≤ tol · scale
-    double gap_tol;  // and at relative gap ≤ gap_tol; infinity: not asked for
-    double floor;    // a gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖
+    double gap_tol;  // and at relative gap ≤ gap_tol; infinity: no gap required
+    double floor;    // a gradient this small is rounding, regardless of tol: ROUNDING_GRADIENT · ‖∇L(0)‖
     int max_iter;
-    bool polish = false;     // once all this holds, go on to the rounding floor
+    bool polish = false;     // once all this holds, continue to the rounding floor
     bool tighten_cg = true;  // by CG_TIGHTENING; false: CG's tolerance is CG_TOLERANCE throughout, as published
 };
 
@@ -96,7 +97,7 @@ int64_t conjugate_gradients(const Objective &objective, double tolerance, Newton
     while (step < max_steps) {
         objective.hess_vec(p, work.H_search.data());
         const double p_dot_Hp = dot(p, work.H_search.data(), n);
-        if (!(p_dot_Hp > NO_CURVATURE * squared_norm(p, n))) {  // also r = 0, or numbers that are not finite
+        if (!(p_dot_Hp > NO_CURVATURE * squared_norm(p, n))) {  // also if r = 0, or not finite
             if (step == 0) std::copy(p, p + n, x);
             break;
         }
@@ -113,17 +114,17 @@ int64_t conjugate_gradients(const Objective &objective, double tolerance, Newton
     return step;
 }
 
-// Residual norm at which CG may stop: looser while far from the solution, so that the last steps converge
+// Residual norm at which CG may stop: loose far from the solution, tighter close to it, so that the last steps converge
 // superlinearly; never tighter than the rule needs.
 inline double cg_tolerance(double gradient_norm, double target, double scale, double largest) {
     const double relative = scale > 0 ? std::min(largest, std::sqrt(gradient_norm / scale)) : largest;
     return std::max(relative * gradient_norm, CG_TARGET_SHARE * target);
 }
 
-// Minimises from v, where the objective must already stand. Returns how it ended; `n_iter` steps were taken.
-// relative_gap(v): the certified relative gap there. record(IterationRecord): called before the first and after each
-// step. With `polish` it goes on once the rule holds, and gives the point with the smallest gradient from then on: far
-// from the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end.
+// Minimises from v, to which the objective must already have been moved. Returns how it ended, after `n_iter` steps.
+// relative_gap(v): the certified relative gap at v. record(IterationRecord): called before the first step and after
+// each step. With `polish` it continues once the rule holds, and returns the point with the smallest gradient from then
+// on: far from the floor, a step on a piecewise quadratic may raise ‖∇L‖, so one such step is not the end.
 template <class Objective, class Gap, class Record>
 Ending newton_cg(Objective &objective, const NewtonRule &rule, NewtonWork &work, Gap relative_gap, Record record,
                  double *v, int64_t &n_iter) {

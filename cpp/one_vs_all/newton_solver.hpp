@@ -1,6 +1,6 @@
-// One-vs-all: every label of a block solved by truncated Newton from its start, rounded to the stored type, pruned,
-// and certified by fresh passes over the data. Labels are independent; threads take them one at a time, each with its
-// own work area of 8 (n_cols + 1) + 2 n_rows doubles and the active set. Twin: reference/one_vs_all.py.
+// One-vs-all by truncated Newton: solves every label of a block from its start, rounds to the stored type, prunes, and
+// certifies the result with new passes over the data. Labels are independent; threads take them one at a time, each
+// with its own work area of 8 (n_cols + 1) + 2 n_rows doubles and the active set. Twin: tests/reference/one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct OneVsAllOptions {
     int max_iter;
     int n_threads;
     bool polish;
-    // Whether labels of one side only are solved like others, up to the iterate at which the rule first holds.
+    // Whether one-sided labels are solved like others, up to the first iterate at which the rule holds.
     bool solve_one_sided = false;
     bool tighten_cg = true;  // see NewtonRule
 };
@@ -40,13 +40,14 @@ struct LabelBlock {
     const double *negative_factor;  // (n_labels,)
 
     int64_t n_positive(int64_t j) const { return positive_indptr[j + 1] - positive_indptr[j]; }
-    // Label j alone.
+    // Only label j.
     LabelBlock one(int64_t j) const {
         return {1, positive_rows, positive_indptr + j, row_weight, positive_factor + j, negative_factor + j};
     }
 };
 
-// Options for a label that a float32 solver does not finish: a stricter rule, which rounding to float32 must not undo.
+// Options for a label that a float32 solver does not finish: a stricter rule, so that it still holds after rounding to
+// float32.
 constexpr double FALLBACK_SHARE = 0.9;
 inline OneVsAllOptions fallback_options(OneVsAllOptions options) {
     options.tol *= FALLBACK_SHARE;
@@ -54,7 +55,7 @@ inline OneVsAllOptions fallback_options(OneVsAllOptions options) {
     return options;
 }
 
-// The problem of label j.  Sets: y (n_rows,), its signs.
+// The problem of label j.  Sets: y (n_rows,), the signs of the rows.
 template <class Matrix>
 BinaryProblem<Matrix> binary_problem(const Matrix &X, const LabelBlock &block, const OneVsAllOptions &options,
                                      int64_t j, std::vector<int8_t> &y) {
@@ -76,7 +77,7 @@ struct LabelRecord {
     int64_t label;
     IterationRecord state;
     double gradient_ratio;  // ‖∇L‖ / ‖∇L(0)‖
-    double seconds;         // CPU time since the record before, or since the label's start
+    double seconds;         // CPU time since the previous record, or since the start of the label
 };
 
 // Where the results go; coef and intercept hold the start when the solver is called.
@@ -117,7 +118,7 @@ class OneVsAllSolver {
     }
 
   private:
-    // How a label ended whose weights were spoilt by rounding: float32 is a choice of the caller, float64 is not.
+    // How a label ended whose weights were spoiled by rounding: float32 is the caller's choice, float64 is not.
     static constexpr Ending SPOILT = sizeof(T) > sizeof(float) ? NOT_ATTAINED : ENDED_EARLY;
 
     struct Work {
@@ -127,7 +128,7 @@ class OneVsAllSolver {
         std::vector<double> v;
         Work(int64_t n_rows, int64_t n_variables) : objective(n_rows), newton(n_variables), y(n_rows), v(n_variables) {}
     };
-    // Weighted numbers of positives and negatives, without C.
+    // Weighted counts of positives and negatives, without C.
     struct Sides {
         double positive, negative;
     };
@@ -140,7 +141,8 @@ class OneVsAllSolver {
 
     const int64_t *positive_rows(int64_t j) const { return block_.positive_rows + block_.positive_indptr[j]; }
 
-    // Summed side by side, and not as a difference, so that a side without weight has weight zero exactly.
+    // Both sides are summed, instead of taking a difference, so that a side without weight has a weight of exactly
+    // zero.
     Sides sides_of(int64_t j, const int8_t *y) const {
         Sides sides{0, 0};
         for (int64_t i = 0; i < X_.n_rows; ++i) (y[i] > 0 ? sides.positive : sides.negative) += block_.row_weight[i];
@@ -186,7 +188,7 @@ class OneVsAllSolver {
         BinaryObjective<Matrix, Loss> objective(problem, work.objective);
         const double norm_at_zero = gradient_norm_at_zero(j, problem, work.newton.gradient.data());
         const double total = sides.positive + sides.negative;
-        // The lower bound of the total only matters when the weights of all rows sum to less than one.
+        // The lower bound on the total only matters if the weights of all rows sum to less than one.
         const double share = std::max(1.0, std::min(sides.positive, sides.negative)) / std::max(1.0, total);
         const NewtonRule rule{
             share * norm_at_zero, options_.tol,    GAP_SHARE * options_.gap_tol, ROUNDING_GRADIENT * norm_at_zero,
@@ -216,15 +218,16 @@ class OneVsAllSolver {
         double *bounds = out.bounds + j * N_BOUNDS;
         std::copy(coef, coef + X_.n_cols, work.newton.search.begin());  // the start
         work.newton.search[X_.n_cols] = options_.bias_value != 0 ? out.intercept[j] : T{0};
-        // The bound from below comes from the weights before rounding and pruning: any weights give a valid one, these
-        // the best. One side alone has no feasible dual point but zero.
+        // The lower bound comes from the weights before rounding and pruning: any weights give a valid bound, and these
+        // give the best. A one-sided label has no feasible dual point except zero.
         BinaryObjective<Matrix, Loss>(problem, work.objective).move_to(work.v.data());
         bounds[DUAL] =
             one_sided ? 0.0 : dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data());
         round_to_stored(j, work, out);
         bounds[PRIMAL] = fresh_value(problem, work);
         bounds[DUAL] = std::min(bounds[PRIMAL], bounds[DUAL]);
-        // Rounding to float32 can spoil weights that are large against the margins: such a label has not converged.
+        // Rounding to float32 can spoil weights that are large compared with the margins: such a label has not
+        // converged.
         const bool gap_holds = relative_gap(bounds[PRIMAL], bounds[DUAL]) <= std::max(options_.gap_tol, ROUNDING_GAP);
         if (out.converged[j] == CONVERGED && !gap_holds) out.converged[j] = SPOILT;
         if (options_.max_iter > 0) keep_best_known(j, problem, work, records, out);
@@ -241,7 +244,7 @@ class OneVsAllSolver {
         bounds[PRUNED_SHARE] = pruned ? 1 - squared_norm(work.v.data(), X_.n_cols) / before : 0.0;
     }
 
-    // Sets: coef, intercept, and work.v, which they are then equal to.
+    // Sets: coef, intercept, and work.v, to the same values.
     void round_to_stored(int64_t j, Work &work, const BlockResult<T> &out) const {
         T *coef = out.coef + j * X_.n_cols;
         for (int64_t k = 0; k <= X_.n_cols; ++k) {
@@ -251,9 +254,8 @@ class OneVsAllSolver {
         }
     }
 
-    // Where rounding has made the weights worse than zero, or those of a label that did not converge worse than its
-    // start (work.newton.search), the better of these two is stored. A solver without a step certifies what it is
-    // given.
+    // If rounding made the weights worse than zero, or (for a label that did not converge) worse than its start
+    // (work.newton.search), the better of these two is stored. A solver without steps certifies what it is given.
     void keep_best_known(int64_t j, const BinaryProblem<Matrix> &problem, Work &work,
                          const std::vector<LabelRecord> &records, const BlockResult<T> &out) const {
         double *bounds = out.bounds + j * N_BOUNDS, known = bounds[PRIMAL_AT_ZERO];

@@ -3,8 +3,8 @@
 //     L(v) = ½‖w‖² + ½ bias_penalty b² + Σ_i c_i φ(m_i),     m_i = y_i z_i,    z_i = x_i·w + bias_value b
 //
 // v = (w, b) has n_cols + 1 entries. The intercept is a feature of value 1 whose penalty is 0 (free) or 1
-// (regularised); no intercept is a feature of value 0. The loss is a class like SquaredHinge.
-// Twin: reference/binary_objective.py.
+// (regularised); without an intercept its value is 0. The loss is a class like SquaredHinge. Twin:
+// tests/reference/binary_objective.py.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace widemargin {
 
 constexpr double ARMIJO_SLOPE = 0.01;     // sufficient decrease, the paper's η; liblinear 2.50 newton.cpp
 constexpr double BACKTRACK_FACTOR = 0.5;  // the same source
-// liblinear gives up after 20; hard margins need up to 60, flat stretches of the logistic loss 1e30 = 2^100
+// liblinear gives up after 20; hard margins need up to 60; flat regions of the logistic loss need 1e30 = 2^100
 constexpr int MAX_BACKTRACKS = 100;
 
-// What is minimised for one label. Rows of weight zero take no part.
+// The problem of one label. Rows of weight zero are ignored.
 template <class Matrix>
 struct BinaryProblem {
     const Matrix *X;
@@ -48,7 +48,7 @@ struct BinaryProblem {
     }
 };
 
-// Work arrays of one thread, used again for every label.
+// Work arrays of one thread, reused for every label.
 struct ObjectiveWork {
     std::vector<double> z, Xd;      // (n_rows,) scores of the weights and of a direction
     std::vector<int64_t> active;    // rows with φ'' > 0
@@ -98,7 +98,7 @@ class BinaryObjective {
         out[n_cols()] += problem_.bias_value * bias;
     }
 
-    // out = d (penalised part) + Σ_{i active} curvature_i (x_i·d) x_i, the intercept's feature included
+    // out = d (penalised part) + Σ_{i active} curvature_i (x_i·d) x_i, including the feature of the intercept
     void hess_vec(const double *__restrict d, double *__restrict out) const {
         start_with_penalty(d, out);
         const double d_bias = problem_.bias_value * d[n_cols()];
@@ -123,8 +123,8 @@ class BinaryObjective {
         out[n_cols()] = problem_.bias_penalty + problem_.bias_value * problem_.bias_value * bias;
     }
 
-    // Backtracking along d from v; `slope` = ∇L·d < 0. Returns the step taken, 0 when no step decreases L enough.
-    // One pass over X, after which a trial costs O(n_rows).  Sets: v, z.
+    // Backtracking along d from v; `slope` = ∇L·d < 0. Returns the step taken, 0 if no step decreases L enough. One
+    // pass over X, after which a trial costs O(n_rows).  Sets: v, z.
     double line_search(const double *__restrict d, double slope, double *__restrict v) {
         problem_.scores(d, work_.Xd.data());
         const int64_t n = n_cols();

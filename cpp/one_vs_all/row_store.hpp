@@ -1,9 +1,9 @@
 // The data matrix as the fast one-vs-all solver reads it: rows sorted by length, features renumbered by descending
-// frequency, entries interleaved as (column, value) of 8 bytes.
+// frequency, entries stored as (column, value) in 8 bytes.
 //
-// Rows of equal length make the loop counts of all row kernels predictable; frequent features side by side keep the
-// lines of a (features × lanes) table that are used most in the cache. Built once per fit; 8 bytes an entry, and 8 more
-// when float32 cannot hold the values. Twin: reference/fast_one_vs_all.py.
+// Rows of equal length make the trip counts of all row kernels predictable. Adjacent frequent features keep the
+// most-used lines of a (features × lanes) table in the cache. Built once per fit; 8 bytes per entry, and 8 more if
+// float32 cannot hold the values. Twin: tests/reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -26,21 +26,21 @@ struct RowEntry {
     float val;
 };
 
-constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass asks for lines; 24 to 200 differ by noise
+constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass prefetches; 24 to 200 differ only by noise
 
 constexpr double NORM_SLACK = 1 + 1e-6;  // covers the rounding of the norms themselves
 
-constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries of a cache line, and of what is asked for at once
-constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are asked for
-constexpr int64_t BUILD_ROWS = 2048;                      // rows that a thread takes at a time when the store is built
+constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries per cache line, and prefetched at once
+constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are prefetched
+constexpr int64_t BUILD_ROWS = 2048;                      // rows per task when the store is built
 
-// A row and where its entries stand: in the store, or in a copy.
+// A row and where its entries are: in the store, or in a copy.
 struct RowView {
     uint32_t row, length;
     const RowEntry *entries;
 };
 
-// Asks for the lines of a row that will be read soon; rows of a working set may be far apart.
+// Prefetches the lines of a row that will be read soon; rows of a working set may be far apart.
 inline void prefetch(const RowView &row) {
     const RowEntry *end = row.entries + std::min<int64_t>(row.length, MAX_PREFETCHED);
     for (const RowEntry *e = row.entries; e < end; e += LINE_ENTRIES) __builtin_prefetch(e);
@@ -51,8 +51,8 @@ struct RowStore {
     int64_t n_rows = 0, n_cols = 0;
     int64_t n_used = 0;              // columns with entries; they come first
     std::vector<int64_t> start;      // (n_rows + 1,)
-    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES + 1,), the tail is padding for prefetches
-    std::vector<double> exact;       // (nnz,) the values when float32 rounds some of them, else empty
+    AlignedArray<RowEntry> entries;  // (nnz + PREFETCH_ENTRIES + 1,); the tail is padding for prefetches
+    std::vector<double> exact;       // (nnz,) the values if float32 rounds some of them, else empty
     std::vector<uint32_t> row_id;    // position -> row of X
     std::vector<uint32_t> position;  // row of X -> position
     std::vector<uint32_t> col_id;    // renumbered column -> column of X
@@ -72,7 +72,7 @@ struct RowStore {
     double value(int64_t k) const { return exact.empty() ? static_cast<double>(entries[k].val) : exact[k]; }
 };
 
-// `order` sorted by ascending key, stable: a counting sort, as keys are counts.
+// Sorts `order` by ascending key, stably: a counting sort, because keys are counts.
 inline void sort_by(const std::vector<int64_t> &key, std::vector<uint32_t> &order) {
     const int64_t largest = key.empty() ? 0 : *std::max_element(key.begin(), key.end());
     std::vector<int64_t> place(largest + 2, 0);
@@ -103,7 +103,7 @@ void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<int64_t
     }
 }
 
-// Rows of a length stand by their rarest column: neighbours are alike, so that lines of a table are met again while
+// Rows of equal length are sorted by their rarest column: neighbours are similar, so lines of a table are reused while
 // they are in the cache (a pass is 8 % faster on yso-finna-en).
 template <typename T, typename I>
 void number_rows(const CsrView<T, I> &X, const std::vector<int64_t> &rank, RowStore &store) {
@@ -122,7 +122,7 @@ void number_rows(const CsrView<T, I> &X, const std::vector<int64_t> &rank, RowSt
     for (int64_t i = 0; i < X.n_rows; ++i) store.position[store.row_id[i]] = static_cast<uint32_t>(i);
 }
 
-// Row `source` of X in renumbered columns, ascending; entries of the same column are added up.
+// Row `source` of X in renumbered columns, ascending; duplicate entries of a column are added up.
 template <typename T, typename I>
 void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t> &rank,
               std::vector<std::pair<uint32_t, double>> &row) {
@@ -142,7 +142,7 @@ void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t>
     row.resize(kept);
 }
 
-// Norms of row i, and what they mean for the error of its scores.
+// Measures row i: its norms and its largest value.
 inline void measure_row(int64_t i, RowStore &store, double &max_norm, double &max_value) {
     double sum = 0, squares = 0;
     for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
@@ -163,8 +163,8 @@ void for_row_ranges(int64_t n_rows, int n_threads, F body) {
                  [&](int, int64_t r) { body(r * BUILD_ROWS, std::min(n_rows, (r + 1) * BUILD_ROWS)); });
 }
 
-// Rows in their order, each where its entries would stand if none were merged.  Sets: start, entries.
-// Returns whether float32 rounds some value; `lengths`: (n_rows,) entries left after merging.
+// Writes the rows in order, each where its entries would be if none were merged.  Sets: start, entries. Returns whether
+// float32 rounds some value; `lengths` (n_rows,) gets the numbers of entries after merging.
 template <typename T, typename I>
 bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store,
                   std::vector<uint32_t> &lengths) {
@@ -241,7 +241,7 @@ inline void measure_rows(const double *row_weight, double C, int n_threads, RowS
 
 }  // namespace row_store_detail
 
-// row_weight: (n_rows,) in the order of X. The result does not depend on the threads.
+// row_weight (n_rows,) is in the order of X. The result does not depend on the number of threads.
 template <typename T, typename I>
 RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, double C = 1, int n_threads = 1) {
     RowStore store;

@@ -1,14 +1,14 @@
-// Labels through the slots of a batch: each label is in its own stage, a finished slot is refilled at once.
+// Moves labels through the slots of a batch: each label is in its own stage, and a finished slot is refilled at once.
 //
-//     seed    the pass scores all rows by the sum of the positives; the best of them make the first working set,
-//             solved with the bias fixed at what labels of this frequency usually end with
-//     check   (where labels with a start of their own come in)
-//             the pass gives all rows near or inside the margin; the label is accepted when the stop rule and the
-//             certified gap hold over all rows in float64, else solved on positives + those rows, from the third
-//             failure on together with the old set, so that the set only grows and the end is certain
-//     pruned  the pass gives the rows near the margin of the pruned weights, where check could not
+//     seed    the pass scores all rows by the sum of the positives; the best rows form the first working set,
+//             solved with the intercept fixed at the usual one for labels of this frequency
+//     check   (labels with a given start enter here)
+//             the pass finds all rows near or inside the margin; the label is accepted if the stopping rule and the
+//             certified gap hold over all rows in float64, else it is solved on positives + those rows; from the third
+//             failure on, the old set is kept as well, so that the set only grows and the process terminates
+//     pruned  the pass finds the rows near the margin of the pruned weights, if check could not
 //
-// What a label goes through depends on the label alone, so results do not depend on threads or on neighbours.
+// The path of a label depends only on the label, so results do not depend on threads or neighbours.
 #pragma once
 
 #include <algorithm>
@@ -28,26 +28,26 @@
 
 namespace widemargin {
 
-// Most values are those of the measured prototype. Shares, band and quick rejection were varied again by factors of 2
-// to 10 on 400 labels of yso-finna-en: passes and iterations change by a few per cent, the time by less than its noise.
-constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stop rule
-constexpr double INNER_RULE_SHARE = 0.35;  // of the later ones
+// Most values were measured on a prototype. Shares, band and quick rejection were later varied by factors of 2 to 10 on
+// 400 labels of yso-finna-en: passes and iterations change by a few per cent, the time by less than its noise.
+constexpr double SEED_RULE_SHARE = 2.0;    // accuracy of the first set's solution, in units of the stopping rule
+constexpr double INNER_RULE_SHARE = 0.35;  // accuracy of later solutions
 constexpr double INNER_GAP_SHARE = 0.5;
-constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap, for the rounding of the check itself
-constexpr double QUICK_REJECT_SHARE = 3.0;  // bias gradient of the missing rows, in units of the stop rule
+constexpr double ACCEPT_SHARE = 0.999;      // of rule and gap; allows for the rounding of the check itself
+constexpr double QUICK_REJECT_SHARE = 3.0;  // intercept gradient of the missing rows, in units of the stopping rule
 constexpr double BAND = 0.03, BAND_SHARE = 0.4, MIN_BAND = 5e-3;
-constexpr double CHECK_BAND = 0.01;  // room for the bias to move to its optimum; the slack of the rows comes on top
-constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows asked for, over rows wanted
+constexpr double CHECK_BAND = 0.01;           // lets the intercept move to its optimum; the slack of the rows is added
+constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows requested per row wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
 constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
 constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
 constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 150;       // as in one_vs_all/batch_search.hpp
-constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, when a solved set was not accurate enough
+constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, if a solved set was not accurate enough
 
 struct FinishedLabel {
     int64_t index = 0;
-    SparseWeights weights;  // unpruned, in columns of the store
+    LabelWeights weights;  // unpruned, in columns of the store
     LabelBounds bounds;
     int64_t n_iter = 0;
     bool accepted = false;
@@ -63,8 +63,8 @@ class LabelScheduler {
           certificate_(shared.store, shared.kernels),
           dense_(shared.store.n_cols, 0.0f) {}
 
-    // Takes labels from `next` (false: none left), at most n_lanes at a time, until all are finished, or until `stop`.
-    // finish(FinishedLabel) is called once for each.
+    // Takes labels from `next` (false: none left), at most n_lanes at a time, until all are finished or `stop` is set.
+    // finish(FinishedLabel) is called once per label.
     template <class Next, class Finish>
     void run(const std::atomic<bool> &stop, int n_lanes, Next next, Finish finish) {
         while (!stop) {
@@ -139,7 +139,7 @@ class LabelScheduler {
                      LOCAL_MAX_ITER});
     }
 
-    // Sum of the positives into the lane; the threshold is estimated on the sample.
+    // Puts the sum of the positives into the lane; the threshold is estimated from the sample.
     void start_seed(int lane, Slot &slot) {
         for (uint32_t row : slot.label.positives) {
             for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
@@ -147,8 +147,8 @@ class LabelScheduler {
             }
         }
         const float threshold = seed_threshold(slot.label);
-        SparseWeights sum;
-        for (uint32_t row : slot.label.positives) {  // meets every column once with its sum, later with zero
+        LabelWeights sum;
+        for (uint32_t row : slot.label.positives) {  // sees the sum of a column once, later zero
             for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
                 float &x = dense_[store_.entries[k].col];
                 if (x == 0) continue;
@@ -172,7 +172,7 @@ class LabelScheduler {
         std::nth_element(sample_scores_.begin(), sample_scores_.begin() + rank, sample_scores_.end(), std::greater<>());
         return std::max(sample_scores_[rank], SMALLEST_SEED_SCORE);
     }
-    static constexpr float SMALLEST_SEED_SCORE = 1e-6f;  // rows that share nothing with the positives stay out
+    static constexpr float SMALLEST_SEED_SCORE = 1e-6f;  // excludes rows that share nothing with the positives
 
     // True when the label is finished.
     bool advance(int lane, Slot &slot) {
@@ -208,15 +208,15 @@ class LabelScheduler {
         return false;
     }
 
-    // A local copy of most of the data would cost more memory than all labels together usually do; such a label (one in
-    // thousands, of rows without features, say) is left to the Newton method, which copies nothing.
+    // A local copy of most of the data would take more memory than all labels together usually do. Such a label (one in
+    // thousands, for example with rows without features) is left to the Newton method, which copies nothing.
     bool is_too_large(const std::vector<RowView> &rows) const {
         int64_t n_entries = 0;
         for (const RowView &row : rows) n_entries += row.length;
         return n_entries > LARGE_SET_ENTRIES && n_entries > store_.nnz() / 2;
     }
 
-    // On the rows chosen_.  Sets: the slot's rows, weights, stuck.
+    // Solves on the rows chosen_.  Sets: the slot's rows, weights, stuck.
     void solve(Slot &slot, const LocalTarget &target) {
         bool converged = false;
         local_.build(slot.label, chosen_, slot.result.weights);
@@ -230,7 +230,7 @@ class LabelScheduler {
         for (const RowView &view : chosen_) slot.rows.push_back(view.row);
     }
 
-    // How far beyond the margin rows are taken into a set.
+    // How far beyond the margin rows are added to a set.
     static double growth_band(double bias) { return std::max(MIN_BAND, std::min(BAND, BAND_SHARE * (-1 - bias))); }
 
     // Puts the weights into the lane for the next check; the first one never accepts.
@@ -249,7 +249,7 @@ class LabelScheduler {
         add_rows(shared_.spread);
     }
 
-    // Rows of the pass with a score above `least`, at most about `wanted` of them, the best.  Sets: chosen_, ascending.
+    // The best rows of the pass with a score above `least`, at most about `wanted`.  Sets: chosen_, ascending.
     void best_emitted(int lane, float least, int64_t wanted) {
         const Emission found = pass_.emitted(lane);
         if (found.n > wanted) {
@@ -267,7 +267,7 @@ class LabelScheduler {
         chosen_.resize(count);
     }
 
-    // Sets: chosen_, united with `rows` (ascending).
+    // Adds `rows` (ascending) to chosen_.
     void add_rows(const std::vector<uint32_t> &rows) {
         merged_.clear();
         auto known = chosen_.begin();
@@ -302,7 +302,7 @@ class LabelScheduler {
         return false;
     }
 
-    // Gradient of the bias from active rows outside the working set.
+    // Gradient of the intercept from active rows outside the working set.
     double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
         const Emission found = pass_.emitted(lane);
         const EmittedRow *rows = found.rows;
@@ -319,7 +319,7 @@ class LabelScheduler {
     }
 
     void await_pruned(int lane, Slot &slot) {
-        const SparseWeights kept = slot.result.weights.pruned(shared_.prune);
+        const LabelWeights kept = slot.result.weights.pruned(shared_.prune);
         slot.threshold = -1;
         slot.stage = Stage::PRUNED;
         pass_.set(lane, kept, slot.threshold);

@@ -1,12 +1,12 @@
-// The certificate of one label in float64 over all rows, from sparse weights and the rows a batch pass emitted.
+// The certificate of one label in float64 over all rows, from sparse weights and the rows that a batch pass emitted.
 //
 //     α_i = 2 c_i max(0, 1 − y_i s_i),  u = Σ y_i α_i x_i,  D = Σ (α_i − α_i²/(4 c_i)) − ½‖u‖² (− ½ (Σ y_i α_i)²)
 //
-// A free intercept is first moved to its exact optimum for w, and the α of the heavier side are shrunk until
-// Σ y_i α_i = 0 in spite of rounding (one_vs_all/newton_solver.hpp does the same over dense arrays). A row that was not
-// emitted has a score below the threshold in spite of its allowance for rounding; that proves it inactive, so it needs
-// no float64 score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a
-// score by at most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: reference/fast_one_vs_all.py.
+// A free intercept is first moved to its exact optimum for w, and the α of the heavier side are shrunk until Σ y_i α_i
+// = 0 despite rounding (one_vs_all/certificate.hpp does the same over dense arrays). A row that was not emitted has a
+// score below the threshold despite its allowance for rounding; this proves that it is inactive, so it needs no float64
+// score. The same pass gives the objective of the pruned weights: dropping weights below `prune` moves a score by at
+// most min(prune ‖x_i‖₁, ‖dropped‖ ‖x_i‖). Twin: tests/reference/fast_one_vs_all.py.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace widemargin {
 
 struct LabelBounds {
     double primal = 0, dual = 0, primal_before_pruning = 0, pruned_share = 0;
-    double gradient_norm = 0;   // of the stored weights before pruning; a bound from above
-    bool valid = false;         // every row left out was proven inactive
+    double gradient_norm = 0;   // of the stored weights before pruning; an upper bound
+    bool valid = false;         // every row that was not scored is proven inactive
     bool pruned_valid = false;  // the same for the pruned weights
 
     double relative_gap() const {
@@ -31,8 +31,8 @@ struct LabelBounds {
     }
 };
 
-// What the rows that are not in `found` have in common: score ≤ threshold for all of them, and for scores of pruned
-// weights as well if `covers_pruning`. Rows that are found have such scores + slack at least.
+// For all rows that are not in `found`, score ≤ threshold; with `covers_pruning` this also holds for the pruned
+// weights. For the rows that are found, score + slack is at least the threshold.
 struct EmittedRows {
     Emission found;
     double threshold;
@@ -40,10 +40,10 @@ struct EmittedRows {
 };
 
 constexpr double USUAL_SHIFT =
-    0.004;  // rows further from the margin than this are scored only when the bias moves more
+    0.004;  // rows further from the margin than this are scored only if the intercept moves more
 constexpr double SHIFT_ACCURACY = 1e-12;  // of the exact intercept, which is rounded to float32 afterwards
 constexpr int MAX_SHIFT_STEPS = 60;
-constexpr size_t KEPT_SCORED = 1 << 15;  // room for scored rows that is kept from label to label
+constexpr size_t KEPT_SCORED = 1 << 15;  // capacity for scored rows that is kept between labels
 
 class SparseCertificate {
   public:
@@ -56,7 +56,7 @@ class SparseCertificate {
           touched_(store.n_cols + 1) {}
 
     // Moves a free intercept to its optimum (rounded to float32) and certifies the result.
-    LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, SparseWeights &weights) {
+    LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, LabelWeights &weights) {
         LabelBounds bounds;
         scatter(weights, prune);
         const double room = std::isfinite(norm_ + weights.bias) ? -1 - emitted.threshold : -1.0;
@@ -79,7 +79,7 @@ class SparseCertificate {
     }
 
     // The objective of weights that are already pruned; every row with a score above threshold is emitted.
-    bool objective(const LabelProblem &label, const EmittedRows &emitted, const SparseWeights &weights, double &value) {
+    bool objective(const LabelProblem &label, const EmittedRows &emitted, const LabelWeights &weights, double &value) {
         scatter(weights, 0);
         score_rows(label, emitted, -1, weights.bias);
         shift_ = 0;
@@ -90,7 +90,7 @@ class SparseCertificate {
 
   private:
     struct Pair {
-        float all, kept;  // a weight, and the same if it is not pruned
+        float all, kept;  // a weight, and the same weight or 0 after pruning
     };
     struct Scored {
         RowView view;
@@ -113,8 +113,8 @@ class SparseCertificate {
     double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0;
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
-    void scatter(const SparseWeights &weights, double prune) {
-        double sums[2] = {0, 0};  // dropped, kept; which of the two cannot be predicted
+    void scatter(const LabelWeights &weights, double prune) {
+        double sums[2] = {0, 0};  // dropped, kept; indexed, because a branch would be unpredictable
         for (size_t k = 0; k < weights.cols.size(); ++k) {
             const float both[2] = {0.0f, weights.vals[k]};
             const bool keep = !(std::abs(static_cast<double>(both[1])) < prune);
@@ -126,7 +126,7 @@ class SparseCertificate {
         norm_ = kept_ + dropped_;
     }
 
-    void clear(const SparseWeights &weights) {
+    void clear(const LabelWeights &weights) {
         for (uint32_t col : weights.cols) w_[col] = {0.0f, 0.0f};
         for (size_t k = 0; k < n_touched_; ++k) {
             u_[touched_[k]] = 0;
@@ -135,7 +135,7 @@ class SparseCertificate {
         n_touched_ = 0;
     }
 
-    // The exact values of a row when float32 rounds them, else null.
+    // The exact values of a row if float32 rounds them, else null.
     const double *exact_values(const RowView &row) const {
         return store_.exact.empty() ? nullptr : store_.exact.data() + store_.start[row.row];
     }
@@ -144,7 +144,7 @@ class SparseCertificate {
     }
 
     void score_row(const RowView &row, double y, double factor, double bias) {
-        double scores[2];  // of all and of the kept weights
+        double scores[2];  // for all weights and for the kept ones
         kernels_.pair_dots(row, exact_values(row), &w_[0].all, scores);
         scored_.push_back({row, y, store_.weight_of(row.row) * factor, scores[0] + bias, scores[1] + bias});
     }
@@ -184,7 +184,7 @@ class SparseCertificate {
             if (derivative == 0 || !(curvature > 0)) break;
             (derivative < 0 ? low : high) = t;
             double next = t - derivative / curvature;
-            // Before the bracket is asked: a step that rounds to t lies on its edge, where the middle is far away.
+            // Before the bracket is checked: a step that rounds to t lies on its edge, and the middle is far away.
             if (std::abs(next - t) < SHIFT_ACCURACY) return next;
             if (!(next > low && next < high)) next = 0.5 * (low + high);
             t = next;
@@ -201,7 +201,7 @@ class SparseCertificate {
         return sum;
     }
 
-    void fill_bounds(const LabelProblem &label, bool free_bias, const SparseWeights &weights, LabelBounds &bounds) {
+    void fill_bounds(const LabelProblem &label, bool free_bias, const LabelWeights &weights, LabelBounds &bounds) {
         const double bias_penalty = 0.5 * label.bias_penalty * weights.bias * weights.bias;
         bounds.primal_before_pruning = 0.5 * norm_ + bias_penalty + losses(&Scored::s);
         bounds.primal = 0.5 * kept_ + bias_penalty + losses(&Scored::kept);
@@ -232,7 +232,7 @@ class SparseCertificate {
 
     double alpha(const Scored &row) const { return 2 * row.cost * std::max(0.0, 1 - row.y * (row.s + shift_)); }
 
-    // u = Σ y α x with shrunk α; returns Σ (α − α²/(4c)).  Sets: u_, and the columns it lives on in touched_.
+    // u = Σ y α x with shrunk α; returns Σ (α − α²/(4c)).  Sets: u_, and its columns in touched_.
     double add_rows(const double *shrink) {
         double conjugates = 0;
         int64_t n_entries = 0;
@@ -256,7 +256,7 @@ class SparseCertificate {
         return conjugates;
     }
 
-    // Keeping a list of the columns pays when there are few entries.
+    // Keeping a list of the columns pays off if there are few entries.
     template <bool KEEP_LIST>
     void scatter_active() {
         size_t count = 0;

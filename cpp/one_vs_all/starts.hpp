@@ -1,10 +1,10 @@
-// Starting weights of a label made from means of rows: mean-separating (Schultheis & Babbar, 2022, section 4), and the
-// minimiser of the label's objective in the span of the same vectors.
+// Starts from means of rows: mean-separating weights (Schultheis & Babbar, 2022, section 4), and the minimiser of the
+// label's objective in the span of the same vectors.
 //
-//     p̄ mean of the positive rows, x̄ mean of all rows, both with the intercept's input;  w₀ = u p̄ + v x̄ [+ bias]
+//     p̄ mean of the positive rows, x̄ mean of all rows, both with the intercept's input;  w₀ = u p̄ + v x̄ [+ intercept]
 //
-// Means are weighted by the rows' weights, not by the labels' factors. X·x̄ is the same for every label and computed
-// once. Work of a thread: n_cols + 2 n_rows doubles. Twin: reference/starts.py.
+// Means are weighted by the weights of the rows, not by the factors of the labels. X·x̄ is the same for every label and
+// computed once. Work area per thread: n_cols + 2 n_rows doubles. Twin: tests/reference/starts.py.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,12 @@
 
 namespace widemargin {
 
-constexpr double DEPENDENT_SINE2 = 1e-10;    // 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
-constexpr double ORTHOGONAL_COSINE = 1e-6;   // |cos| up to which they count as orthogonal
-constexpr int MAX_SUBSPACE_STEPS = 30;       // text takes 4 to 8
-constexpr double SUBSPACE_DECREMENT = 1e-3;  // relative to the objective: closer pays nothing once outside the span
-constexpr double DEPENDENT_PIVOT = 1e-9;     // a pivot of a 3 × 3 Hessian this small against its diagonal is rounding
+constexpr double DEPENDENT_SINE2 = 1e-10;   // 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
+constexpr double ORTHOGONAL_COSINE = 1e-6;  // |cos| up to which they count as orthogonal
+constexpr int MAX_SUBSPACE_STEPS = 30;      // text takes 4 to 8
+constexpr double SUBSPACE_DECREMENT =
+    1e-3;                                 // relative to the objective: more accuracy does not pay off outside the span
+constexpr double DEPENDENT_PIVOT = 1e-9;  // relative to its diagonal, a pivot of a 3 × 3 Hessian this small is rounding
 constexpr int MAX_SUBSPACE_BACKTRACKS = 20;
 
 // The mean of all rows without the intercept's input: x (n_cols,), and its scores X·x (n_rows,).
@@ -42,7 +43,7 @@ void mean_row(const Matrix &X, const double *row_weight, double *x, double *scor
     for (int64_t i = 0; i < X.n_rows; ++i) scores[i] = X.row_dot(i, x);
 }
 
-// A point u p̄ + v x̄ of the span, with an intercept of its own.
+// A point u p̄ + v x̄ of the span, with its own intercept.
 struct SpanPoint {
     double p = 0, x = 0, bias = 0;
 };
@@ -52,8 +53,8 @@ struct MeanProducts {
     double pp, px, xx;
 };
 
-// The shortest w with w·p̄ = s and w·n̄ = t, eq. (23)–(24) and (27); zero where p̄ and x̄ are linearly dependent.
-// `share` is |P| / |X|; the products include the intercept's input.
+// The shortest w with w·p̄ = s and w·n̄ = t, eq. (23)–(24) and (27); zero if p̄ and x̄ are linearly dependent. `share`
+// is |P| / |X|; the products include the intercept's input.
 inline SpanPoint mean_separating(const MeanProducts &dot, double share, double s, double t) {
     const double scale = dot.pp * dot.xx, cosine2 = scale > 0 ? dot.px * dot.px / scale : 1.0;
     if (!(1 - cosine2 > DEPENDENT_SINE2)) return {};
@@ -63,7 +64,8 @@ inline SpanPoint mean_separating(const MeanProducts &dot, double share, double s
     return {u, (s - u * dot.pp) / dot.px, 0};
 }
 
-// Solves the symmetric positive semidefinite H d = −g of three variables, leaving out those that depend on others.
+// Solves the symmetric positive semidefinite system H d = −g in three variables, skipping variables that depend on
+// others.
 inline void solve_three(double H[3][3], const double g[3], double d[3]) {
     const double diagonal[3] = {H[0][0], H[1][1], H[2][2]};
     double r[3] = {-g[0], -g[1], -g[2]};
@@ -150,7 +152,7 @@ class SubspaceProblem {
         }
     }
 
-    // Backtracks along d; returns the change of L, 0 when no step decreases it enough.  Sets: theta, z.
+    // Backtracks along d; returns the change of L, 0 if no step decreases it enough.  Sets: theta, z.
     double move(double slope, const double d[3], double theta[3]) {
         const double linear = penalty_product(theta, d), quadratic = 0.5 * penalty_product(d, d);
         double step = 1;
@@ -178,8 +180,8 @@ struct MeanStartOptions {
     double s, t;
 };
 
-// Fills coef and intercept of a block with starts. A label of one side only has no mean to separate, and with a free
-// intercept a known answer: it starts from zero.
+// Fills coef and intercept of a block with starts. A one-sided label has no means to separate, and with a free
+// intercept its solution is known: it starts from zero.
 template <class Matrix, class Loss>
 class MeanStarts {
     using T = typename Matrix::value_type;

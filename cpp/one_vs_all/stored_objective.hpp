@@ -1,11 +1,12 @@
-// The objective of stored weights in float64 over all rows, after dropping those below each of several thresholds.
+// The objective of stored weights in float64 over all rows, after dropping the weights below each of several
+// thresholds.
 //
 //     f(w, b) = ½‖w‖² + ½ bias_penalty b² + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²,   w without the entries |w_k| < t
 //
-// A batch pass over all rows, 16 pairs of a label and a threshold at a time, finds the rows that can be active; only
-// these get float64 scores (one_vs_all/sparse_certificate.hpp proves the others inactive). Memory: the row store, 100
-// bytes a column, 16 bytes an emitted row and at most 16 MB of copied rows a thread. Twin: `BinaryObjective.value` of
-// reference/binary_objective.py.
+// A batch pass over all rows finds the rows that can be active, for 32 pairs of a label and a threshold at a time. Only
+// these rows get float64 scores (one_vs_all/sparse_certificate.hpp proves that the others are inactive). Memory: the
+// row store and, per thread, 100 bytes per column, 16 bytes per emitted row and at most 6 MB of copied rows. Twin:
+// `BinaryObjective.value` in tests/reference/binary_objective.py.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ namespace widemargin {
 struct PrunedLabel {
     int64_t task = 0;
     LabelProblem label;
-    SparseWeights weights;
+    LabelWeights weights;
 };
 
 class StoredObjective {
@@ -40,7 +41,7 @@ class StoredObjective {
           pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
           certificate_(shared.store, shared.kernels) {}
 
-    // next(PrunedLabel &): false when none is left. done(task, value): NaN where the pass could not prove enough.
+    // next(PrunedLabel &): false when none is left. done(task, value): NaN if the pass could not prove enough.
     template <class Next, class Done>
     void run(Next next, Done done) {
         for (;;) {

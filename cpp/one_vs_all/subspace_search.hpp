@@ -3,10 +3,10 @@
 //     min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i max(0, 1 − y_i s_i(θ))²,
 //     s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃,
 //
-// z the negative gradient, p the step before (SESOP of Narkiss & Zibulevsky). A convex piecewise quadratic of four
-// variables: Newton steps, shortened by the secant rule where the slope along the step turns positive. The sums over
-// rows come from outside (one label, or 16 in a batch), so this is a small state machine: evaluate at `theta()`, hand
-// the sums to `absorb`, until it is done.
+// where z is the negative gradient and p the previous step (SESOP of Narkiss & Zibulevsky). This is a convex piecewise
+// quadratic in four variables: Newton steps, shortened by the secant rule if the slope along the step turns positive.
+// The caller computes the sums over rows (for one label, or 16 in a batch), so this is a small state machine: evaluate
+// at `theta()` and pass the sums to `absorb` until it is done.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace widemargin {
 
-constexpr int N_DIRECTIONS = 4;            // z, p, w, bias
+constexpr int N_DIRECTIONS = 4;            // z, p, w, intercept
 constexpr int N_SEARCH_SUMS = 4 + 10 + 1;  // gradient, upper triangle of the Hessian, loss
 
-constexpr double SEARCH_REDUCTION = 0.07;  // of the scaled gradient; looser costs more iterations than it saves
+constexpr double SEARCH_REDUCTION = 0.07;  // of the scaled gradient; a looser value costs more iterations than it saves
 constexpr int MAX_SEARCH_PASSES = 8;
 constexpr double LARGEST_STEP = 1e18;    // its square is still a float
-constexpr int SOLO_ITERATIONS = 2;       // of a start from zero, in which direction w is collinear with p
+constexpr int SOLO_ITERATIONS = 2;       // iterations from zero in which w is collinear with p
 constexpr double SEARCH_RIDGE = 1e-5;    // relative to the diagonal; directions may be nearly collinear
 constexpr double OVERSHOOT_SHARE = 0.3;  // of the slope at the start of a step
 
@@ -72,7 +72,7 @@ class SubspaceSearch {
         for (int j = 0; j < N_DIRECTIONS; ++j) trial_[j] = static_cast<float>(base_[j] + step_[j]);
     }
 
-    // The step went past the minimum along itself: go back to where a linear slope would vanish.
+    // The step overshot the minimum along itself: goes back to where a linear slope would vanish.
     bool shorten(double slope) {
         const double share = descent_ / (descent_ + slope);
         for (double &x : step_) x *= share;
@@ -107,7 +107,7 @@ class SubspaceSearch {
     }
 
     // step = −H⁻¹ gradient by Cholesky of the matrix scaled to a unit diagonal, with a small ridge. False, and no step,
-    // when float32 cannot hold it.  Sets: step_, descent_, trial_.
+    // if float32 cannot hold it.  Sets: step_, descent_, trial_.
     bool newton_step(const double *gradient, const double (*H)[N_DIRECTIONS]) {
         double L[N_DIRECTIONS][N_DIRECTIONS] = {}, scale[N_DIRECTIONS], x[N_DIRECTIONS];
         for (int j = 0; j < N_DIRECTIONS; ++j) scale[j] = 1 / std::sqrt(H[j][j]);

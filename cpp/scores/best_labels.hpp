@@ -11,12 +11,12 @@ namespace widemargin {
 
 constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
-struct Candidate {
+struct ScoredLabel {
     double score;
     int64_t label;
 };
 
-inline bool is_better(const Candidate &a, const Candidate &b) {
+inline bool is_better(const ScoredLabel &a, const ScoredLabel &b) {
     return a.score > b.score || (a.score == b.score && a.label < b.label);
 }
 
@@ -31,11 +31,11 @@ class TopKHeaps {
     }
     // A score below the threshold cannot enter; an equal one may, depending on its label.
     double threshold(int64_t row) const { return sizes_[row] < k_ ? MINUS_INFINITY : places_[row * k_].score; }
-    bool can_enter(int64_t row, Candidate c) const { return sizes_[row] < k_ || is_better(c, places_[row * k_]); }
+    bool can_enter(int64_t row, ScoredLabel c) const { return sizes_[row] < k_ || is_better(c, places_[row * k_]); }
 
-    void offer(int64_t row, Candidate c) {
+    void offer(int64_t row, ScoredLabel c) {
         if (c.score != c.score) c.score = MINUS_INFINITY;
-        Candidate *heap = places_.data() + row * k_;
+        ScoredLabel *heap = places_.data() + row * k_;
         int64_t &size = sizes_[row];
         if (size == k_) {
             if (!is_better(c, heap[0])) return;
@@ -63,7 +63,7 @@ class TopKHeaps {
 
     // Writes the row, best first; the n_places - size places that no label fills get label -1 and score -inf.
     void write_sorted(int64_t row, int64_t n_places, int64_t *labels, double *scores) {
-        Candidate *heap = places_.data() + row * k_;
+        ScoredLabel *heap = places_.data() + row * k_;
         std::sort_heap(heap, heap + sizes_[row], is_better);
         for (int64_t j = 0; j < n_places; ++j) {
             const bool filled = j < sizes_[row];
@@ -75,7 +75,7 @@ class TopKHeaps {
   private:
     int64_t k_;
     std::vector<int64_t> sizes_;
-    std::vector<Candidate> places_;
+    std::vector<ScoredLabel> places_;
 };
 
 }  // namespace widemargin

@@ -283,7 +283,8 @@ template <typename T>
 void DenseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
                             double *out_scores) const {
     const int64_t kept = std::min(k, n_labels);
-    const int64_t per_row = DenseBlock<T>::bytes_per_row(*this, rows) + kept * static_cast<int64_t>(sizeof(Candidate));
+    const int64_t per_row =
+        DenseBlock<T>::bytes_per_row(*this, rows) + kept * static_cast<int64_t>(sizeof(ScoredLabel));
     const int64_t per_block = choose_rows_per_block(rows.n_rows, DenseBlock<T>::rows_per_block(*this, rows),
                                                     plan.n_threads, plan.work_bytes, per_row);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {

@@ -377,7 +377,8 @@ template <typename T, typename I>
 void SparseWeights<T, I>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
                                 double *out_scores) const {
     constexpr int64_t ROWS = 256, BYTES_PER_NONZERO = 32;  // feature, value, cursor and end
-    const int64_t per_row = std::min(k, n_labels) * sizeof(Candidate) + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
+    const int64_t per_row =
+        std::min(k, n_labels) * sizeof(ScoredLabel) + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
     const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, per_row);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads,
                        [&]() { return SparseTopK<T, I>(*this, rows, k, out_labels, out_scores); });

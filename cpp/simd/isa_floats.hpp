@@ -56,7 +56,7 @@ WIDEMARGIN_INLINE V blend(M m, V yes, V no) {
 WIDEMARGIN_INLINE V sign_of(M positive) { return blend(positive, splat(1.0f), splat(-1.0f)); }
 
 // e^x for x ≤ 0 and log(1 + e) for 0 ≤ e ≤ 1, which is all that the logistic loss needs. Relative errors are below 3e-7
-// (tested against float64). Twin: reference/vector_exp.py.
+// (tested against float64). Twin: tests/reference/vector_exp.py.
 constexpr float SMALLEST_EXPONENT = -87.0f;  // below it, e^x is subnormal; smaller x are clamped
 constexpr float LOG2_E = 1.44269504f;
 constexpr float LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;  // their sum is ln 2; n · LN2_HIGH is exact

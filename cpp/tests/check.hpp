@@ -1,4 +1,4 @@
-// CHECK(condition): prints file and line and ends the program with failure when the condition is false.
+// CHECK(condition): if the condition is false, prints file and line and exits with failure.
 #pragma once
 
 #include <cstdio>

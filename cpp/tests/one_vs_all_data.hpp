@@ -50,7 +50,7 @@ struct TestRows : TestLabels {
         indptr.push_back(static_cast<int32_t>(data.size()));
         row_weight.push_back(weight);
     }
-    // A label for each share; a row is a positive where draw() is below the share.
+    // One label per share; a row is positive if draw() is below the share.
     template <class Draw>
     void draw_labels(const std::vector<double> &shares, Draw draw) {
         for (double share : shares) {

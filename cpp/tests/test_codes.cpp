@@ -80,7 +80,7 @@ void check_runs(std::mt19937 &random) {
                 Spoc spoc(p.task(margins), 3);
                 CHECK(spoc.run(1e-7, 20000, never, false) == SpocEnd::CONVERGED);
                 check_feasible(p, spoc, 1e-7);
-                Spoc again(p.task(margins), 4);  // from the solution: nothing is left to do
+                Spoc again(p.task(margins), 4);  // from the solution: nothing left to do
                 again.set_duals(spoc.eta().data());
                 CHECK(again.run(1e-6, 20000, never, false) == SpocEnd::CONVERGED);
                 CHECK(again.n_passes() == 0);
@@ -114,7 +114,7 @@ void check_limits(std::mt19937 &random) {
     check_feasible(p, paused, 10.0);
 }
 
-// The worst example first has the optimum of the random order, by rows and by their Gram matrix, and never falls.
+// Worst-first reaches the same optimum as random order, with rows and with their Gram matrix, and the dual never falls.
 void check_worst_first(std::mt19937 &random) {
     const double never = std::numeric_limits<double>::infinity();
     const Problem p = make_problem(random, 30, 4, 3, 0.5);
@@ -144,8 +144,8 @@ void check_worst_first(std::mt19937 &random) {
     }
 }
 
-// Large costs on rows that cannot be separated: the gap stays above what 16 digits can tell, and the ascent says so
-// long before its limit.
+// Large costs on rows that cannot be separated: rounding keeps the gap above the tolerance, and the ascent says so long
+// before its limit.
 void check_rounding(std::mt19937 &random) {
     const Problem p = make_problem(random, 40, 4, 2, 1e14);
     Spoc spoc(p.task(false), 1);

@@ -1,5 +1,5 @@
-// The batched logistic solver under the sanitizers: frequent, rare, turned and one-sided labels, more of them than
-// lanes, enough rows for sampled searches; objectives and bounds recomputed here.
+// The batched logistic solver: frequent, rare, swapped and one-sided labels, more of them than lanes, and enough rows
+// for sampled searches. Objectives and bounds are recomputed here.
 #include <cmath>
 #include <cstdint>
 #include <random>

@@ -60,7 +60,7 @@ void check_set(const std::string &name) {
     }
 }
 
-// Two rows x = ±1 with weights 1 and an intercept: the optimum of the certificate's rows is known by hand.
+// Two rows x = ±1 with weights 1 and an intercept: the optimum of the certificate's rows was computed by hand.
 void check_certificate() {
     const DenseView<double> view{nullptr, 2, 0};
     const int8_t y[] = {1, -1};

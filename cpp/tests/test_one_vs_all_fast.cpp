@@ -1,5 +1,4 @@
-// The fast one-vs-all solver under the sanitizers: every path on small random data, its rule and bounds recomputed
-// here.
+// The fast one-vs-all solver: every path on small random data. Its rule and bounds are recomputed here.
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -13,7 +12,7 @@ using namespace widemargin;
 
 namespace {
 
-// Rows of up to 12 entries, scaled to length 1; labels of the given shares of positives.
+// Rows of up to 12 entries, scaled to length 1; labels with the given shares of positives.
 TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
     TestRows d(n_cols);
     std::mt19937 random(5);
@@ -61,7 +60,7 @@ void check_labels(const TestRows &d, double prune, int n_threads) {
     }
 }
 
-// Labels in two parts, the second first, with what was decided on all of them: the same weights.
+// Labels in two parts, second part first, with the choices made for all of them: the same weights.
 void check_parts(const TestRows &d, int64_t cut) {
     const int64_t n_labels = d.n_labels();
     const TestRows::Matrix X = d.view();

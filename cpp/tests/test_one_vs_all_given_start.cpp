@@ -1,5 +1,5 @@
-// Given weights under the sanitizers: a second solve from the first one's weights at another C, and the objectives of
-// pruned weights, both recomputed here.
+// Given weights: a second solve at another C from the weights of the first, and the objectives of pruned weights. Both
+// are recomputed here.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -78,7 +78,7 @@ void check_warm_start(const TestRows &d, double C, int n_threads, const std::vec
 }
 
 void check_objectives(const TestRows &d, int n_threads, std::vector<StoredLabel> labels) {
-    labels[3].cols.push_back(static_cast<int32_t>(d.n_cols) - 1);  // a weight that meets no row still costs its square
+    labels[3].cols.push_back(static_cast<int32_t>(d.n_cols) - 1);  // a weight that no row uses still costs its square
     labels[3].vals.push_back(0.5f);
     const Weights weights(labels);
     const std::vector<double> thresholds{0.0, 0.05, 0.4, 100.0};

@@ -1,4 +1,4 @@
-// The one-vs-all solver under the sanitizers: sparse and dense, 32 and 64 bit, threads, empty rows, one-sided labels.
+// The truncated Newton solver: sparse and dense, 32 and 64 bit, threads, empty rows, one-sided labels.
 #include <atomic>
 #include <cmath>
 #include <cstdint>

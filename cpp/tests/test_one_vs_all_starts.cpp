@@ -1,4 +1,4 @@
-// Starts and the logistic loss under the sanitizers: sparse and dense, threads, degenerate means.
+// Starts and the logistic loss: threads, degenerate means.
 #include <cmath>
 #include <cstdint>
 #include <vector>

@@ -32,7 +32,7 @@ struct Csr {
     std::vector<I> indices, indptr{0};
 };
 
-// CSR of a row-major matrix, entries of each row from the last column to the first when `reversed`.
+// CSR of a row-major matrix; if `reversed`, the entries of each row go from the last column to the first.
 template <typename T, typename I>
 Csr<T, I> to_csr(const std::vector<double> &dense, int64_t n_rows, int64_t n_columns, bool reversed) {
     Csr<T, I> csr;
@@ -149,12 +149,11 @@ int main() {
                 check_storages<double, int64_t>(p, 20, 64, {3, 100});
             }
     check_bad_rows();
-    // More occurring features than a chunk of the dense kernel for sparse rows, and more rows than a block.
+    // More distinct features than a chunk of the dense kernel for sparse rows, and more rows than a block.
     check_storages<float, int32_t>(make_problem(random, 260, 20, 2500, 0.02), 2, 32, {2, 1 << 24});
-    // So few non-zeros that their features are sorted, and not counted in a set of bits.
+    // So few non-zeros that their features are sorted, instead of counted in a bit set.
     check_storages<float, int32_t>(make_problem(random, 3, 20, 2500, 0.002), 2, 32, {1, 1 << 24});
-    // So many labels that estimates pay.
+    // So many labels that estimates pay off.
     check_storages<double, int64_t>(make_problem(random, 5, 700, 12, 0.8), 4, 256, {1, 1 << 24});
-    std::puts("test_top_k: ok");
     return 0;
 }

@@ -1,4 +1,4 @@
-// The text reader and writer without Python, for the sanitizers: hand-computed rows, problems, pieces and numbers.
+// The text reader and writer without Python: rows computed by hand, problems, pieces and numbers.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 using Xmc = TextReader<float, std::int32_t>;
 using Svmlight = TextReader<double, double>;
 
-// Feeds a text in blocks, each in memory of its own, so that reading one byte too far is found.
+// Feeds a text in blocks, each in its own memory, so that reading one byte too far is detected.
 template <typename Reader>
 bool read(Reader &reader, const std::string &text, std::size_t block) {
     for (std::size_t begin = 0; begin < text.size(); begin += block) {
@@ -53,7 +53,7 @@ void check_rows() {
     }
 }
 
-// Rows given away part after part are those of the whole, and the header still counts all of them.
+// Rows handed over part by part are those of the whole, and the header still counts all of them.
 void check_parts() {
     const std::string text = "3 4 3\n0,2 0:1 3:0.5\n1 1:2\n0 2:4\n";
     for (const std::size_t block : {1, 7, 1000}) {
@@ -104,7 +104,7 @@ void check_targets() {
     CHECK(reader.stats.n_unsorted_rows == 1 && reader.stats.n_duplicate_rows == 1 && reader.stats.disorder_line == 1);
 }
 
-// Small pieces on several threads give what one piece gives.
+// Small pieces on several threads give the same as one piece.
 void check_pieces() {
     std::mt19937 random(0);
     std::string text = "500 1000 50\n";
@@ -129,7 +129,7 @@ void check_pieces() {
     }
 }
 
-// Random bit patterns survive writing and reading, and the fast way agrees with strtod.
+// Random bit patterns survive writing and reading, and the fast path agrees with strtod.
 template <typename Value, typename Bits>
 void check_numbers() {
     std::mt19937_64 random(1);

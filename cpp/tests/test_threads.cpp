@@ -1,5 +1,5 @@
-// Threads over tasks and rows: every piece of work once, errors passed on, and no harm when threads cannot be had. Work
-// in the background: waiting ends in time, errors come to the one who waits, the end joins.
+// Threads over tasks and rows: every piece of work is done once, errors are passed on, and failing to start threads
+// does no harm. Work in the background: waiting times out, the waiting thread gets the error, and the destructor joins.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace widemargin;
 
-// A system that gives one thread and refuses the next.
+// A system that starts one thread and refuses the next.
 struct ScarceThread {
     static inline int n_left = 1;
     std::thread thread;
@@ -83,7 +83,7 @@ void background_work_is_waited_for() {
     std::atomic<int> ended{0};
     {
         Background background;
-        CHECK(background.wait(0));  // nothing was begun
+        CHECK(background.wait(0));  // nothing was started
         background.start([&] {
             while (!stop) std::this_thread::yield();
             ++ended;
@@ -102,7 +102,7 @@ void background_work_is_waited_for() {
             thrown = true;
         }
         CHECK(thrown);
-        CHECK(background.wait(0));  // an error is told once
+        CHECK(background.wait(0));  // an error is reported once
         background.start([&] { ++ended; });
     }
     CHECK(ended == 2);

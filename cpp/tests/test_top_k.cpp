@@ -1,6 +1,5 @@
 // The sort-free projections of top_k/isa_thresholds.hpp against those of top_k/projections.hpp, and the ascent on a
 // small problem, for every instruction set of this machine.
-#include <cstdio>
 #include <random>
 
 #include "check.hpp"
@@ -10,7 +9,7 @@ using namespace widemargin;
 
 namespace {
 
-// Whether clipping at the thresholds gives the projection of `values`, to `tolerance` of its sum.
+// Whether clipping at the thresholds gives the projection of `values`, within `tolerance` of its sum.
 template <typename T>
 bool is_projection(const std::vector<double> &values, const TopKTarget &target, ClassThresholds<T> found,
                    double tolerance) {
@@ -62,7 +61,7 @@ void check_thresholds(const std::string &instruction_set, int n_groups) {
     }
 }
 
-// Random rows, sparse or dense: the certified gap closes, and never is negative.
+// Random rows, sparse or dense: the certified gap closes and is never negative.
 template <typename T>
 void check_ascent(const std::string &instruction_set, int n_classes, bool sparse, const TopKLoss &loss) {
     std::mt19937 random(n_classes);
@@ -121,6 +120,5 @@ int main() {
             }
         }
     }
-    std::puts("top_k_svm: ok");
     return 0;
 }

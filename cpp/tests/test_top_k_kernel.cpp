@@ -41,7 +41,7 @@ void check_steps(std::mt19937 &random) {
         std::vector<double> b(n);
         for (double &value : b) value = round % 4 == 0 ? std::round(normal(random)) : 1.0 + normal(random);
         check_step(loss, b, std::exp(3.0 * normal(random)), std::exp(3.0 * normal(random)));
-        check_step({loss.k, loss.alpha, 0.0}, b, 0.0, 2.0);  // margins that no weights move
+        check_step({loss.k, loss.alpha, 0.0}, b, 0.0, 2.0);  // margins that no weights can move
     }
     const std::vector<double> tied(7, 1.0);
     for (const double C : {1e-12, 1.0, 1e12}) check_step({1, false, 0.0}, tied, 1.0, C);

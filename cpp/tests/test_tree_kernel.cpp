@@ -1,7 +1,6 @@
 // The kernel ascent of a tree: Z is L⁻¹BK of the dual variables, with all columns in memory and with few or none kept,
-// along paths and over all nodes; steps in S lower ½ tr(M⁻¹Q) and end with a small gap of the pairs; under sanitizers.
+// along paths and over all nodes; steps in S lower ½ tr(M⁻¹Q) and end with a small gap of the pairs.
 #include <cmath>
-#include <cstdio>
 #include <random>
 
 #include "check.hpp"
@@ -11,7 +10,7 @@ using namespace widemargin;
 
 namespace {
 
-// Two top nodes, children below both, and a kernel matrix of random rows, two alike and one zero.
+// Two top nodes with children, and a kernel matrix of random rows, two of them equal and one zero.
 struct Case {
     std::vector<int32_t> parent{-1, -1, 0, 0, 0, 1, 1}, group_of, group_start,
         path_nodes{0, 1, 2, 0, 3, 0, 4, 0, 5, 1, 6, 1};
@@ -46,7 +45,7 @@ struct Case {
                 {n, row.data(), node.data(), levels.data(), cost.data()},
                 {over_all, over_all ? Rescaling::MARGIN : Rescaling::NONE, outputs.data()}};
     }
-    // B (7, n) of dual variables, by the definition; margin rescaling has slopes of 1.
+    // B (7, n) of the dual variables, by definition; margin rescaling has slopes of 1.
     std::vector<double> coefficients(const std::vector<int64_t> &start, const std::vector<int32_t> &losers,
                                      const std::vector<double> &values) const {
         std::vector<double> B(7 * n, 0.0);
@@ -95,7 +94,7 @@ void run_pass(KernelTreeAscent &ascent, const Case &data, std::vector<double> &l
     }
 }
 
-// The gap that the last pass met; n_slots −1: the whole matrix.
+// The gap that the last pass found; n_slots −1: the whole matrix.
 double check_ascent(bool over_all, int64_t n_slots) {
     const Case data(over_all);
     const TreeProblem problem = data.problem();
@@ -155,6 +154,5 @@ int main() {
         for (int64_t n_slots : {-1, 0, 20}) CHECK(check_ascent(over_all, n_slots) < 1e-3);
     }
     check_signs();
-    std::puts("kernel tree ascent: ok");
     return 0;
 }

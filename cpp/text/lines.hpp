@@ -3,7 +3,7 @@
 //     [labels] {feature:value} [# comment]
 //
 // `LineParser::fast` tries a line first: one pass over the characters, which handles well-formed rows and gives up at
-// anything unusual. Then `LineParser::slow` decides, token by token, exactly as reference/text_reader.py does.
+// anything unusual. Then `LineParser::slow` decides, token by token, exactly as tests/reference/text_reader.py does.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace widemargin {
 
-// What can be wrong with a text file, with the same numbers as `Problem` in reference/text_reader.py.
+// What can be wrong with a text file, with the same numbers as `Problem` in tests/reference/text_reader.py.
 
 enum class Problem : int {
     none = 0,

@@ -4,8 +4,8 @@
 //
 // Each step takes the values above the current threshold, starting from that of the last visit, and solves as if no
 // others counted. The sets {b > t} are nested, so equal counts mean equal sets, and then t is exact. If the steps fail,
-// or values are too close together, `sorted_threshold` sorts. Twin: reference/projections.py, the same projections by
-// sorting.
+// or values are too close together, `sorted_threshold` sorts. Twin: tests/reference/projections.py, the same
+// projections by sorting.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {

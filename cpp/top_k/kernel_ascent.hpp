@@ -11,7 +11,7 @@
 // orders on 5,000 rows of letter (rbf, k = 1, whole matrix), to gaps of 1e-3 and 1e-5, where this one takes 0.41 and
 // 1.47 s: largest violation at the last visit first, 0.41 and 1.47; in order, 1.3; the tenth with the largest
 // violations in each pass, 0.72 and 1.91; always the worst row, 23 s with a third of the visits. Twin:
-// reference/kernel_top_k.py, and with margins reference/spoc.py.
+// tests/reference/kernel_top_k.py, and with margins tests/reference/spoc.py.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 //     top-k simplex    0 ≤ x_j ≤ ⟨1,x⟩/k,    ⟨1,x⟩ ≤ r   (r = ∞: the top-k cone).
 // All have the form x_j = min(max(a_j − pivot − t, 0), hi). If the bound on the sum is active, the pivot is a_[k], the
 // k-th largest value, and −hi ≤ t ≤ 0, so that a small r is not lost in the rounding of large a. Twins:
-// reference/projections.py.
+// tests/reference/projections.py.
 #pragma once
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // For the wrong classes, b_j = 1 + s_j − s_y without the row's own part, N = K_ii and D = N + γ/C:
 //     x = argmax ⟨x,b⟩ − ½D‖x‖² − ½N⟨1,x⟩²   over the domain of Cφ:   0 ≤ x_j ≤ C/k (β) or ⟨1,x⟩/k (α),  ⟨1,x⟩ ≤ C
 // For k = 1, by Newton's method from the threshold of the last visit; otherwise by top_k/projections.hpp applied to
-// b/D. Twin: visit() in reference/top_k_ascent.py.
+// b/D. Twin: visit() in tests/reference/top_k_ascent.py.
 #pragma once
 
 #include <algorithm>

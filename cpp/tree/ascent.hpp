@@ -3,7 +3,7 @@
 // The dual variables of a block are a point of a simplex, whose vertex 0 means "no violation" and has slack 0. Mass
 // moves from the occupied vertex with the smallest slack to the vertex with the largest, as far as the concave
 // quadratic between them rises; a visit takes a few such steps. The slacks of the block are updated by columns of its
-// small problem (ConstraintColumns); Z changes once, at the end of the visit. Twin: reference/joint_dual.py.
+// small problem (ConstraintColumns); Z changes once, at the end of the visit. Twin: tests/reference/joint_dual.py.
 #pragma once
 
 #include <algorithm>

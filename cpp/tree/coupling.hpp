@@ -21,7 +21,7 @@ namespace widemargin {
 //
 // With B fixed, minimises ½ tr(Bᵀ(K∘S)⁻¹B) over |S_ij| ≤ 1, one ancestor pair after another. P = M⁻¹ and G = W Wᵀ are
 // kept up to date. The minimiser along one entry of M makes w_i orthogonal to w_j (a root of a quadratic) or is at the
-// bound. Twin: reference/joint_dual.py.
+// bound. Twin: tests/reference/joint_dual.py.
 
 // The change of M_ij that makes w_iᵀw_j zero, from the entries of P and G at i and j.
 inline double orthogonal_change(double p_ii, double p_ij, double p_jj, double g_ii, double g_ij, double g_jj) {

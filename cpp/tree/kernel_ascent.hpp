@@ -5,7 +5,7 @@
 // replaces Z = L⁻¹B: the scores of example k are L⁻ᵀ diag(pivots)⁻¹ times its column, and a step adds a column of the
 // kernel matrix K to the rows of Z that it touches. A block with a small gap is left unchanged. If the columns do not
 // fit in memory, blocks that have a step but no column wait in a queue, and run() pauses for them. Twin:
-// reference/joint_dual.py, with features X such that K = X Xᵀ.
+// tests/reference/joint_dual.py, with features X such that K = X Xᵀ.
 #pragma once
 
 #include <algorithm>

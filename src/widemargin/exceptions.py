@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = [
     "DataFormatError",
     "DataFormatWarning",
@@ -33,7 +35,7 @@ class DataFormatError(WidemarginError, ValueError):
     ----------
     problem : str
         What is wrong, in one sentence without a final full stop.
-    path : str, optional
+    path : str or path, optional
         The file.
     line : int, optional
         The line, counted from 1.
@@ -48,37 +50,43 @@ class DataFormatError(WidemarginError, ValueError):
     """
 
     def __init__(
-        self, problem: str, *, path: str | None = None, line: int | None = None, remedy: str | None = None
+        self,
+        problem: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+        remedy: str | None = None,
     ) -> None:
-        self.problem, self.path, self.line, self.remedy = problem, path, line, remedy
-        place = ", ".join(part for part in (path, None if line is None else f"line {line}") if part is not None)
+        self.path = None if path is None else os.fspath(path)
+        self.problem, self.line, self.remedy = problem, line, remedy
+        place = ", ".join(part for part in (self.path, None if line is None else f"line {line}") if part is not None)
         message = f"{place}: {problem}" if place else problem
         super().__init__(f"{message}; {remedy}" if remedy else message)
 
 
 class DataFormatWarning(UserWarning):
-    """A data file that was read, but not as it stands: what was put right or assumed, how often and where first.
+    """A data file was read with corrections or assumptions; the message says which, how often and where first.
 
     Examples
     --------
     >>> import warnings
     >>> from widemargin.exceptions import DataFormatWarning
-    >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be put right
+    >>> warnings.simplefilter("error", DataFormatWarning)   # refuse what would be corrected
     >>> warnings.simplefilter("default", DataFormatWarning)
     """
 
 
 class MissingExtraError(WidemarginError, ImportError):
-    """Something that needs a package which is not installed; the message says how to get it.
+    """A feature needs a package that is not installed; the message says how to install it.
 
     Parameters
     ----------
     what : str
-        What needs it.
+        The feature.
     package : str
         The package.
     extra : str
-        The extra of widemargin that brings it.
+        The extra of widemargin that installs it.
 
     Examples
     --------
@@ -111,7 +119,7 @@ class ModelFormatError(WidemarginError, ValueError):
 
 
 class NotPositiveDefiniteError(WidemarginError, ValueError):
-    """A matrix with negative curvature where the problem is convex only without; the message says what shows it.
+    """A matrix has negative curvature, and the problem is not convex; the message has the evidence.
 
     Examples
     --------
@@ -127,7 +135,7 @@ class NotPositiveDefiniteError(WidemarginError, ValueError):
 
 
 class NotSavableError(WidemarginError, ValueError):
-    """A model with a part that cannot be written as plain arrays and JSON; the message names the part.
+    """A part of a model cannot be written as plain arrays and JSON; the message names the part.
 
     Examples
     --------
@@ -141,7 +149,7 @@ class NotSavableError(WidemarginError, ValueError):
 
 
 class UnfinishedTrainingError(WidemarginError):
-    """A training that ended before all labels were done, by its time limit; it goes on when it is started again.
+    """The time limit or a callback stopped a training before all labels were done; run it again to resume.
 
     Examples
     --------
@@ -152,7 +160,7 @@ class UnfinishedTrainingError(WidemarginError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C in a training that goes on when it is started again; the message says how much is done.
+    """Ctrl-C stopped a training; run it again to resume. The message says how much is done.
 
     Examples
     --------

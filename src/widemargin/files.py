@@ -153,7 +153,7 @@ def replace_folder(temporary: Path, target: Path) -> None:
 
 
 def remove_at_once(path: Path, doomed: Path) -> None:
-    """Remove a file or folder under another name, so that a process that comes late finds nothing to write to."""
+    """Rename a file or folder, then remove it: a late process finds nothing to write to."""
     os.rename(path, doomed)
     if doomed.is_dir() and not doomed.is_symlink():
         shutil.rmtree(doomed, ignore_errors=True)
@@ -218,7 +218,7 @@ def file_sha256(path: PathLike) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames durable; some network file systems cannot sync a folder, which is no reason to fail."""
+    """Make renames durable; a network file system that cannot sync folders is no error."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -244,7 +244,7 @@ def locked_folder(folder: Path, busy: str, *, named: Path | None = None) -> Iter
 def lock(path: PathLike, flags: int, how: int) -> int | None:
     """A descriptor with the lock of a file or folder; None when another process has it.
 
-    Where the file system has no locks, go on without.
+    On file systems without locks, the lock is skipped.
 
     Parameters
     ----------
@@ -282,10 +282,10 @@ class BrokenGzip(Exception):
 def open_input(path: PathLike) -> io.FileIO:
     """Open a regular file for reading; a folder or a pipe is a DataFormatError, a missing file Python's own error."""
     if os.path.isdir(path):
-        raise DataFormatError("this is a folder, not a file", path=os.fspath(path), remedy="name a file inside it")
+        raise DataFormatError("this is a folder, not a file", path=path, remedy="name a file inside it")
     if is_special(path):  # a file is read more than once, and a pipe or a device might never end
         raise DataFormatError(
-            "this is a pipe or a device, not a file", path=os.fspath(path), remedy="write the data to a file first"
+            "this is a pipe or a device, not a file", path=path, remedy="write the data to a file first"
         )
     return open(path, "rb", buffering=0)
 
@@ -300,7 +300,7 @@ def refuse_bomb(path: PathLike, packed_bytes: int) -> DataFormatError:
     limit = unpacked_limit(packed_bytes)
     return DataFormatError(
         f"the file has {packed_bytes:,} bytes and would unpack to more than {limit:,}",
-        path=os.fspath(path),
+        path=path,
         remedy="if you trust it, unpack it yourself and name the result",
     )
 
@@ -361,9 +361,7 @@ def read_lines(path: PathLike) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DataFormatError(
-            "the file is not UTF-8 text", path=os.fspath(path), line=line, remedy="convert it"
-        ) from error
+        raise DataFormatError("the file is not UTF-8 text", path=path, line=line, remedy="convert it") from error
     # Not str.splitlines, which also cuts at characters that may stand inside a name, such as U+2028.
     return [line.removesuffix("\r") for line in text.split("\n")]
 

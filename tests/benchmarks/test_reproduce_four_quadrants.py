@@ -28,6 +28,7 @@ def test_the_rivals_solve_the_same_problem(script):
         assert script.objective(h, y, program.code(solve(program))) == pytest.approx(certificate.primal, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_page_and_figure_are_written(script, tmp_path):
     table = script.measure_all([10, 20], 1)
     assert all(row[script.OURS][1] <= script.TOL for row in table.values())

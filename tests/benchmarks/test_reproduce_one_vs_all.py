@@ -27,6 +27,7 @@ def table_after(page, heading):
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+@pytest.mark.slow
 def test_reproduction_writes_every_figure_and_table_and_finds_finished_runs_again(package, monkeypatch, tmp_path):
     from reproduce_one_vs_all import paper
     from reproduce_one_vs_all.__main__ import reproduce

@@ -20,6 +20,7 @@ def package(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+@pytest.mark.slow
 def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path):
     from reproduce_orthogonal_transfer.__main__ import reproduce
     from reproduce_orthogonal_transfer.methods import VARIANTS
@@ -50,6 +51,7 @@ def test_reproduction_writes_every_table_and_finds_finished_cells_again(tmp_path
     assert figure.read_bytes() == drawn
 
 
+@pytest.mark.slow
 def test_other_settings_do_not_use_finished_cells(tmp_path):
     from reproduce_orthogonal_transfer.cells import Results
     from reproduce_orthogonal_transfer.tasks import small_tasks

@@ -27,6 +27,7 @@ def narrow(methods, grid):
     return [dataclasses.replace(m, grid=grid, limits=limits, half_step_rules=(1,), limit_s=0.5) for m in methods]
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_table_and_finds_finished_fits_again(tmp_path, monkeypatch):
     from reproduce_top_k_rivals.__main__ import run
     from reproduce_top_k_rivals.methods import recall, rivals, top_k_svms

@@ -52,6 +52,7 @@ def task_of(kind):
     return next(task for task in quick_tasks() if task.kind == kind)
 
 
+@pytest.mark.slow
 def test_rivals_run_beside_ours_and_those_that_do_not_install_are_listed_with_the_reason(tmp_path, made_up):
     from rivals_from_pypi.measuring import run_all
     from rivals_from_pypi.page import sections
@@ -91,6 +92,7 @@ def test_rivals_run_beside_ours_and_those_that_do_not_install_are_listed_with_th
         ("raise ValueError('nothing in /home/someone/data.txt')", LIMIT_S, "ValueError: nothing in data.txt"),
     ],
 )
+@pytest.mark.slow
 def test_runs_that_fail_or_take_too_long_say_so(tmp_path, made_up, code, limit_s, reason):
     from rivals_from_pypi.measuring import run_all
 

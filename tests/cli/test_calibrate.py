@@ -94,6 +94,7 @@ def test_labels_in_a_tree(data, files):
     assert found["calibration_error"] == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_calibration_on_a_tree_is_the_same_in_evaluate_display_and_report(data, files):
     """Row by row, by names: the probability of the prediction at the depth of the label, and whether it is correct."""
     X, y, _ = data

@@ -48,6 +48,7 @@ def test_the_table_ends_with_a_recommendation_and_how_to_train_it(rows_file, mon
 
 
 @pytest.mark.parametrize("columns", ["40", "80", None])
+@pytest.mark.slow
 def test_the_table_is_never_cut(rows_file, monkeypatch, columns):
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
@@ -148,6 +149,7 @@ def test_tables_of_text_are_compared_as_they_are_trained_on(tables, name):
     assert found["methods"][0]["quality"]["top_k_accuracy@1"]["mean"] == pytest.approx(np.mean(right))
 
 
+@pytest.mark.slow
 def test_tables_have_lists_of_labels_test_files_and_lists_of_one(tables, monkeypatch):
     text = ("--text", "body", "--folds", 2, "--methods", "one-vs-all")
     several = compared(tables / "t.csv", *text, "--labels", "tags", "--label-sep", "|", "--test", tables / "t.tsv")
@@ -212,6 +214,7 @@ def test_the_options_for_train_make_the_estimator_that_was_compared(candidate, m
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.slow
 def test_the_last_line_trains_the_recommended_model_in_a_shell(tmp_path, monkeypatch):
     folder = tmp_path / "it's here; now"
     folder.mkdir()

@@ -65,6 +65,7 @@ def demo(small, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_every_family_is_trained_saved_and_measured(demo, small, tmp_path):
     found = json.loads(demo("--out", tmp_path / "d", "--json"))
     assert [row["method"] for row in found["models"]] == list(CLASSES)
@@ -86,6 +87,7 @@ def test_every_family_is_trained_saved_and_measured(demo, small, tmp_path):
     assert found["report"] == "report.html"
 
 
+@pytest.mark.slow
 def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -97,6 +99,7 @@ def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, mo
     assert lines[-1] == "A report on the tags is in report.html; open it in a browser."
 
 
+@pytest.mark.slow
 def test_the_demo_has_a_report_where_it_can(monkeypatch, tmp_path):
     model = TopKClassifier(random_state=0).fit(np.eye(3), [0, 1, 2])
     data = SimpleNamespace(X_test=np.eye(3), y_test=np.array([0, 1, 2]))

@@ -118,6 +118,7 @@ def aliases(folder):
     return ["symbolic", "hard", folder / "s.csv", "elsewhere/../s.csv", "way/s.csv", "./s.csv"]
 
 
+@pytest.mark.slow
 def test_other_names_of_an_input_are_seen(folder):
     for name in aliases(folder):
         for command in ("predict", "report"):
@@ -128,7 +129,7 @@ def test_other_names_of_an_input_are_seen(folder):
 
 
 def test_it_is_refused_before_any_work(folder, monkeypatch):
-    for place in ("predict.open_model", "evaluate.open_model", "train.load_training", "path.load_training"):
+    for place in ("inputs.open_model", "inputs.load_training"):
         monkeypatch.setattr(f"widemargin.cli.{place}", None)
     refused(folder, "predict", "model", "data.txt", "-o", "data.txt")
     refused(folder, "report", "model", "data.txt", "-o", "data.txt")
@@ -136,6 +137,7 @@ def test_it_is_refused_before_any_work(folder, monkeypatch):
     refused(folder, "path", "data.txt", "--test", "data.store", "-o", "data.store")
 
 
+@pytest.mark.slow
 def test_predictions_are_not_appended_to_their_own_data(folder):
     before = contents(folder)
     with open(folder / "s.csv", "a") as output:
@@ -161,6 +163,7 @@ def test_python_refuses_a_model_in_its_own_data(folder):
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_other_outputs_next_to_the_input_are_written(folder):
     refuse_input_as_output("missing", "missing", None)
     (folder / "labels.tsv").write_text("old")  # no input of a table

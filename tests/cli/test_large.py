@@ -70,14 +70,7 @@ ONE_PIECE = {
 }
 
 
-STOPPED = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the limit is checked in the solver's callback, so the status is stopped"
-)
-
-
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=STOPPED if name == "output-code" else ()) for name in ONE_PIECE]
-)
+@pytest.mark.parametrize("method", list(ONE_PIECE))
 def test_a_time_limit_is_reported_as_one(tmp_path, method):
     """For every method that trains in one piece: it saves the model reached so far."""
     rng = np.random.default_rng(0)

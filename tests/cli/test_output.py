@@ -48,6 +48,7 @@ def ascii_terminal():
     return os.environ | {"PYTHONIOENCODING": "ascii"}
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_command_quietly(folder):
     process = subprocess.Popen(
         command("predict", folder / "m", folder / "data.txt"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -59,6 +60,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(folder):
     assert process.wait() == 141
 
 
+@pytest.mark.slow
 def test_a_terminal_without_utf8_gets_escapes(folder, tmp_path):
     arguments = ["convert", folder / "data.txt", tmp_path / "é.npz"]
     done = subprocess.run(command(*arguments), env=ascii_terminal(), capture_output=True, check=False)
@@ -67,6 +69,7 @@ def test_a_terminal_without_utf8_gets_escapes(folder, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["predict", "--json", "--k", "1"], ["evaluate", "--json"]], ids=lambda a: a[0])
+@pytest.mark.slow
 def test_json_is_json_on_a_terminal_without_utf8(folder, arguments):
     full = command(arguments[0], folder / "m", folder / "data.txt", *arguments[1:])
     done = subprocess.run(full, env=ascii_terminal(), capture_output=True, check=True)
@@ -92,6 +95,7 @@ def test_a_pipe_as_target_is_written_to(folder, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.slow
 def test_standard_output_can_be_named(folder):
     done = subprocess.run(
         command("predict", folder / "m", folder / "data.txt", "--out", "/dev/stdout"), capture_output=True, check=True
@@ -117,7 +121,7 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
 )
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
-    monkeypatch.setattr("widemargin.cli.predict.open_model", None)
+    monkeypatch.setattr("widemargin.cli.inputs.open_model", None)
     output = invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / target, exit_code=1).output
     assert f"{tmp_path / target}: {problem}" in output
 

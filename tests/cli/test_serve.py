@@ -47,6 +47,7 @@ def service(tmp_path):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_served_model_answers_and_stops_on_request(service):
     process, port = service
     assert _ask(port, "/predict", {"rows": [[2.0]], "k": 1})["predictions"][0]["labels"] == ["yes"]
@@ -58,6 +59,7 @@ def test_a_served_model_answers_and_stops_on_request(service):
     assert "Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_reported_with_the_remedy(service, tmp_path):
     _, port = service
     done = subprocess.run(_command(tmp_path / "model", port), capture_output=True, text=True, timeout=HANG_S)

@@ -149,6 +149,7 @@ def test_columns_and_delimiters_may_be_others_than_in_training(folder, tmp_path)
     assert "column 'title' is not in" in message
 
 
+@pytest.mark.slow
 def test_a_model_reads_tables_with_the_delimiter_of_its_training_data(folder, tmp_path):
     data = folder / "semicolons.csv"
     columns = (*TEXT, "--labels", "tags", "--label-sep", "|", "--delimiter", ";")
@@ -164,6 +165,7 @@ def test_a_model_reads_tables_with_the_delimiter_of_its_training_data(folder, tm
     assert invoke("predict", tmp_path / "model", folder / "rows.csv", "--delimiter", ",").stdout == expected
 
 
+@pytest.mark.slow
 def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
     (tmp_path / "t.tsv").write_text('title\tbody\tmain\n"bread" now\t-\tfood\n"engine\t-\tcars\n')
     invoke("train", tmp_path / "t.tsv", *TEXT, "--labels", "main", "--no-quotes", "-o", tmp_path / "model")

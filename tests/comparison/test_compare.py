@@ -58,6 +58,7 @@ def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
         candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
 
 
+@pytest.mark.slow
 def test_every_method_of_a_tree_is_measured_on_the_same_rows(four_classes):
     X, y = four_classes
     result = compare(X, y, taxonomy=TREE, cv=2)
@@ -164,6 +165,7 @@ def test_labels_that_are_not_in_the_tree_are_misses():
     np.testing.assert_array_equal(found[:, 2], [1.5, 2.0, 0.0])  # half the number of steps through the root
 
 
+@pytest.mark.slow
 def test_rows_on_inner_nodes_are_decided_exactly_and_tried_with_stop():
     """Half of the rows are labelled with an inner node; by the paper's rule, methods that predict leaves would win."""
     rng = np.random.default_rng(0)

@@ -31,6 +31,7 @@ def test_memory_never_shrinks_during_a_fit(monkeypatch):
 
 
 @pytest.mark.skipif(not forget_peak(), reason="the system does not tell the memory of a fit")
+@pytest.mark.slow
 def test_a_fit_needs_at_least_the_memory_of_its_weights():
     """Even if memory freed by earlier work could be reused."""
     rng = np.random.default_rng(0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from reference.text_reader import parse_text
 from widemargin.data import text
 from widemargin.exceptions import DataFormatError
 from widemargin.files import BrokenGzip, read_blocks
-from widemargin.reference.text_reader import parse_text
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_missing_x_and_rows_that_do_not_match_are_refused(tmp_path):
     with pytest.raises(DataFormatError, match="2 rows and Y has 3"):
         read_npz(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", X=np.arange(3))
-    with pytest.raises(DataFormatError, match="two dimensions"):
+    with pytest.raises(DataFormatError, match="must be a matrix of numbers"):
         read_npz(tmp_path / "c.npz")
 
 

@@ -19,7 +19,7 @@ BAD_XMC = [
     ("empty file", b"", None, "empty", {}),
     ("blank lines only", b"\n\n", None, "empty", {}),
     ("comments only", b"# nothing\n", None, "empty", {}),
-    ("missing header", b"0,2 0:1\n", 1, "header line is missing", {}),
+    ("missing header", b"0,2 0:1\n", 1, "header is missing", {}),
     ("header with two fields", b"1 4\n0 0:1\n", 1, "three integers", {}),
     ("header with four fields", b"1 4 3 9\n0 0:1\n", 1, "three integers", {}),
     ("header with a word", b"1 four 3\n0 0:1\n", 1, "three integers", {}),

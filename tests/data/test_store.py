@@ -79,6 +79,7 @@ def test_unsorted_and_repeated_entries_are_stored_in_order(tmp_path):
     assert X.nnz == 3, "the input is left alone"
 
 
+@pytest.mark.slow
 def test_opening_does_not_read_the_arrays(tmp_path):
     n = 1 << 23  # 96 MB of entries
     X = sp.csr_array((np.ones(n, np.float32), np.tile(np.arange(1024, dtype=np.int32), n // 1024),

@@ -160,6 +160,7 @@ cell = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(cell, cell), max_size=6), st.sampled_from([",", "\t", ";"]))
+@pytest.mark.slow
 def test_what_csv_writes_is_read_again(tmp_path_factory, rows, delimiter):
     """Python's csv module is the oracle; carriage returns are left out, because some releases do not keep them."""
     rows = [tuple(part.replace("\r", "") for part in row) for row in rows]

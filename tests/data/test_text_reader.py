@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.text_reader import parse_text
 from widemargin import _core
 from widemargin.data.text import Problem, TextFormat, TextOptions, TextProblem
-from widemargin.reference.text_reader import parse_text
 
 
 def core_parse(text, options, dtype=np.float32, *, n_threads=1, block_bytes=None):
@@ -88,6 +88,7 @@ text_strategy = st.builds(
 
 @settings(deadline=None, max_examples=400)
 @given(text_strategy, options_strategy, st.sampled_from([np.float32, np.float64]), st.sampled_from([None, 1, 7]))
+@pytest.mark.slow
 def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
     expected = outcome(parse_text, text, options, dtype)
     assert outcome(core_parse, text, options, dtype, block_bytes=block_bytes) == expected
@@ -95,6 +96,7 @@ def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
 
 @settings(deadline=None, max_examples=200)
 @given(text_strategy, options_strategy, st.data())
+@pytest.mark.slow
 def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
     damaged = bytearray(text)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -110,6 +112,7 @@ def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
     | st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: str(np.float32(v)))
     | st.from_regex(r"[0-9]{1,25}(\.[0-9]{0,25})?(e[+-]?[0-9]{1,3})?", fullmatch=True)
 )
+@pytest.mark.slow
 def test_numbers_are_those_of_python_rounded_to_the_type(written):
     text = f"1 1:{written}\n".encode()
     for dtype in (np.float32, np.float64):
@@ -133,6 +136,7 @@ def big_text(n_rows, rng):
 
 
 @pytest.mark.parametrize("n_threads", [2, 3, 7])
+@pytest.mark.slow
 def test_arrays_do_not_depend_on_threads_and_blocks(n_threads):
     rng = np.random.default_rng(0)
     rows = big_text(3000, rng)

@@ -78,6 +78,7 @@ print((peak_bytes() - before) / 2**20)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     """60 MB of text, whose arrays would take more than 50 MB."""
     line = b"3,5,11 " + b" ".join(b"%d:0.5" % j for j in range(30)) + b"\n"

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from reference import text_writer
 from widemargin import _core
 from widemargin.data import text
 from widemargin.data.text import read_xmc, write_xmc
 from widemargin.exceptions import DataFormatWarning
-from widemargin.reference import text_writer
 
 EXPECTED_X = [[1.0, 0.0, 0.0, 0.5], [0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
 EXPECTED_Y = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]

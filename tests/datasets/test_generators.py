@@ -140,6 +140,7 @@ def test_hierarchical_data_can_be_learnt_and_siblings_are_confused_first():
     assert np.mean(same_branch) > 0.5
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_result_and_a_block():
     tracemalloc.start()
     X, Y = make_zipf_multilabel(60_000, 20_000, 50_000, nnz_per_row=75, random_state=0)

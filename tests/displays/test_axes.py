@@ -18,6 +18,7 @@ from widemargin.exceptions import MissingExtraError
 HOSTILE = ["$x^2", r"$\frac{", "a\nb\x00c", "<script>", "x" * 500, "日本 $$"]
 
 
+@pytest.mark.slow
 def test_displays_are_imported_and_computed_without_matplotlib():
     script = (
         "import sys, widemargin.displays as d, numpy as np;"

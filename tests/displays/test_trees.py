@@ -84,6 +84,7 @@ def test_cells_of_children_lie_within_their_parent(labels, ax):
     np.testing.assert_allclose(tops[siblings][1:], (tops + height)[siblings][:-1])
 
 
+@pytest.mark.slow
 def test_pictures_of_a_fitted_tree(ax):
     rng = np.random.default_rng(0)
     leaves = np.array(TREE.leaves)

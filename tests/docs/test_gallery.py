@@ -17,6 +17,7 @@ SCRIPTS = sorted((ROOT / "examples").glob("plot_*.py"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.slow
 def test_a_script_draws_one_picture(script):
     matplotlib.use("Agg")
     plt.close("all")

@@ -32,12 +32,14 @@ def run_commands(page, n_commands):
     assert Path("report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_commands_of_readme_print_what_it_says(tmp_path, monkeypatch):
     shutil.copytree(EXAMPLES, tmp_path / "docs" / "guide" / "examples")
     monkeypatch.chdir(tmp_path)
     run_commands(README, 3)
 
 
+@pytest.mark.slow
 def test_commands_of_the_tutorial_print_what_it_says(tmp_path, monkeypatch):
     shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

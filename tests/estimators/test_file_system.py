@@ -127,6 +127,7 @@ def test_a_model_cut_between_two_loads_is_refused(models, tmp_path):
             load(tmp_path / "m", verify=verify)
 
 
+@pytest.mark.slow
 def test_a_command_says_that_a_file_was_cut_while_in_use(models, tmp_path):
     save(models[0], tmp_path / "m")
     (coef,) = (tmp_path / "m").glob("coef-*.npy")

@@ -23,11 +23,13 @@ def test_there_is_a_corpus():
     assert len(CASES) >= 30
 
 
+@pytest.mark.slow
 def test_the_undamaged_models_of_the_fuzzer_predict_the_same(fuzzer, tmp_path):
     for name, files in fuzzer.valid_models().items():
         assert fuzzer.run_case(files, tmp_path / "model") == "loaded unchanged", name
 
 
+@pytest.mark.slow
 def test_a_few_new_cases(fuzzer, tmp_path):
     for seed in range(150):
         fuzzer.run_case(fuzzer.damaged_model(fuzzer.mutations.RandomChoices(seed)), tmp_path / "model")

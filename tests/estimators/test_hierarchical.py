@@ -289,6 +289,7 @@ def algorithm_1(X, labels, parent, K, C, epsilon, max_iter=20_000):
     return best, upper, lower, t
 
 
+@pytest.mark.slow
 def test_dual_averaging_stops_as_published():
     rng = np.random.default_rng(3)
     tree = Taxonomy.from_parents({"a": "all", "b": "all", "a1": "a", "a2": "a"})
@@ -375,6 +376,7 @@ def test_alpha_and_K_that_are_too_large(tree, data):
     np.testing.assert_allclose(sparse.coef_, diagonal.coef_)
 
 
+@pytest.mark.slow
 def test_a_K_between_any_nodes_and_top_k_with_orthogonal_transfer(tree, data, tmp_path):
     X, y = data
     names = list(tree.nodes[1:])

@@ -54,6 +54,7 @@ def test_a_linear_kernel_is_the_linear_model(data, method):
         np.testing.assert_allclose(with_kernel.orthogonality_.product, plain.orthogonality_.product, atol=0.01)
 
 
+@pytest.mark.slow
 def test_precomputed_kernel_values_are_the_kernel(data, tmp_path):
     X, y = data
     rbf = HierarchicalClassifier(TREE, kernel="rbf", gamma=0.5, C=2.0, random_state=0).fit(X, y)

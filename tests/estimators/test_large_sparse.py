@@ -23,6 +23,7 @@ def newton(data):
     return OneVsAllClassifier(init="zero", tol=1e-6, gap_tol=1e-8).fit(*data)
 
 
+@pytest.mark.slow
 def test_fast_solver_is_the_default_and_newton_is_asked_for_by_a_start(data, newton):
     fast = OneVsAllClassifier().fit(*data)
     assert "iteration" not in fast.history_

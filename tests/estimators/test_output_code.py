@@ -113,6 +113,7 @@ def test_sparse_rows_are_left_to_the_classifier_inside(data):
     assert trained.score(X, data[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_it_predicts_as_scikit_learn_does_with_the_same_code(data):
     X, y = data
     theirs = sklearn.multiclass.OutputCodeClassifier(LogisticRegression(), code_size=2, random_state=5).fit(X, y)
@@ -176,6 +177,7 @@ def test_probabilities_are_centred(data):
     np.testing.assert_allclose(model.decision_function(X), (2 * p - 1) @ model.code_book_.T)
 
 
+@pytest.mark.slow
 def test_columns_fitted_at_the_same_time_are_the_same(data):
     X, y = data
     for inner in (None, LogisticRegression()):
@@ -287,6 +289,7 @@ def test_weights_for_a_classifier_without_them_are_refused(data):
         OutputCodeClassifier(KNeighborsClassifier(), class_weight="balanced").fit(X, y)
 
 
+@pytest.mark.slow
 def test_weights_are_routed_to_those_who_ask(data):
     X, y = data
     weights = np.where(y == "ash", 5.0, 1.0)

@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.neighbors import KNeighborsClassifier
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, Status, TimeLimit
-from widemargin.estimators.codes.learning import fold_of_rows, retraining_task
+from widemargin.estimators.codes.classifier import fold_of_rows, margins_of, retraining_task
 
 NAMES = np.array(["ash", "beech", "cedar", "fir"])
 
@@ -70,6 +70,7 @@ def test_training_outputs_are_taken_when_asked_for(data):
     np.testing.assert_allclose(model.decision_function(X), h @ model.code_matrix_.T, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_other_classifiers_are_held_out_as_well(data):
     X, y = data
     inner = LogisticRegression(C=3.0)
@@ -110,6 +111,7 @@ def test_folds_divide_every_class_and_leave_out_rows_without_weight():
     assert set(fold_of_rows(None, None, y, None, np.random.default_rng(0))) == set(range(5))
 
 
+@pytest.mark.slow
 def test_a_class_with_one_row_can_be_held_out(data):
     X, y = np.vstack([data[0], np.full((1, 5), 4.0)]), np.append(data[1], "yew")
     for code in ("one-vs-rest", "all-pairs", "random"):
@@ -289,6 +291,15 @@ def test_rounds_need_a_classifier_with_weights(data):
 
 
 # The bound.
+
+
+def test_margins_by_hand():
+    h = np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8], [0.9, 0.1]])
+    M = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    margins = margins_of(h @ M.T, np.array([0, 1, 2, 0]), M @ M.T, (h**2).sum(axis=1))
+    assert margins.margin == pytest.approx(0.8)  # the last row: 0.9 − 0.1 against the second class
+    assert margins.radius == pytest.approx(1.0)
+    assert margins.n_samples == 4
 
 
 def test_the_bound_is_that_of_the_corollaries():

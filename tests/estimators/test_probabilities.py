@@ -214,6 +214,7 @@ def test_many_labels(method, tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(X_new), found)
 
 
+@pytest.mark.slow
 def test_a_sample_of_labels_gives_nearly_the_map_of_all_pairs():
     (X, Y), (X_new, Y_new) = many_labels(), many_labels(seed=1, n=2000)
     model = OneVsAllClassifier(C=0.1).fit(X, Y)

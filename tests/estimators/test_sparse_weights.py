@@ -401,6 +401,7 @@ def text():
 
 
 @pytest.mark.parametrize("method", [*METHODS, "per-node, k = 2", "top-k"])
+@pytest.mark.slow
 def test_a_large_model_that_is_mostly_zero_is_small_and_the_same(text, tmp_path, method):
     X, y, tree = text
     if method == "top-k":
@@ -426,6 +427,7 @@ def test_a_large_model_that_is_mostly_zero_is_small_and_the_same(text, tmp_path,
         assert_allclose(model.certificate_.primal, tree_objective(model, X, y), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_large_weights_of_dense_rows_stay_dense(text):
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(80, 45_000)), np.arange(80) % 60
@@ -436,6 +438,7 @@ def test_large_weights_of_dense_rows_stay_dense(text):
     assert_allclose(tree.node_scores(X), X @ tree.coef_.T + tree.intercept_)
 
 
+@pytest.mark.slow
 def test_pruned_large_trees_are_made_in_blocks(text, monkeypatch):
     X, y, tree = text
     model = HierarchicalClassifier(tree, tol=1e-2, random_state=0).fit(X, y)
@@ -523,6 +526,7 @@ def test_columns_of_other_linear_classifiers_are_pruned(data, inside, tmp_path):
     assert_allclose(load(tmp_path / "model").decision_function(X), h @ M.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
     X, y, _ = text
     X, y = csr_of(X.data, X.indices, X.indptr, X.shape), np.array([label.split(".")[0] for label in y])
@@ -546,7 +550,7 @@ def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
     [
         ({"prune": -1.0}, r"'prune' parameter .* \[0.0, inf\)"),
         ({"prune": 0.1, "estimator": GaussianNB()}, "GaussianNB has none"),
-        ({"prune": 0.1, "estimator": OneVsAllClassifier(prune=0.2)}, "give one of them"),
+        ({"prune": 0.1, "estimator": OneVsAllClassifier(prune=0.2)}, "set only one"),
     ],
     ids=str,
 )

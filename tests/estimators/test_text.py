@@ -23,8 +23,7 @@ from widemargin import (
     load,
     save,
 )
-from widemargin.estimators.persistence import check_savable
-from widemargin.estimators.text import restored_vectorizer, stored_options, terms_of
+from widemargin.estimators.persistence import check_savable, restored_vectorizer, stored_options
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io.read import decode_value
 from widemargin.model_io.write import encode_value
@@ -45,7 +44,7 @@ NEW = ["a cake in the rain", "engine", "nothing of this kind", ""]
 def stored(vectorizer):
     """The description of a vectoriser in a model folder, through JSON."""
     options = json.loads(json.dumps(encode_value(stored_options(vectorizer), "options")))
-    terms = json.loads(json.dumps(terms_of(vectorizer)))
+    terms = json.loads(json.dumps(vectorizer.get_feature_names_out().tolist()))
     return decode_value(options), terms, vectorizer.idf_.copy() if vectorizer.use_idf else None
 
 
@@ -86,6 +85,7 @@ texts = st.lists(st.lists(words, max_size=8).map(" ".join), min_size=2, max_size
     ),
 )
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_a_restored_vectoriser_gives_the_same_numbers(corpus, new, analyzer, lengths, options):
     vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=lengths, **options)
     try:

@@ -241,6 +241,7 @@ def test_the_parent_array_of_the_caller_is_copied():
 
 
 @pytest.mark.parametrize("shape", ["random", "chain", "star"])
+@pytest.mark.slow
 def test_a_million_nodes_are_built_and_queried(shape):
     n = 10**6
     rng = np.random.default_rng(5)

@@ -126,6 +126,7 @@ def prf(*args, **kwargs):
 
 @given(label_set_problems(), st.sampled_from([0.0, 1.0]))
 @settings(deadline=None, max_examples=100)
+@pytest.mark.slow
 def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)

@@ -112,11 +112,12 @@ def test_callback_stops_columns_on_workers(engine):
     assert engine.names == ["_solve_call"]
 
 
+@pytest.mark.slow
 def test_methods_of_a_comparison_go_to_workers(engine):
     X, y = classes()
     options = {"methods": ["one-vs-all", "top-k"], "cv": 2}
     expected, found = compare(X, y, **options), compare(X, y, **options, executor=engine)
-    assert engine.names == ["_fit_and_measure"] * 2 * len(expected.methods)
+    assert engine.names == ["_measure_stored"] * 2 * len(expected.methods)
     assert [method.name for method in found.methods] == [method.name for method in expected.methods]
     for one, other in zip(found.methods, expected.methods, strict=True):
         assert (one.quality, one.parameters) == (other.quality, other.parameters)
@@ -181,6 +182,7 @@ def test_what_is_no_executor_is_refused(executor):
         as_executor(executor)
 
 
+@pytest.mark.slow
 def test_death_of_a_process_is_reported_on_resume(monkeypatch):
     from widemargin.exceptions import WidemarginError
     from widemargin.parallel import Processes

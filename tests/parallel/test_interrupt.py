@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from widemargin.cli.__main__ import make_app
@@ -50,6 +51,7 @@ def n_shards(out):
     return len(list((out / WORK_FOLDER).glob("shards-*/*.npz")))
 
 
+@pytest.mark.slow
 def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_path, content):
     out = tmp_path / "model"
     command = [sys.executable, "-c", CHILD.format(arguments=arguments(store, out))]

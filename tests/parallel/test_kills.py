@@ -39,6 +39,7 @@ def ended(pid):
     return os.waitpid(pid, os.WNOHANG)[0] == pid
 
 
+@pytest.mark.slow
 def test_command_killed_at_random_moments_resumes_to_the_same_bytes(store, tmp_path, content):
     rng = np.random.default_rng(7)
     options = ["--shard-size", "20", "--prune", "0.02"]
@@ -102,6 +103,7 @@ class Failure:
         monkeypatch.setattr(io, "open", self.opener(io.open))
 
 
+@pytest.mark.slow
 def test_failure_at_every_write_is_survived(small_problem, tmp_path, content, monkeypatch):
     old, new = OneVsAllClassifier(C=0.5), OneVsAllClassifier(normalize=True)
     train(old, small_problem, tmp_path / "old")

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import OneVsAllClassifier, _core, save, write_store
-from widemargin.estimators.one_vs_all.folder_training import ShardRun, estimate_text
+from widemargin import OneVsAllClassifier, save, write_store
 from widemargin.estimators.one_vs_all.shards import (
     ShardJob,
+    ShardRun,
+    estimate_text,
     pack_shard,
     pin_instruction_set,
     read_shard,
@@ -24,9 +25,10 @@ from widemargin.estimators.one_vs_all.shards import (
 )
 from widemargin.exceptions import DataFormatError, WidemarginError
 from widemargin.model_io.write import JoinedArray
-from widemargin.parallel import InProcess, WorkFolder, plan_shards
+from widemargin.parallel import InProcess
 from widemargin.parallel import folders as copies
 from widemargin.parallel.cluster import StorePlugin
+from widemargin.parallel.work_folder import WorkFolder, plan_shards
 from widemargin.solvers.one_vs_all.plan import make_plan
 from widemargin.solvers.one_vs_all.problem import Problem
 
@@ -59,7 +61,7 @@ def task(small_problem, tmp_path):
     write_store(tmp_path / "rows", X)
     write_labels(tmp_path / "labels", problem)
     stores = str(tmp_path / "rows"), str(tmp_path / "labels")
-    job = ShardJob.of(make_plan(problem), *stores, 1, _core.choose_instruction_set())
+    job = ShardJob.of(make_plan(problem), stores, 1)
     yield job, (2, 5), str(tmp_path / "out" / "shard.npz")
     release_solver()
 
@@ -129,10 +131,8 @@ def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):
 def test_estimate_grows_with_data_and_threads():
     X = sp.random_array((1000, 500), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
     plan = make_plan(Problem.of(X, np.eye(1000)))
-    fast, newton = (
-        ShardRun(replace(plan, algorithm=algorithm), None, None, InProcess(), np.inf, None, None)
-        for algorithm in ("fast", "newton")
-    )
+    other = make_plan(Problem.of(X, np.eye(1000)), init="zero")
+    fast, newton = (ShardRun(chosen, None, InProcess()) for chosen in (plan, other))
     one = fast._memory_mb(1)
     assert fast._memory_mb(4) > one > newton._memory_mb(1)
     assert fast._memory_mb(1, 2.0**20) == pytest.approx(one + 3)

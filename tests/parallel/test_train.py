@@ -17,7 +17,6 @@ from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, To
 from widemargin.estimators.one_vs_all.shards import solve_shard
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
-from widemargin.solvers.result import Status
 
 CLI = {"prune": 0.01, "normalize": True}
 
@@ -188,7 +187,7 @@ def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     shards = tmp_path / "model" / WORK_FOLDER
     clock = SimpleNamespace(monotonic=lambda: float(len(list(shards.glob("shards-*/*.npz"))) >= 3))
     monkeypatch.setattr(
-        "widemargin.estimators.one_vs_all.folder_training.time", clock
+        "widemargin.estimators.one_vs_all.shards.time", clock
     )  # the limit is reached in the third shard
     with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)
@@ -282,12 +281,13 @@ def test_interrupt_of_a_training_in_memory_keeps_nothing(small_problem, tmp_path
     assert not (tmp_path / "model").exists()
 
 
-def test_a_time_limit_of_the_callback_ends_both_routes(small_problem, tmp_path):
-    with pytest.warns(UserWarning, match="status: time_limit"):
-        model = train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "memory")
-    assert model.status_ is load(tmp_path / "memory").status_ is Status.TIME_LIMIT
+def test_a_time_limit_of_the_callback_asks_for_shards_too(small_problem, tmp_path):
+    limit, told = TimeLimit(600.0), []
+    train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "model", report=told.append)
+    assert "of disk" in told[0]
+    limit.deadline = 0.0
     with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
-        train(OneVsAllClassifier(callback=TimeLimit(0.0)), small_problem, tmp_path / "shards", shard_size=4)
+        train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "late", shard_size=4)
 
 
 def test_damaged_shard_is_named(small_problem, tmp_path):

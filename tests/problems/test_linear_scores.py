@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import top_k as reference
 from widemargin.problems import scores as module
 from widemargin.problems.scores import LinearScorer
-from widemargin.reference import top_k as reference
 
 FLOATS = [np.float32, np.float64]
 
@@ -74,6 +74,7 @@ def problems(draw):
 
 @given(problems())
 @settings(deadline=None, max_examples=300)
+@pytest.mark.slow
 def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
     (X, W, b), stored_X, stored_W, k, options, limits = problem
     scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
@@ -85,6 +86,7 @@ def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
 
 @given(problems())
 @settings(deadline=None, max_examples=150)
+@pytest.mark.slow
 def test_scores_and_label_scores_are_the_dense_product(problem):
     (X, W, b), stored_X, stored_W, _, options, limits = problem
     expected = X @ W.T + b

@@ -114,6 +114,7 @@ def test_fact_a_every_choice_of_signs_is_as_definite_as_the_comparison_matrix(tr
 
 @settings(deadline=None, max_examples=30)
 @given(trees(), st.integers(0, 10**6))
+@pytest.mark.slow
 def test_the_bounds_of_the_conjugate_are_bounds_and_meet(tree, seed):
     rng = np.random.default_rng(seed)
     penalty = OrthogonalPenalty.of_tree(tree)

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from widemargin import _core
-from widemargin.problems.losses import Logistic, SquaredHinge
-from widemargin.reference.batch_subspace import (
+from reference.batch_subspace import (
     DIAGONAL_SHARE,
     BatchStep,
     batch_step,
@@ -19,10 +17,12 @@ from widemargin.reference.batch_subspace import (
     near_rows,
     solve_by_subspace,
 )
-from widemargin.reference.binary_certificate import dual_bound
-from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
-from widemargin.reference.vector_exp import exp_negative, log1p_unit
+from reference.binary_certificate import dual_bound
+from reference.binary_objective import BinaryObjective, BinaryProblem
+from reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
+from reference.vector_exp import exp_negative, log1p_unit
+from widemargin import _core
+from widemargin.problems.losses import Logistic, SquaredHinge
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()

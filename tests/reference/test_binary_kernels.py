@@ -8,11 +8,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.binary_certificate import dual_bound, dual_point, optimal_shift
+from reference.binary_objective import BinaryObjective, BinaryProblem
+from reference.one_vs_all import binary_problem
 from widemargin import _core
 from widemargin.problems.losses import LOSSES, get_loss
-from widemargin.reference.binary_certificate import dual_bound, dual_point, optimal_shift
-from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.one_vs_all import binary_problem
 from widemargin.solvers.one_vs_all.problem import BlockTask
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.binary_objective import BinaryProblem
+from reference.dense_one_vs_all import StepProblem, backtracked_step, certified_rows, searched_step
 from widemargin import _core
 from widemargin.problems.losses import get_loss
-from widemargin.reference.binary_objective import BinaryProblem
-from widemargin.reference.dense_one_vs_all import StepProblem, backtracked_step, certified_rows, searched_step
 
 LOSSES = ["squared_hinge", "logistic"]
 

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reference.binary_objective import BinaryObjective, BinaryProblem
+from reference.fast_one_vs_all import certify_weights, solve_local, store_order
 from widemargin import _core
 from widemargin.problems.losses import SquaredHinge
-from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.fast_one_vs_all import certify_weights, solve_local, store_order
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()

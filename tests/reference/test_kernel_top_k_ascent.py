@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.kernel_top_k import ascend, bounds, row_gaps, visit_rows
+from reference.top_k_ascent import ascend as linear_ascend
+from reference.top_k_ascent import bounds as linear_bounds
+from reference.top_k_ascent import signed_duals, weights_of
 from widemargin import _core
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.reference.kernel_top_k import ascend, bounds, row_gaps, visit_rows
-from widemargin.reference.top_k_ascent import ascend as linear_ascend
-from widemargin.reference.top_k_ascent import bounds as linear_bounds
-from widemargin.reference.top_k_ascent import signed_duals, weights_of
 
 
 def make_problem(seed, n=15, n_classes=5, d=3):

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.packed_rows import COMPARISON_ALLOWANCE, emitted_rows, pack_rows, pack_weights
 from widemargin import _core
-from widemargin.reference.packed_rows import COMPARISON_ALLOWANCE, emitted_rows, pack_rows, pack_weights
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()

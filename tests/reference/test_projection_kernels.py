@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from reference.projections import fix_capped_simplex, sweep_capped_simplex, sweep_top_k_simplex
+from reference.top_k_search import search_top_k_cone, search_top_k_simplex
 from widemargin import _core
-from widemargin.reference.projections import fix_capped_simplex, sweep_capped_simplex, sweep_top_k_simplex
-from widemargin.reference.top_k_search import search_top_k_cone, search_top_k_simplex
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3, width=32))
 
@@ -42,6 +42,7 @@ def assert_same(x, expected, a):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems(), exactly=st.booleans())
+@pytest.mark.slow
 def test_capped_simplex_twins_agree(problem, exactly):
     a, k, r, rho = problem
     expected = sweep_capped_simplex(a, k, r, rho, exactly).apply(a)
@@ -52,6 +53,7 @@ def test_capped_simplex_twins_agree(problem, exactly):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems(), unbounded=st.booleans())
+@pytest.mark.slow
 def test_top_k_simplex_twin_and_the_search_of_the_paper_agree(problem, unbounded):
     a, k, r, rho = problem
     r = np.inf if unbounded else r

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.spoc import bounds, face_step, reduced_threshold, row_gaps, signed, solve, violations, visit
 from widemargin import _core
 from widemargin.projections import project_capped_simplex
-from widemargin.reference.spoc import bounds, face_step, reduced_threshold, row_gaps, signed, solve, violations, visit
 
 
 def make_problem(seed, n=15, k=4, n_columns=3):

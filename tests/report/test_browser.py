@@ -160,6 +160,7 @@ def test_search_finds_parts_of_names_and_the_rest_can_be_shown(browser, label_pa
     assert shown(browser) == []
 
 
+@pytest.mark.slow
 def test_columns_sort_both_ways_and_dashes_come_last(browser, label_page):
     address, model = label_page
     open_page(browser, address)

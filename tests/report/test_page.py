@@ -85,6 +85,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_every_family_has_its_pictures_and_hostile_names_are_text(rows, case, monkeypatch):
     make, pictures = CASES[case]
     if case not in DRAWN:

@@ -130,6 +130,7 @@ def test_accuracies_on_digits_are_those_of_an_independent_implementation(binary_
     assert found == pytest.approx(accuracy, abs=0.01)
 
 
+@pytest.mark.slow
 def test_C_has_an_effect_for_k_above_1(binary_digits):
     X, y = binary_digits[:2]
     models = [RecallAtK(5, C).fit(X, y) for C in (1e-5, 1e-4, 1e-3)]

@@ -215,6 +215,7 @@ def test_they_work_in_pipelines_and_searches(data, model):
     assert search.best_score_ > 0.5
 
 
+@pytest.mark.slow
 def test_wsabie_is_determined_by_its_seed_and_learns_a_separable_set(data):
     y = data[1]
     X = 3.0 * np.eye(4)[y]

@@ -50,6 +50,7 @@ def test_the_hinge_is_weighted_by_the_harmonic_number_of_the_estimated_rank():
     assert np.min(np.abs(hinges * (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) - losses[0][0])) < 1e-12
 
 
+@pytest.mark.slow
 def test_rows_that_are_far_enough_change_nothing():
     X, y = 3.0 * np.eye(3), np.arange(3)
     (short, losses), (longer, _) = (trained(X, y, 3, size=5, n_epochs=n) for n in (60, 70))
@@ -66,6 +67,7 @@ def test_memory_makes_no_difference_for_two_classes():
 
 
 @pytest.mark.parametrize(("n_remembered", "repeats"), [(0, True), (1, False), (5, False)])
+@pytest.mark.slow
 def test_a_remembered_violator_is_skipped(n_remembered, repeats):
     # Scores stay near 0, so both wrong classes always violate. The one that moves is the one that was chosen.
     x, n_epochs = np.array([[1e-3, 2e-3]]), 30

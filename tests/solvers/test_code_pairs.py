@@ -10,7 +10,6 @@ from widemargin.solvers.codes import linear_programs
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
-FORMS = ["primal", "dual"]
 VERSIONS = [{"C": 0.3}, {"C": 5.0}, {"C": 2.0, "norm_bound": 0.8}]
 
 
@@ -61,14 +60,13 @@ def one_pair_at_a_time(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_pair_at_a_time")
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_few_margins_at_a_time_reach_the_optimum_of_all(form, norm, version, weighted):
+def test_a_few_margins_at_a_time_reach_the_optimum_of_all(norm, version, weighted):
     h, y, weights = make(1)
     weights = weights if weighted else None
-    learned = continuous_code(h, y, norm=norm, sample_weight=weights, form=form, tol=1e-9, **version)
+    learned = continuous_code(h, y, norm=norm, sample_weight=weights, tol=1e-9, **version)
     expected = optimum(h, y, 8, norm, weights=weights, **version)
     assert learned.n_iter > 1
     assert learned.certificate.primal == pytest.approx(expected, rel=1e-7)
@@ -144,10 +142,9 @@ def test_a_problem_with_many_classes_agrees_with_the_whole_program(norm, version
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("form", FORMS)
-def test_a_wide_bound_on_separable_classes_leaves_a_loss_of_exactly_zero(norm, form):
+def test_a_wide_bound_on_separable_classes_leaves_a_loss_of_exactly_zero(norm):
     h, y, _ = make(8, n=24, k=4, n_columns=6, noise=0.1)
-    learned = continuous_code(h, y, norm=norm, norm_bound=1000.0, form=form)
+    learned = continuous_code(h, y, norm=norm, norm_bound=1000.0)
     assert (learned.certificate.primal, learned.certificate.relative_gap) == (0.0, 0.0)
     scores = h @ learned.code.T
     scores[np.arange(24), y] -= 1.0

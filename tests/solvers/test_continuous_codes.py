@@ -1,4 +1,4 @@
-"""Continuous codes for l1 and l∞ against cvxpy; the two programs against each other; thresholds and errors."""
+"""Continuous codes for l1 and l∞ against cvxpy; thresholds and errors."""
 
 from __future__ import annotations
 
@@ -48,18 +48,16 @@ def naive_objective(h, y, code, norm, C, norm_bound=None, weights=None, b=None):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_both_programs_reach_the_optimum_of_cvxpy(norm, version, weighted):
+def test_the_program_reaches_the_optimum_of_cvxpy(norm, version, weighted):
     h, y, weights = make(1)
     weights = weights if weighted else None
     optimum = by_cvxpy(h, y, 4, norm, weights=weights, **version)
-    for form in ("primal", "dual"):
-        learned = continuous_code(h, y, norm=norm, sample_weight=weights, form=form, **version)
-        assert learned.form == form
-        assert learned.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)
-        assert learned.certificate.dual == pytest.approx(optimum, rel=1e-6, abs=1e-6)
-        assert abs(learned.certificate.relative_gap) <= 1e-8
-        recount = naive_objective(h, y, learned.code, norm, weights=weights, **version)
-        assert learned.certificate.primal == pytest.approx(recount, rel=1e-12)
+    learned = continuous_code(h, y, norm=norm, sample_weight=weights, **version)
+    assert learned.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    assert learned.certificate.dual == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    assert abs(learned.certificate.relative_gap) <= 1e-8
+    recount = naive_objective(h, y, learned.code, norm, weights=weights, **version)
+    assert learned.certificate.primal == pytest.approx(recount, rel=1e-12)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -95,24 +93,22 @@ def test_incremental_column_is_the_optimum_of_the_whole_objective(norm, version)
     b = np.array([[0.0 if r == t else 1.0 - h[i, :2] @ (code[t] - code[r]) for r in range(4)] for i, t in enumerate(y)])
     assert np.allclose(incremental_margins(h[:, :2], y, code), b, atol=1e-12)
     optimum = by_cvxpy(h[:, 2:], y, 4, norm, weights=weights, b=b, **version)
-    for form in ("primal", "dual"):
-        column = incremental_column(h[:, :2], y, code, h[:, 2], norm=norm, sample_weight=weights, form=form, **version)
-        assert column.code.shape == (4, 1)
-        assert column.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)
-        assert column.certificate.dual == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    column = incremental_column(h[:, :2], y, code, h[:, 2], norm=norm, sample_weight=weights, **version)
+    assert column.code.shape == (4, 1)
+    assert column.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    assert column.certificate.dual == pytest.approx(optimum, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("form", ["primal", "dual"])
-def test_the_code_is_exactly_zero_up_to_the_threshold_and_not_above(norm, seed, form):
+def test_the_code_is_exactly_zero_up_to_the_threshold_and_not_above(norm, seed):
     h, y, weights = make(seed)
     threshold = largest_zero_C(h, y, norm=norm, sample_weight=weights)
     for factor in (1e-6, 0.5, 0.999):
-        learned = continuous_code(h, y, norm=norm, C=factor * threshold, sample_weight=weights, form=form)
+        learned = continuous_code(h, y, norm=norm, C=factor * threshold, sample_weight=weights)
         assert not learned.code.any()
         assert abs(learned.certificate.relative_gap) <= 1e-8
-    assert continuous_code(h, y, norm=norm, C=1.01 * threshold, sample_weight=weights, form=form).code.any()
+    assert continuous_code(h, y, norm=norm, C=1.01 * threshold, sample_weight=weights).code.any()
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -161,11 +157,9 @@ def test_weight_is_repetition():
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_dual_is_solved_unless_asked_otherwise_and_a_small_one_once(norm):
+def test_a_small_program_is_solved_once(norm):
     h, y, _ = make(8)
-    learned = continuous_code(h, y, norm=norm)
-    assert (learned.form, learned.n_iter) == ("dual", 1)
-    assert continuous_code(h, y, norm=norm, form="primal").form == "primal"
+    assert continuous_code(h, y, norm=norm).n_iter == 1
 
 
 @pytest.mark.parametrize(
@@ -175,7 +169,6 @@ def test_the_dual_is_solved_unless_asked_otherwise_and_a_small_one_once(norm):
         ({"C": 0.0}, "C must be"),
         ({"C": np.nan}, "C must be"),
         ({"norm_bound": -1.0}, "norm_bound"),
-        ({"form": "both"}, "form must be"),
         ({"n_classes": 1}, "at least 2"),
         ({"b": np.ones((24, 4))}, "0 for the true class"),
         ({"b": np.zeros((24, 3)), "n_classes": 4}, "b must have shape"),

@@ -97,6 +97,7 @@ def check(result, X, labels, costs, K, k, tol, parent=PARENT):
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("C", [0.1, 2.0])
+@pytest.mark.slow
 def test_top_k_losses_with_orthogonal_transfer_match_clarabel(k, C):
     X, labels, weight = draw(k)
     losses = tree_losses("orthogonal", TREE, labels, C=C, sample_weight=weight)
@@ -106,6 +107,7 @@ def test_top_k_losses_with_orthogonal_transfer_match_clarabel(k, C):
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_a_K_that_joins_any_nodes_matches_clarabel(seed):
     X, labels, weight = draw(10 + seed)
     K, C = any_matrix(seed), [0.1, 1.0][seed % 2]
@@ -120,6 +122,7 @@ def test_a_K_that_joins_any_nodes_matches_clarabel(seed):
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_singular_comparison_matrix_matches_clarabel(seed, k):
     """Theorem 1 of the paper only requires a positive semidefinite matrix."""
     X, labels, weight = draw(20 + seed)
@@ -131,6 +134,7 @@ def test_a_singular_comparison_matrix_matches_clarabel(seed, k):
     check(result, X, labels, weight, K, k, 1e-5)
 
 
+@pytest.mark.slow
 def test_alpha_at_its_limit_is_trained_by_the_compiled_ascent():
     tree = Tree(np.array([-1, 0, 0, 1, 1, 2, 2]))  # α* = √(1 + 1/2)
     limit = np.sqrt(1.5)
@@ -155,6 +159,7 @@ def test_alpha_at_its_limit_is_trained_by_the_compiled_ascent():
         solve_dual_averaging(X, losses, penalty)
 
 
+@pytest.mark.slow
 def test_k_1_and_a_K_of_the_tree_are_what_the_compiled_ascent_solves():
     X, labels, weight = draw(3, n_samples=60)
     losses = tree_losses("orthogonal", TREE, labels, C=0.5, sample_weight=weight)
@@ -167,6 +172,7 @@ def test_k_1_and_a_K_of_the_tree_are_what_the_compiled_ascent_solves():
     assert compiled.certificate.dual <= dense.certificate.primal
 
 
+@pytest.mark.slow
 def test_on_a_flat_tree_it_is_the_top_k_svm():
     tree = Tree(np.array([-1, 0, 0, 0, 0, 0]))
     X, labels, weight = draw(4, tree, n_samples=50)

@@ -88,6 +88,7 @@ def test_both_bounds_hold_the_optimum_and_the_tail_bound_converges(method, optio
     assert certificate.primal == pytest.approx(penalty.value(result.coef) + losses.evaluate(X, result.coef).value)
 
 
+@pytest.mark.slow
 def test_the_published_bound_is_valid_but_worthless_where_curvatures_differ():
     tree = Tree(np.array([-1] + [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3 + list(np.repeat(np.arange(4, 13), 2))))
     X, losses, penalty = make_problem("orthogonal", {}, tree, C=0.02)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.joint_dual import Block, JointProblem, JointState, run_round
 from reference.tree_constraints import constraints_of
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
-from widemargin.reference.joint_dual import Block, JointProblem, JointState, run_round
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.tree import kernel_joint_dual as _kernel_tree
@@ -118,6 +118,7 @@ def test_a_small_cache_gives_the_same_optimum():
         assert roomy.certificate.dual <= tight.certificate.primal
 
 
+@pytest.mark.slow
 def test_a_large_subtree_reaches_the_same_optimum(monkeypatch):
     X, losses, penalty = draw(LARGE, "orthogonal", {}, n_samples=60)
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.1))

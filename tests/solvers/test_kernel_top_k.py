@@ -12,13 +12,13 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
+from reference.kernel_top_k import bounds
+from reference.top_k_ascent import bounds as linear_bounds
+from reference.top_k_ascent import signed_duals, weights_of
 from widemargin import _core
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.reference.kernel_top_k import bounds
-from widemargin.reference.top_k_ascent import bounds as linear_bounds
-from widemargin.reference.top_k_ascent import signed_duals, weights_of
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k

@@ -166,6 +166,7 @@ def test_core_follows_the_specification_step_by_step(labelled_rows):
     dtype=st.sampled_from([np.float32, np.float64]),
     prune=st.sampled_from([0.0, 0.1]),
 )
+@pytest.mark.slow
 def test_core_and_specification_find_the_same_optimum(seed, shape, intercept, dtype, prune):
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(dtype)

@@ -61,7 +61,7 @@ def test_an_iteration_limit_and_small_problems_get_newton(sparse):
     plan = make_plan(problem)
     assert (plan.algorithm, plan.polish) == ("fast" if sparse else "dense", False)
     assert make_plan(problem, max_iter=7).algorithm == "newton"
-    one = make_plan(replace(problem, X=problem.X[:20], positive_indptr=problem.positive_indptr[:2]))
+    one = make_plan(replace(problem, X=problem.X[:20], n_labels=1))
     assert (one.algorithm, one.polish) == ("newton", True)
 
 

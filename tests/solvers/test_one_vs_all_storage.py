@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from one_vs_all_solvers import solve_newton
+from reference.binary_certificate import dual_bound
+from reference.binary_objective import BinaryProblem
 from widemargin.problems.losses import get_loss
-from widemargin.reference.binary_certificate import dual_bound
-from widemargin.reference.binary_objective import BinaryProblem
 
 
 def objective(X, y, w, b):

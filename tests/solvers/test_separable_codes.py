@@ -57,10 +57,9 @@ def test_separable_outputs_get_the_shortest_code_without_loss(norm, scale, seed)
 
 
 @pytest.mark.parametrize("norm", ["l1", "linf"])
-@pytest.mark.parametrize("form", ["primal", "dual"])
-def test_both_programs_have_the_same_shortest_code(norm, form):
+def test_the_program_has_the_shortest_code(norm):
     h, y = make(1, 0.3)
-    learned = continuous_code(h, y, norm=norm, C=np.inf, form=form, tol=1e-8)
+    learned = continuous_code(h, y, norm=norm, C=np.inf, tol=1e-8)
     assert learned.certificate.primal == pytest.approx(by_clarabel(h, y, 4, norm), rel=1e-6)
 
 
@@ -85,6 +84,7 @@ def test_rows_of_weight_zero_need_no_margin(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.slow
 def test_many_classes_start_with_some_of_the_margins(norm):
     h, y = make(3, 0.2, k=20, n=160, n_columns=12)
     learned = continuous_code(h, y, norm=norm, C=np.inf, tol=1e-6)
@@ -129,7 +129,7 @@ def test_a_bound_on_the_norm_may_exclude_every_such_code():
     h, y = make(0, 0.3)
     with pytest.raises(ValueError, match="C=inf asks for a code without any loss, which a norm_bound may exclude"):
         continuous_code(h, y, C=np.inf, norm_bound=1.0)
-    with pytest.raises(ValueError, match="which a norm_bound may exclude"):
+    with pytest.raises(ValueError, match="norm_bound may exclude the code without any loss that C=inf asks for"):
         OutputCodeClassifier(learn="l1", C=np.inf, norm_bound=1.0).fit(h, y)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
+from reference import spoc as reference
 from widemargin.problems.kernels import PrecomputedKernel, make_kernel
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.reference import spoc as reference
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins
 from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.limits import TimeLimit
@@ -315,7 +315,6 @@ def test_the_same_seed_gives_the_same_code():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "dual"}, "leave form='auto'"),
         ({"tol": 0.0}, "tol must be"),
         ({"C": 1e300}, "too large for sums"),
         ({"scale": 1e150}, "squares overflow"),

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
+from reference.top_k_ascent import ascend, bounds, signed_duals
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
-from widemargin.reference.top_k_ascent import ascend, bounds, signed_duals
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
 from widemargin.solvers.top_k.linear import solve_top_k
@@ -189,6 +189,7 @@ def test_two_classes_are_the_binary_svm_of_twice_the_cost():
     assert result.certificate.primal == pytest.approx(binary.value / 2, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_specification_reaches_the_same_optimum():
     X, y, costs = _problem(np.random.default_rng(5), m=4)
     loss = TopKHinge(2, "beta")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.top_k_ascent import bounds
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.reference.top_k_ascent import bounds
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.top_k import linear
 from widemargin.solvers.top_k.linear import solve_top_k

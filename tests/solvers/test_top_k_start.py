@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference.top_k_ascent import bounds, weights_of
 from widemargin.problems.top_k_losses import TopKHinge
-from widemargin.reference.top_k_ascent import bounds, weights_of
 from widemargin.solvers.top_k.start import DualPoint
 
 N, M = 9, 6

@@ -200,7 +200,7 @@ def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):
 def test_the_losses_at_a_multiple_of_the_weights_are_those_of_the_definition(method, dtype):
     tree, labels, X = draw("three levels")
     losses, penalty = problem(method, tree, labels, 2.0)
-    ascent = JointAscent(rows_with_constant(X, 0.0), losses, penalty, dtype, seed=0, n_threads=1)
+    ascent = JointAscent(rows_with_constant(X, 0.0)[0], losses, penalty, dtype, seed=0, n_threads=1)
     ascent.core.run(10.0)
     ascent.certify()
     for scale in (0.0, 0.3, 1.0):

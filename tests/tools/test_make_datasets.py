@@ -70,6 +70,7 @@ def make_debian(folder, out):
     return out / "debian_tags.npz"
 
 
+@pytest.mark.slow
 def test_debian_rows_are_words_of_name_and_description(debian_runs):
     bags, labels, _, parents = read(debian_runs[0])
     assert len(bags) == 2 * len(COLOURS) + 1

@@ -21,8 +21,8 @@ namespace {
 using TestMatrix = CsrView<float, int32_t>;
 
 // Weights of a dense vector in the columns of the store.
-SparseWeights sparse_weights(const RowStore &store, const float *coef, double intercept) {
-    SparseWeights weights;
+LabelWeights sparse_weights(const RowStore &store, const float *coef, double intercept) {
+    LabelWeights weights;
     for (int64_t k = 0; k < store.n_cols; ++k) {
         if (coef[store.col_id[k]] == 0) continue;
         weights.cols.push_back(static_cast<uint32_t>(k));
@@ -78,7 +78,7 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     BatchPass pass(store, packed, choose_kernels(isa), sorted_slack.data());
     const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), SCAN_LANES));
     for (int lane = 0; lane < n_lanes; ++lane) {
-        const SparseWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, intercept.data()[lane]);
+        const LabelWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, intercept.data()[lane]);
         pass.set(lane, weights, threshold.data()[lane]);
     }
     pass.run();
@@ -123,7 +123,7 @@ std::tuple<NumpyVector<float>, double, int, bool> solve_local(ConstVector<float>
     std::vector<RowView> chosen;
     for (size_t k = 0; k < rows.shape(0); ++k) chosen.push_back(test.store.view(test.store.position[rows.data()[k]]));
     std::sort(chosen.begin(), chosen.end(), [](const RowView &a, const RowView &b) { return a.row < b.row; });
-    SparseWeights weights;
+    LabelWeights weights;
     weights.bias = intercept;
     LocalProblem local(test.store, choose_kernels(isa));
     local.build(test.label, chosen, weights);
@@ -145,15 +145,15 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     const TestMatrix X = csr_view(data, indices, indptr, static_cast<int64_t>(coef.shape(0)));
     const TestLabel test(X, positives, row_weight, options);
     const FastShared shared = make_shared(test.store, choose_kernels(choose_instruction_set()), prune);
-    SparseWeights weights = sparse_weights(test.store, coef.data(), intercept);
+    LabelWeights weights = sparse_weights(test.store, coef.data(), intercept);
     BatchPass pass(test.store, shared.packed, shared.kernels, shared.slack.data());
     pass.set(0, weights, threshold);
     pass.run();
     const EmittedRows emitted{pass.emitted(0), threshold, shared.covers_pruning};
     SparseCertificate certificate(test.store, shared.kernels);
     LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
-    if (!b.pruned_valid) {  // a pass of its own, as in the scheduler
-        const SparseWeights kept = weights.pruned(prune);
+    if (!b.pruned_valid) {  // a separate pass, as in the scheduler
+        const LabelWeights kept = weights.pruned(prune);
         pass.set(0, kept, threshold);
         pass.run();
         certificate.objective(test.label, {pass.emitted(0), threshold, false}, kept, b.primal);
@@ -363,13 +363,12 @@ void bind_fast_hooks(nb::module_ &module) {
     module.def("store_order", &store_order, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("n_features"),
                "Rows and columns in the order of the row store, each an array of their numbers.");
-    module.def(
-        "prepare_label", &prepare_label, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-        nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
-        nb::arg("row_weight").noconvert(), nb::arg("positive_factor"), nb::arg("negative_factor"),
-        nb::arg("bias_value"), nb::arg("tol"),
-        "A label's problem with C = 1: rows of the rarer side, its factor and that of the other side, the "
-        "gradient norm\nat which to stop, whether the sides are turned round, weight of positives and negatives.");
+    module.def("prepare_label", &prepare_label, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
+               nb::arg("row_weight").noconvert(), nb::arg("positive_factor"), nb::arg("negative_factor"),
+               nb::arg("bias_value"), nb::arg("tol"),
+               "A label's problem with C = 1: rows of the rarer side, its factor and that of the other side, the "
+               "gradient norm\nat which to stop, whether the sides are swapped, weight of positives and negatives.");
     module.def(
         "scan_rows", &scan_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),

@@ -1,5 +1,5 @@
-// Hooks into the core for tests against the NumPy twins: an extension module that no wheel contains. Objects of _core
-// are taken as they are, for both modules share their types.
+// Hooks into the core for tests against the NumPy twins: an extension module that no wheel contains. It takes objects
+// of _core as arguments, because both modules share their types.
 #pragma once
 
 #include "bindings/bind.hpp"

@@ -10,8 +10,8 @@
 namespace widemargin {
 namespace {
 
-// The pieces of the first label's objective at v, for tests against NumPy and for certifying weights from elsewhere.
-// Returns value, dual bound, optimal shift of the scores, step of the line search.
+// The pieces of the first label's objective at v. Returns value, dual bound, optimal shift of the scores, and step of
+// the line search.
 template <class Matrix>
 std::tuple<double, double, double, double> inspect_label(const Matrix &X, const OneVsAllTask &task,
                                                          ConstVector<double> v, ConstVector<double> direction,

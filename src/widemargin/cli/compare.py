@@ -8,17 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from widemargin.cli.console import output, print_columns, print_json, short_warnings, size_text, time_bar
-from widemargin.cli.inputs import (
-    facts_of,
-    load_for_model,
-    load_training,
-    read_table,
-    table_spec,
-    targets_for,
-    truth_in_model_columns,
-    vectorizer_of,
-)
+from widemargin.cli import console, inputs
 from widemargin.cli.options import Given, executor_of, given_words, options_of
 from widemargin.comparison import Comparison, MethodResult, compare
 from widemargin.data.tables import TableSpec
@@ -33,10 +23,10 @@ LEAST_MEMORY = 1e5
 def run(given: Given) -> None:
     """Read, compare and report."""
     tree = None if given.taxonomy is None else Taxonomy.from_tsv(given.taxonomy)
-    spec = table_spec(given)
-    with short_warnings():
+    spec = inputs.table_spec(given)
+    with console.short_warnings():
         rows = _numbers(given, tree) if spec is None else _texts(given, spec)
-        with time_bar("trial of every method") as report:
+        with console.time_bar("trial of every method") as report:
             result = compare(
                 **rows,
                 taxonomy=tree,
@@ -52,7 +42,7 @@ def run(given: Given) -> None:
             )
     command = train_command(result, given)
     if given.json:
-        print_json({"data": str(given.data), **result.to_dict(), "train": command})
+        console.print_json({"data": str(given.data), **result.to_dict(), "train": command})
         return
     print_comparison(result, str(given.data))
     sys.stdout.write(f"Train it on all rows:\n    {command}\n")  # in one line, however long, to be copied
@@ -71,26 +61,26 @@ def train_command(result: Comparison, given: Given) -> str:
 
 def _numbers(given: Given, tree: Taxonomy | None) -> dict[str, Any]:
     """Rows of numbers and their labels, with a tree as names of its nodes, as arguments of `compare`."""
-    dataset, _ = load_training(given, None)
-    y = dataset.Y if tree is None else targets_for("orthogonal", dataset, tree).labels
+    dataset, _ = inputs.load_training(given, None)
+    y = dataset.Y if tree is None else inputs.targets_for("orthogonal", dataset, tree).labels
     if given.test is None:
         return {"X": dataset.X, "y": y}
-    future = facts_of(dataset, dataset.targets)
-    held_out = load_for_model(future, given, given.test)
+    future = inputs.facts_of(dataset, dataset.targets)
+    held_out = inputs.load_for_model(future, given, given.test)
     y_test = held_out.Y
     if tree is not None:
-        y_test = targets_for("orthogonal", held_out, tree).labels
+        y_test = inputs.targets_for("orthogonal", held_out, tree).labels
     elif future.classifier.kind_ == "multilabel":
-        y_test = truth_in_model_columns(future.classifier, held_out)[:, : dataset.targets.n_classes]
+        y_test = inputs.truth_in_model_columns(future.classifier, held_out)[:, : dataset.targets.n_classes]
     return {"X": dataset.X, "y": y, "X_test": held_out.X, "y_test": y_test}
 
 
 def _texts(given: Given, spec: TableSpec) -> dict[str, Any]:
     """Texts of tables with their labels, and the vectoriser, which is fitted again in each fold."""
-    rows = read_table(given.data, spec, given.skip_unlabelled)
-    arguments = {"X": rows.texts, "y": rows.y, "transformer": vectorizer_of(given)}
+    rows = inputs.read_table(given.data, spec, given.skip_unlabelled)
+    arguments = {"X": rows.texts, "y": rows.y, "transformer": inputs.vectorizer_of(given)}
     if given.test is not None:
-        held_out = read_table(given.test, spec, given.skip_unlabelled)
+        held_out = inputs.read_table(given.test, spec, given.skip_unlabelled)
         arguments |= {"X_test": held_out.texts, "y_test": held_out.y}
     return arguments
 
@@ -106,9 +96,9 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     rows = [_cells(method, result.metric, others, costs) for method in result.methods]
     word = "accuracy" if result.metric == "top_k_accuracy@1" else result.metric.partition("@")[0]
     headline = f"{title}: {word} on {result.about['held_out_rows']:,} held-out rows"
-    print_columns(headline, names, rows, n_keys=1, marked=result.methods.index(result.recommended))
+    console.print_columns(headline, names, rows, n_keys=1, marked=result.methods.index(result.recommended))
     for line in notes(result):
-        output().print(line)
+        console.output().print(line)
 
 
 HEADINGS = {"top_k_accuracy@1": "accuracy", "hierarchical_f1": "hier. F1", "tree_loss": "tree loss"}
@@ -144,8 +134,8 @@ def _cells(method: MethodResult, metric: str, others: list[str], costs: list[str
     cost = {
         "gap": f"{method.relative_gap:.0e}",
         "CPU s": f"{method.cost.cpu_s:.2f}",
-        "memory": "?" if memory != memory else size_text(int(memory)) if memory >= LEAST_MEMORY else "< 0.1 MB",
-        "model": size_text(method.cost.model_bytes),
+        "memory": "?" if memory != memory else console.size_text(int(memory)) if memory >= LEAST_MEMORY else "< 0.1 MB",
+        "model": console.size_text(method.cost.model_bytes),
         "µs per row": f"{1e6 * method.cost.prediction_s:.0f}",
     }
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import io
 import json
 import math
@@ -21,20 +22,9 @@ from typing import Any
 from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 
 __all__ = [
-    "INTERRUPTED",
-    "failures_explained",
-    "gap_text",
-    "output",
-    "print_columns",
-    "print_json",
-    "print_note",
-    "print_table",
-    "progress_bar",
-    "short_warnings",
-    "size_text",
-    "stdout_is_utf8",
-    "time_bar",
-]
+    "INTERRUPTED", "failures_explained", "gap_text", "output", "print_columns", "print_json", "print_note",
+    "print_table", "progress_bar", "short_warnings", "size_text", "stdout_is_utf8", "time_bar",
+]  # fmt: skip
 
 FAILED = 1
 UNFINISHED = 3
@@ -179,46 +169,43 @@ def _part(names: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[i
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[Any], bool] | None]:
     """A bar on a terminal's standard error; yields the callback for a solver, None where there is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress as bars
-    from rich.console import Console
+    with _bar(what, "MofNCompleteColumn", "TimeElapsedColumn", "TimeRemainingColumn") as update:
 
-    ends = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
-    with bars.Progress(
-        bars.TextColumn("{task.description}"), *ends, console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task(what, total=None)
-
-        def update(progress: Any) -> bool:
-            bar.update(task, completed=progress.done, total=progress.total)
+        def callback(progress: Any) -> bool:
+            update(completed=progress.done, total=progress.total)
             return False
 
-        yield update
+        yield callback if update else None
 
 
 @contextlib.contextmanager
-def time_bar(first: str) -> Iterator[Callable[[str, float, float], None] | None]:
-    """A bar on a terminal's standard error with the time that is left; None elsewhere."""
+def time_bar(what: str) -> Iterator[Callable[[str, float, float], None] | None]:
+    """A bar on a terminal's standard error with the time that is left; yields None where there is no terminal."""
+    with _bar(what, "TimeElapsedColumn") as update:
+
+        def show(what: str, elapsed: float, total: float) -> None:
+            left = f"{what}, about {max(total - elapsed, 0.0):.0f} s left"
+            update(description=left, completed=elapsed, total=total)
+
+        yield show if update else None
+
+
+@contextlib.contextmanager
+def _bar(what: str, *columns: str) -> Iterator[Any]:
+    """A function that updates a bar on standard error; None where that is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    from rich import progress as bars
+    from rich import progress
     from rich.console import Console
 
-    left = bars.TextColumn("{task.fields[left]}")
-    with bars.Progress(
-        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TimeElapsedColumn(), left,
-        console=Console(stderr=True), transient=True,
-    ) as bar:  # fmt: skip
-        task = bar.add_task(first, total=None, left="")
-
-        def show(what: str, elapsed: float, total: float) -> None:
-            remaining = f"about {max(total - elapsed, 0.0):.0f} s left"
-            bar.update(task, description=what, completed=elapsed, total=total, left=remaining)
-
-        yield show
+    parts = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        *(getattr(progress, n)() for n in columns),
+    )
+    with progress.Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        yield functools.partial(bar.update, bar.add_task(what, total=None))
 
 
 def size_text(n_bytes: float) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from widemargin.cli import console
 from widemargin.cli.compare import print_comparison
-from widemargin.cli.console import output, print_json, progress_bar, short_warnings, size_text, time_bar
 from widemargin.cli.inputs import targets_for
 from widemargin.cli.options import Given, make_estimator
 from widemargin.comparison import Comparison, compare
@@ -53,7 +53,7 @@ def run(given: Given) -> None:
         check_writable(out / method)
     began = time.monotonic()
     tags, animals = load_debian_tags(), load_wordnet_animals()
-    with short_warnings():
+    with console.short_warnings():
         rows = [_trained(out, "one-vs-all", TAG_MODEL, tags, "tags")]
         for method, parameters in ANIMAL_MODELS.items():
             tree = {"taxonomy": animals.taxonomy} if method == "orthogonal" else {}
@@ -63,7 +63,7 @@ def run(given: Given) -> None:
         result = _compared(animals)
     report = _write_report(out, load(out / "one-vs-all"), tags)
     if given.json:
-        print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})
+        console.print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})
         return
     print_comparison(result, "Animals, every method with its own C", brief=True)
     _print_end(out, report, time.monotonic() - began)
@@ -76,7 +76,7 @@ def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name
     estimator = make_estimator(method, parameters | COMMON)
     targets = targets_for(method, dataset, getattr(estimator, "taxonomy", None))
     wall, cpu = time.perf_counter(), time.process_time()
-    with progress_bar("Training") as callback:
+    with console.progress_bar("Training") as callback:
         model = estimator.set_params(callback=callback).fit(dataset.X, targets).set_params(callback=None)
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     add_names(model, dataset)
@@ -107,9 +107,14 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
         quality = [f"{value:.3f}" for value in row["quality"].values()]
         gap = f"{row['certificate']['relative_gap']:.0e}"
         table.add_row(
-            row["method"], row["data"], *quality, gap, f"{row['cpu_seconds']:.1f}", size_text(row["model_bytes"])
+            row["method"],
+            row["data"],
+            *quality,
+            gap,
+            f"{row['cpu_seconds']:.1f}",
+            console.size_text(row["model_bytes"]),
         )
-    output().print(table)
+    console.output().print(table)
     print("@k    tags: share of the top k that are right; animals: how often the true label")
     print("      is among the top k")
     print("gap   certified: how far at most the objective is from its optimum, relative\n")
@@ -123,7 +128,7 @@ def _compared(animals: Any) -> Comparison:
     """All methods that fit the animals, on the test part."""
     held_out: dict[str, Any] = {"X_test": animals.X_test, "y_test": animals.y_test, "taxonomy": animals.taxonomy}
     limits: dict[str, Any] = {"methods": COMPARED, "budget": BUDGET, "normalize": True, "n_jobs": -1}
-    with time_bar("trial of every method") as report:
+    with console.time_bar("trial of every method") as report:
         return compare(animals.X_train, animals.y_train, **held_out, **limits, report=report)
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin import metrics
-from widemargin.cli.console import print_json, print_table, short_warnings, size_text
-from widemargin.cli.inputs import labels_of_rows, load_for_model, open_model, targets_for, truth_in_model_columns
+from widemargin.cli import console, inputs
 from widemargin.cli.options import Given
 from widemargin.data.load import Dataset, refuse_input_as_output
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.files import check_file_target
 
 __all__ = ["depths_within", "measure", "report", "run", "table_rows"]
@@ -25,18 +24,18 @@ TITLES = {"at_or_below": "at or below the true node"}
 
 def run(given: Given) -> None:
     """Load, predict, measure and report."""
-    opened = open_model(given.model, given)
+    opened = inputs.open_model(given.model, given)
     model = opened.classifier
     model.n_jobs = given.jobs
-    with short_warnings():
+    with console.short_warnings():
         ks = None if given.k is None else depths_within(given.k, len(model.classes_), given=True)
-        dataset = load_for_model(opened, given)
+        dataset = inputs.load_for_model(opened, given)
         values = measure(model, dataset, ks, A=given.propensity_a, B=given.propensity_b)
     n_rows = int(dataset.X.shape[0])
     if given.json:
-        print_json({"rows": n_rows} | values)
+        console.print_json({"rows": n_rows} | values)
     else:
-        print_table(f"{given.model} on {n_rows:,} rows of {given.data}", table_rows(values))
+        console.print_table(f"{given.model} on {n_rows:,} rows of {given.data}", table_rows(values))
 
 
 def depths_within(ks: list[int], n_labels: int, *, given: bool) -> list[int]:
@@ -58,7 +57,7 @@ def measure(model: Any, dataset: Dataset, ks: list[int] | None, **propensity: fl
         ks = ks or depths_within(DEPTHS, len(model.classes_), given=False)
         return _measure_lists(model, dataset, ks, propensity)
     ks = ks or depths_within(CURVE, len(model.classes_), given=False)
-    labels = labels_of_rows(model, dataset)
+    labels = inputs.labels_of_rows(model, dataset)
     classes, predicted = class_numbers(model.classes_, labels), model.predict(dataset.X)
     values: dict[str, Any] = {
         "accuracy": float(np.mean(class_numbers(model.classes_, predicted) == classes)),
@@ -74,7 +73,7 @@ def measure(model: Any, dataset: Dataset, ks: list[int] | None, **propensity: fl
 
 def _measure_lists(model: Any, dataset: Dataset, ks: list[int], propensity: dict[str, float]) -> dict[str, Any]:
     """Metrics for lists of labels; no depth is above the number of labels."""
-    X, truth = dataset.X, truth_in_model_columns(model, dataset)
+    X, truth = dataset.X, inputs.truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
     counts = np.zeros(truth.shape[1])
     counts[: len(model.label_counts_)] = model.label_counts_
@@ -106,7 +105,7 @@ def _measure_on_tree(model: Any, dataset: Dataset, ks: list[int] | None) -> dict
 
     tree = model.taxonomy_
     predicted = tree.indices(model.predict(dataset.X)).astype(np.int64)
-    row, node = nodes_of_labels(model, targets_for("orthogonal", dataset, tree).labels)
+    row, node = nodes_of_labels(model, inputs.targets_for("orthogonal", dataset, tree).labels)
     nearest = nearest_labels(tree, row, node, predicted)
     kept = nearest >= 0  # rows without a label cannot be measured
     true, guess = ([tree.nodes[i] for i in side[kept].tolist()] for side in (nearest, predicted))
@@ -167,11 +166,11 @@ def report(given: Given) -> None:
     check_report_extra()
     check_file_target(given.out)
     refuse_input_as_output(given.out, given.data, given.model)
-    opened = open_model(given.model, given)
+    opened = inputs.open_model(given.model, given)
     model, spec = opened.classifier, opened.spec
     model.n_jobs = given.jobs
-    with short_warnings():
-        dataset = load_for_model(opened, given)
+    with console.short_warnings():
+        dataset = inputs.load_for_model(opened, given)
         # A second reading, of texts only, and only as far as the last mistake shown.
         skip = {"labelled": given.skip_unlabelled, "skip_unlabelled": given.skip_unlabelled}
         texts = None if spec is None else TextRows(given.data, spec, **skip)
@@ -179,20 +178,20 @@ def report(given: Given) -> None:
         about = {"title": title, "data_name": given.data.name, "texts": texts}
         written = write_report(given.out, model, dataset.X, _targets(model, dataset), **about)
     if given.json:
-        print_json(written)
+        console.print_json(written)
         return
     rows = [
         ("rows", f"{written['rows']:,}"),
         ("labels", f"{written['labels']:,}, {written['labels_listed']:,} of them in the table"),
         ("pictures", ", ".join(written["pictures"])),
         ("mistakes", f"{written['mistakes']:,}"),
-        ("size", size_text(written["bytes"])),
+        ("size", console.size_text(written["bytes"])),
     ]
-    print_table(f"{given.out}: {given.model} on {given.data}", rows)
+    console.print_table(f"{given.out}: {given.model} on {given.data}", rows)
 
 
 def _targets(model: Any, dataset: Dataset) -> Any:
     """The labels of a file in the form that a report takes, matched by name."""
     if hasattr(model, "taxonomy_"):
-        return targets_for("orthogonal", dataset, model.taxonomy_).labels
-    return (truth_in_model_columns if model.kind_ == "multilabel" else labels_of_rows)(model, dataset)
+        return inputs.targets_for("orthogonal", dataset, model.taxonomy_).labels
+    return (inputs.truth_in_model_columns if model.kind_ == "multilabel" else inputs.labels_of_rows)(model, dataset)

@@ -31,25 +31,10 @@ from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import EncodedTargets
 
 __all__ = [
-    "OpenModel",
-    "check_rows_fit",
-    "display_names",
-    "facts_of",
-    "known_columns",
-    "labels_of_rows",
-    "load_for_model",
-    "load_training",
-    "open_model",
-    "read_table",
-    "reading_options",
-    "refuse_table",
-    "separator_of",
-    "standard_input",
-    "table_spec",
-    "targets_for",
-    "truth_in_model_columns",
-    "vectorizer_of",
-]
+    "OpenModel", "check_rows_fit", "display_names", "facts_of", "known_columns", "labels_of_rows", "load_for_model",
+    "load_training", "open_model", "read_table", "reading_options", "refuse_table", "separator_of", "standard_input",
+    "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
+]  # fmt: skip
 
 
 def table_spec(given: Given) -> TableSpec | None:
@@ -100,9 +85,9 @@ def load_training(
     except DataFormatError:
         raise
     except ValueError as error:  # no terms, or options that contradict each other
-        raise DataFormatError(str(error), path=str(given.data)) if rows.n_rows else no_rows(given.data) from None
+        raise DataFormatError(str(error), path=given.data) if rows.n_rows else no_rows(given.data) from None
     if held_out is not None:
-        held_out = replace(held_out, X=vectorizer.transform(held_out.X), path=str(given.data))
+        held_out = replace(held_out, X=vectorizer.transform(held_out.X), path=given.data)
     from widemargin.estimators.text import TextPart
 
     terms = list(map(str, vectorizer.get_feature_names_out()))
@@ -120,7 +105,7 @@ def read_table(path: Path, spec: TableSpec, skip_unlabelled: bool = False) -> Te
 
 def no_rows(path: Any) -> DataFormatError:
     """The error for data without rows."""
-    return DataFormatError("the data have no rows", path=str(path), remedy="give at least one")
+    return DataFormatError("the data have no rows", path=path, remedy="give at least one")
 
 
 def refuse_table(data: Path, command: str) -> None:
@@ -169,7 +154,7 @@ def _labels_of_table(rows: TextRows, remedy: str = "give") -> Any:
         _hint_of_lists(rows, remedy)
     y = rows.y()
     if isinstance(y, list) and rows.n_rows and not any(y):
-        raise DataFormatError(f"column {rows.labels!r} has no labels", path=str(rows.path))
+        raise DataFormatError(f"column {rows.labels!r} has no labels", path=rows.path)
     return y
 
 
@@ -310,7 +295,7 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
     classifier, vectorizer, spec = model
     if spec is None:
         if is_table(path):
-            raise DataFormatError("a table of text, and the model takes rows of numbers", path=str(path))
+            raise DataFormatError("a table of text, and the model takes rows of numbers", path=path)
         dataset = load_data(path, **reading_options(classifier, path, given))
         check_rows_fit(classifier, path, *dataset.X.shape)
         return _labelled(dataset, given.skip_unlabelled)
@@ -350,7 +335,7 @@ def check_rows_fit(classifier: Any, path: Path, n_rows: int, n_features: int) ->
     if n_features != classifier.n_features_in_:
         raise DataFormatError(
             f"the rows have {n_features:,} features and the model {classifier.n_features_in_:,}",
-            path=str(path),
+            path=path,
             remedy="give rows with the same features as in training",
         )
 
@@ -372,7 +357,7 @@ def display_names(path: Path) -> dict[str, str]:
         label, tab, name = line.partition("\t")
         if not tab:
             problem, remedy = "a line without a tab", "write label, tab, name"
-            raise DataFormatError(problem, path=str(path), line=number, remedy=remedy)
+            raise DataFormatError(problem, path=path, line=number, remedy=remedy)
         shown[label] = name
     return shown
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.cli.console import gap_text, print_json, print_table, size_text
+from widemargin.cli import console
 from widemargin.cli.inputs import OpenModel, display_names, open_model
 from widemargin.cli.options import Given
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
@@ -27,16 +27,16 @@ def run(given: Given) -> None:
         weights = largest_weights(model, given.label, given.top)
         title = f"{shown.get(given.label, given.label)}: largest weights"
         if given.json:
-            print_json({"label": given.label, "weights": weights})
+            console.print_json({"label": given.label, "weights": weights})
         else:
-            print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
+            console.print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
     summary = summarize(model, given.model) | text_facts(opened)
     if given.json:
-        print_json(summary)
+        console.print_json(summary)
         return
     summary["worst_label"] = shown.get(summary["worst_label"], summary["worst_label"])
-    print_table(f"{summary['class']} in {given.model}", table_rows(summary))
+    console.print_table(f"{summary['class']} in {given.model}", table_rows(summary))
     if summary["tuning"] is not None:
         from widemargin.cli.train import print_tuning
         from widemargin.comparison import Tuning
@@ -87,7 +87,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),
         *([("text", _text_text(summary["text"]))] if "text" in summary else []),
-        ("size", size_text(summary["bytes"])),
+        ("size", console.size_text(summary["bytes"])),
         *([] if certificate is None else _certificate_rows(certificate, summary["status"])),
     ]
     if summary["worst_label"] is not None:
@@ -100,7 +100,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[str, str]]:
     return [
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g} ({status})"),
-        ("certified gap", gap_text(certificate)),
+        ("certified gap", console.gap_text(certificate)),
     ]
 
 

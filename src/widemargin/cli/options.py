@@ -13,29 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 __all__ = [
-    "COMMANDS",
-    "METHODS",
-    "OPTIONS",
-    "OPTIONS_OF",
-    "TREE_METHODS",
-    "Command",
-    "Given",
-    "Option",
-    "executor_of",
-    "gather",
-    "given_words",
-    "make_estimator",
-    "option_words",
-    "options_of",
-    "parse_seconds",
-    "signature",
-    "zero_based",
-]
+    "COMMANDS", "METHODS", "OPTIONS", "OPTIONS_OF", "TREE_METHODS", "Command", "Given", "Option", "executor_of",
+    "gather", "given_words", "make_estimator", "option_words", "options_of", "parse_seconds", "signature", "zero_based",
+]  # fmt: skip
 
 Parse = Callable[[str, str], Any]
 
@@ -53,7 +39,7 @@ class Option:
     shown: str | None = None  # the default in words
     panel: str = "Options"
     methods: tuple[str, ...] = ()  # methods of `train` that have it; all if empty
-    parameter: str | None = None  # of the estimator; text__… for the vectoriser
+    parameter: str | None = None  # of the estimator, or text__… of the vectoriser; with methods, the name by default
     inside: bool = False  # output-code: a parameter of its binary classifier
     parse: Parse | None = None
     needs: str = ""  # in training commands, another option that must be given
@@ -67,9 +53,10 @@ class Option:
         """The long flag."""
         return self.flags.split()[0].split("/")[0]
 
-    def parameter_of(self, method: str) -> str:
-        """Name of the estimator parameter for a method."""
-        return f"estimator__{self.parameter}" if self.inside and method == "output-code" else str(self.parameter)
+    def parameter_of(self, method: str) -> str | None:
+        """Name of the estimator parameter that the option sets for a method; None if it sets none."""
+        name = self.parameter or (self.name if self.methods else None)
+        return f"estimator__{name}" if self.inside and method == "output-code" else name
 
 
 class Given(SimpleNamespace):
@@ -192,14 +179,21 @@ METRICS = (
     "top_k_accuracy@k for one label per row, precision@k for several; on a tree also hierarchical_f1 or at_or_below@k."
 )
 
+# Rows that have most of their columns in common.
+code = partial(Option, commands="train", panel=CODE, methods=CODES)
+tree = partial(Option, commands="train", panel=TREES, methods=TREE_METHODS)
+kernel = partial(Option, commands="train path", panel=KERNEL, methods=KERNELS)
+one_vs_all = partial(Option, commands="train", panel=ONE_VS_ALL, methods=BINARY, inside=True)
+text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
+
 OPTIONS: list[Option] = [
     Option("model", "", Path, "A model folder written by widemargin train.", f"{WITH_MODEL} inspect serve", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. - reads standard input.", "predict"),
     Option("source", "", Path, f"Rows and labels: {NUMBERS}.", "convert", ..., metavar="IN"),
     Option("target", "", Path, "A name ending in .txt, .txt.gz (Extreme Classification Repository), .svm, .svm.gz "
-           "(svmlight) or .npz; any other name is a store folder, which training maps instead of reading.",
-           "convert", ..., metavar="OUT"),
+           "(svmlight) or .npz; any other name is a store folder, which training maps instead of reading.", "convert",
+           ..., metavar="OUT"),
     Option("out", "--out -o", Path, "Folder for the model. An earlier model there is replaced when training succeeds.",
            "train", ..., metavar="MODEL"),
     Option("out", "--out -o", Path, "Folder for the best model.", "path", metavar="MODEL"),
@@ -207,14 +201,14 @@ OPTIONS: list[Option] = [
            shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
-    Option("method", "--method", tuple(METHODS), "Family of models. top-k and output-code take one label per row; the "
-           "last five take labels in a tree.", "train path", "one-vs-all"),
+    Option("method", "--method", tuple(METHODS), "Family of models. top-k and output-code take one label per row; "
+           "the last five take labels in a tree.", "train path", "one-vs-all"),
     Option("test", "--test", Path, "Held-out rows, for the scores.", "path", ..., metavar="DATA"),
     Option("test", "--test", Path, "Held-out rows.", "compare", shown="cross-validation", metavar="DATA"),
     Option("methods", "--methods", str, "Methods to try, separated by semicolons.", "compare", shown="all that fit",
            parse=names_between_semicolons),
-    Option("C", "--C -C", float, "Weight of the loss: a larger value fits the training rows more closely. output-code: "
-           "weight of the learned code's loss.", "train", shown="1", parameter="C"),
+    Option("C", "--C -C", float, "Weight of the loss: a larger value fits the training rows more closely. "
+           "output-code: weight of the learned code's loss.", "train", shown="1", parameter="C"),
     Option("C", "--C -C", str, "Weights of the loss, separated by commas.", "path", "0.0625,0.125,0.25,0.5,1,2,4,8,16",
            parse=numbers),
     Option("ks", "--ks", str, "Values of k for top-k, separated by commas.", "path", shown="1", parse=depths),
@@ -223,8 +217,8 @@ OPTIONS: list[Option] = [
     Option("k", "--k -k", int, "Number of labels per row.", "predict", 5, min=1),
     Option("k", "--k -k", str, "Depths, separated by commas.", "evaluate", shown="1,3,5; one label per row: 1 to 10",
            parse=depths),
-    Option("threshold", "--threshold", float, "Leave out labels whose score (calibrated models: probability) is below "
-           "this.", "predict"),
+    Option("threshold", "--threshold", float, "Leave out labels whose score (calibrated models: probability) is "
+           "below this.", "predict"),
     Option("format", "--format", ("tsv", "csv", "jsonl", "parquet"), "Output format.", "predict",
            shown="by the name of --out, otherwise tsv"),
     Option("keep", "--keep", str, "Columns of a table to copy to the output, separated by commas.", "predict",
@@ -232,7 +226,7 @@ OPTIONS: list[Option] = [
     Option("names", "--names", Path, "Display names: a tab-separated file of labels and the names to show for them.",
            "predict inspect", metavar="TSV"),
     Option("loss", "--loss", ("squared_hinge", "logistic", "beta", "alpha"), "Loss of a margin.", "train path",
-           shown="squared_hinge; top-k: beta", methods=tuple(LOSSES), parameter="loss", inside=True),
+           shown="squared_hinge; top-k: beta", methods=tuple(LOSSES), inside=True),
     Option("tol", "--tol", float, "Tolerance of the gradient (one-vs-all), the relative gap (top-k, codes), or the "
            "gap relative to the decrease (trees).", "train path", shown="0.01; top-k, trees and learned codes: 0.001",
            parameter="tol"),
@@ -247,71 +241,53 @@ OPTIONS: list[Option] = [
     Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length.", "convert", False),
     Option("intercept", "--intercept/--no-intercept", bool, "Learn an intercept per label.", "train", True,
            parameter="fit_intercept", inside=True),
-    Option("class_weight", "--class-weight", ("none", "balanced"), "balanced gives the positive and negative rows of a "
-           "label, or all classes, the same total weight.", "train", "none", parameter="class_weight"),
+    Option("class_weight", "--class-weight", ("none", "balanced"), "balanced gives the positive and negative rows of "
+           "a label, or all classes, the same total weight.", "train", "none", parameter="class_weight"),
     Option("calibrate", "--calibrate", ("sigmoid", "isotonic"), "Also learn probabilities, by a sigmoid or a step "
            "curve of the scores, from three more fits on parts of the rows; predict then gives them.", "train"),
     Option("seed", "--seed", int, "Seed for the order of rows (top-k, trees), for codes and folds (output-code), and "
            "for --test-size.", "train path", shown="0", methods=tuple(KERNELS), parameter="random_state"),
     Option("seed", "--seed", int, "Seed for the folds and the methods.", "compare", 0),
-    Option("init", "--init", ("auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"), "Start of the solver. All "
-           "lead to the same optimum; auto takes the fastest.", "train", shown="auto", panel=ONE_VS_ALL, methods=BINARY,
-           parameter="init", inside=True),
-    Option("gap_tol", "--gap-tol", float, "Largest certified relative gap of a label before pruning.", "train",
-           shown="0.001", panel=ONE_VS_ALL, methods=BINARY, parameter="gap_tol", inside=True),
-    Option("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool,
-           "Penalise the intercept like a weight; top-k always does.", "train", panel=ONE_VS_ALL, methods=BINARY,
-           parameter="regularize_intercept", inside=True),
+    one_vs_all("init", "--init", ("auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"), "Start of the "
+               "solver. All lead to the same optimum; auto takes the fastest.", shown="auto"),
+    one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap of a label before pruning.",
+               shown="0.001"),
+    one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool,
+               "Penalise the intercept like a weight; top-k always does."),
     Option("k", "--k -k", int, "Length of the shortlist to train for (top-k: classes; per-node: children).", "train",
-           shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS), parameter="k"),
+           shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
     Option("smoothing", "--smoothing", float, "Smoothing of the loss.", "train path", shown="0", panel="Top-k",
-           methods=("top-k",), parameter="smoothing"),
-    Option("code", "--code", ("random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"),
-           "Code matrix.", "train", shown="random", panel=CODE, methods=CODES, parameter="code"),
-    Option("code_size", "--code-size", float, "Columns of a random or bch code per class.", "train", shown="1.5",
-           panel=CODE, methods=CODES, parameter="code_size"),
-    Option("learn", "--learn", ("l1", "l2", "linf", "greedy"), "Learn the code for its columns, with this norm or "
-           "greedily.", "train", shown="no", panel=CODE, methods=CODES, parameter="learn"),
-    Option("norm_bound", "--norm-bound", float, "Largest norm of a learned code, instead of a penalty.", "train",
-           panel=CODE, methods=CODES, parameter="norm_bound"),
-    Option("decoding", "--decoding", ("inner", "hamming", "exponential", "hinge", "logistic"),
-           "How outputs are compared with the code.", "train", shown="inner; greedy: hamming", panel=CODE,
-           methods=CODES, parameter="decoding"),
-    Option("cv", "--cv", str, "Folds whose outputs the code is learned on, or training.", "train", shown="5",
-           panel=CODE, methods=CODES, parameter="cv", parse=number_or("training", kind=int)),
-    Option("interleave", "--interleave", int, "Rounds in which the columns are trained again for the code.", "train",
-           shown="0", panel=CODE, methods=CODES, parameter="interleave"),
-    Option("binary_C", "--binary-C", float, "Weight of the loss in the columns.", "train", shown="1", panel=CODE,
-           methods=CODES, parameter="C", inside=True),
-    Option("taxonomy", "--taxonomy", Path, "The tree: child and parent, tab-separated. Without it, labels with a / are "
-           "paths, and other labels form a flat tree.", TRAINING, panel=TREES, methods=TREE_METHODS,
-           parameter="taxonomy", metavar="TSV"),
-    Option("alpha", "--alpha", str, "α of orthogonal: auto, or a number below α*.", "train", shown="auto", panel=TREES,
-           methods=TREE_METHODS, parameter="alpha", parse=number_or("auto")),
-    Option("repair", "--repair", ("error", "alpha", "diagonal"), "What to do if α is too large.", "train",
-           shown="error", panel=TREES, methods=TREE_METHODS, parameter="repair"),
-    Option("outputs", "--outputs", ("leaves", "all"), "Nodes that compete in tree-loss and flat.", "train",
-           shown="leaves", panel=TREES, methods=TREE_METHODS, parameter="outputs"),
-    Option("rescaling", "--rescaling", ("slack", "margin"), "How tree-loss uses the tree distance.", "train",
-           shown="slack", panel=TREES, methods=TREE_METHODS, parameter="rescaling"),
-    Option("node_scaling", "--node-scaling", ("sum", "paper"), "Loss weights of per-node.", "train", shown="sum",
-           panel=TREES, methods=TREE_METHODS, parameter="node_scaling"),
-    Option("decision", "--decision", ("auto", "greedy", "beam", "flat"), "How to predict on a tree.", "train",
-           shown="auto", panel=TREES, methods=TREE_METHODS, parameter="decision"),
-    Option("beam_width", "--beam-width", int, "Paths kept per level.", "train", shown="10", panel=TREES,
-           methods=TREE_METHODS, parameter="beam_width"),
-    Option("stop", "--stop", bool, "Let predictions end at inner nodes that are labels.", "train", shown="off",
-           panel=TREES, methods=TREE_METHODS, parameter="stop"),
-    Option("kernel", "--kernel", ("linear", "rbf", "poly", "sigmoid"), "Kernel.", "train path", shown="linear",
-           panel=KERNEL, methods=KERNELS, parameter="kernel"),
-    Option("gamma", "--gamma", str, "γ of the kernel: scale, auto or a number.", "train path", shown="scale",
-           panel=KERNEL, methods=KERNELS, parameter="gamma", parse=number_or("scale", "auto")),
-    Option("degree", "--degree", int, "Degree of the poly kernel.", "train path", shown="3", panel=KERNEL,
-           methods=KERNELS, parameter="degree"),
-    Option("coef0", "--coef0", float, "Constant of the poly and sigmoid kernels.", "train path", shown="0",
-           panel=KERNEL, methods=KERNELS, parameter="coef0"),
+           methods=("top-k",)),
+    code("code", "--code", ("random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"), "Code matrix.",
+         shown="random"),
+    code("code_size", "--code-size", float, "Columns of a random or bch code per class.", shown="1.5"),
+    code("learn", "--learn", ("l1", "l2", "linf", "greedy"), "Learn the code for its columns, with this norm or "
+         "greedily.", shown="no"),
+    code("norm_bound", "--norm-bound", float, "Largest norm of a learned code, instead of a penalty."),
+    code("decoding", "--decoding", ("inner", "hamming", "exponential", "hinge", "logistic"),
+         "How outputs are compared with the code.", shown="inner; greedy: hamming"),
+    code("cv", "--cv", str, "Folds whose outputs the code is learned on, or training.", shown="5",
+         parse=number_or("training", kind=int)),
+    code("interleave", "--interleave", int, "Rounds in which the columns are trained again for the code.", shown="0"),
+    code("binary_C", "--binary-C", float, "Weight of the loss in the columns.", shown="1", parameter="C", inside=True),
+    Option("taxonomy", "--taxonomy", Path, "The tree: child and parent, tab-separated. Without it, labels with a / "
+           "are paths, and other labels form a flat tree.", TRAINING, panel=TREES, methods=TREE_METHODS, metavar="TSV"),
+    tree("alpha", "--alpha", str, "α of orthogonal: auto, or a number below α*.", shown="auto",
+         parse=number_or("auto")),
+    tree("repair", "--repair", ("error", "alpha", "diagonal"), "What to do if α is too large.", shown="error"),
+    tree("outputs", "--outputs", ("leaves", "all"), "Nodes that compete in tree-loss and flat.", shown="leaves"),
+    tree("rescaling", "--rescaling", ("slack", "margin"), "How tree-loss uses the tree distance.", shown="slack"),
+    tree("node_scaling", "--node-scaling", ("sum", "paper"), "Loss weights of per-node.", shown="sum"),
+    tree("decision", "--decision", ("auto", "greedy", "beam", "flat"), "How to predict on a tree.", shown="auto"),
+    tree("beam_width", "--beam-width", int, "Paths kept per level.", shown="10"),
+    tree("stop", "--stop", bool, "Let predictions end at inner nodes that are labels.", shown="off"),
+    kernel("kernel", "--kernel", ("linear", "rbf", "poly", "sigmoid"), "Kernel.", shown="linear"),
+    kernel("gamma", "--gamma", str, "γ of the kernel: scale, auto or a number.", shown="scale",
+           parse=number_or("scale", "auto")),
+    kernel("degree", "--degree", int, "Degree of the poly kernel.", shown="3"),
+    kernel("coef0", "--coef0", float, "Constant of the poly and sigmoid kernels.", shown="0"),
     Option("cache_size_mb", "--cache-size-mb", float, "Megabytes of kernel matrix columns to keep.", "train",
-           shown="512", panel=KERNEL, methods=KERNELS, parameter="cache_size_mb"),
+           shown="512", panel=KERNEL, methods=KERNELS),
     Option("labels", "--labels", Path, "Label names, one per line in the order of their numbers; labels.txt next to "
            "the data is found on its own. With --text: the label column.", TRAINING, panel=DATA),
     Option("labels", "--labels", Path, "Label names, one per line in the order of their numbers; labels.txt next to "
@@ -320,46 +296,46 @@ OPTIONS: list[Option] = [
            f"{TRAINING} convert", panel=DATA),
     Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file, for files "
            "that do not show it.", f"{TRAINING} {WITH_MODEL} convert", "auto", panel=DATA),
-    Option("test_size", "--test-size", float, "Hold out this share of the rows, such as 0.2, and measure the model on "
-           "them.", "train", panel=DATA, min=0.0, max=1.0),
+    Option("test_size", "--test-size", float, "Hold out this share of the rows, such as 0.2, and measure the model "
+           "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
            f"{TRAINING} evaluate report", False, panel=DATA),
-    Option("text", "--text", str, f"The data are {A_TABLE}: its text columns, separated by commas. --labels names the "
-           "label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
+    Option("text", "--text", str, f"The data are {A_TABLE}: its text columns, separated by commas. --labels names "
+           "the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
     Option("text", "--text", str, "Text columns of a table. Without DATA: one text to predict.", "predict", panel=TABLE,
            metavar="COLUMNS", shown="those of training"),
     Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report", panel=TABLE,
            metavar="COLUMNS", shown="those of training", parse=columns),
     Option("labels", "--labels", str, "Label column of a table.", "evaluate report", panel=TABLE, metavar="COLUMN",
            shown="that of training"),
-    Option("label_sep", "--label-sep", str, "Separator of the labels in a cell, such as '|'; without it a cell is one "
-           "label.", f"{TRAINING} evaluate report", panel=TABLE, needs="text"),
-    Option("delimiter", "--delimiter", str, "Separator of the cells of a CSV or TSV file.", f"{TRAINING} {WITH_MODEL}",
-           shown="comma; tab", panel=TABLE, parse=tab_or_character, needs="text"),
-    Option("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
-           f"{TRAINING} {WITH_MODEL}", shown="quotes", panel=TABLE, needs="text"),
-    Option("encoding", "--encoding", str, "Encoding of a CSV, TSV or JSON lines file.", f"{TRAINING} {WITH_MODEL}",
-           shown="utf-8", panel=TABLE, needs="text"),
-    Option("analyzer", "--analyzer", ("word", "char", "char_wb"), "Terms of words, or of characters (char_wb: inside "
-           "words).", TRAINING, shown="word", panel=TABLE, parameter="text__analyzer", needs="text"),
-    Option("ngrams", "--ngrams", str, "Shortest and longest length of a term, in words or characters.", TRAINING,
-           shown="1,1", panel=TABLE, parameter="text__ngram_range", parse=lengths, needs="text", metavar="FROM,TO"),
-    Option("min_df", "--min-df", str, "Leave out terms in fewer texts: a number, or a share such as 0.01.", TRAINING,
-           shown="1", panel=TABLE, parameter="text__min_df", parse=count_or_share, needs="text"),
-    Option("max_df", "--max-df", str, "Leave out terms in more texts: a number, or a share.", TRAINING, shown="1.0",
-           panel=TABLE, parameter="text__max_df", parse=count_or_share, needs="text"),
-    Option("max_features", "--max-features", int, "Keep this many terms, the most frequent.", TRAINING, panel=TABLE,
-           parameter="text__max_features", needs="text", min=1),
-    Option("stop_words", "--stop-words", ("english",), "Leave out the frequent words of a language.", TRAINING,
-           panel=TABLE, parameter="text__stop_words", needs="text"),
-    Option("strip_accents", "--strip-accents", ("ascii", "unicode"), "Remove accents from letters.", TRAINING,
-           shown="no", panel=TABLE, parameter="text__strip_accents", needs="text"),
-    Option("lowercase", "--lowercase/--no-lowercase", bool, "Ignore case.", TRAINING, shown="lowercase", panel=TABLE,
-           parameter="text__lowercase", needs="text"),
-    Option("sublinear_tf", "--sublinear-tf/--no-sublinear-tf", bool, "Count a repeated term as 1 + log.", TRAINING,
-           shown="no-sublinear-tf", panel=TABLE, parameter="text__sublinear_tf", needs="text"),
-    Option("tune", "--tune/--no-tune", bool, "Choose C by cross-validation; top-k: also k; orthogonal: also α. Values "
-           "that are given are kept.", "train", shown="no-tune", panel=TUNING),
+    text("label_sep", "--label-sep", str, "Separator of the labels in a cell, such as '|'; without it a cell is one "
+         "label.", commands=f"{TRAINING} evaluate report"),
+    text("delimiter", "--delimiter", str, "Separator of the cells of a CSV or TSV file.", shown="comma; tab",
+         commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
+    text("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
+         commands=f"{TRAINING} {WITH_MODEL}", shown="quotes"),
+    text("encoding", "--encoding", str, "Encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
+         commands=f"{TRAINING} {WITH_MODEL}"),
+    text("analyzer", "--analyzer", ("word", "char", "char_wb"),
+         "Terms of words, or of characters (char_wb: inside words).", shown="word", parameter="text__analyzer"),
+    text("ngrams", "--ngrams", str, "Shortest and longest length of a term, in words or characters.", shown="1,1",
+         parameter="text__ngram_range", parse=lengths, metavar="FROM,TO"),
+    text("min_df", "--min-df", str, "Leave out terms in fewer texts: a number, or a share such as 0.01.", shown="1",
+         parameter="text__min_df", parse=count_or_share),
+    text("max_df", "--max-df", str, "Leave out terms in more texts: a number, or a share.", shown="1.0",
+         parameter="text__max_df", parse=count_or_share),
+    text("max_features", "--max-features", int, "Keep this many terms, the most frequent.",
+         parameter="text__max_features", min=1),
+    text("stop_words", "--stop-words", ("english",), "Leave out the frequent words of a language.",
+         parameter="text__stop_words"),
+    text("strip_accents", "--strip-accents", ("ascii", "unicode"), "Remove accents from letters.", shown="no",
+         parameter="text__strip_accents"),
+    text("lowercase", "--lowercase/--no-lowercase", bool, "Ignore case.", shown="lowercase",
+         parameter="text__lowercase"),
+    text("sublinear_tf", "--sublinear-tf/--no-sublinear-tf", bool, "Count a repeated term as 1 + log.",
+         shown="no-sublinear-tf", parameter="text__sublinear_tf"),
+    Option("tune", "--tune/--no-tune", bool, "Choose C by cross-validation; top-k: also k; orthogonal: also α. "
+           "Values that are given are kept.", "train", shown="no-tune", panel=TUNING),
     Option("folds", "--folds", int, "Folds of --tune.", "train", shown="5", panel=TUNING, needs="tune", min=2),
     Option("folds", "--folds", int, "Folds of the cross-validation.", "compare", 5, min=2),
     Option("metric", "--metric", str, f"Metric that decides in --tune: {METRICS}", "train", shown="with k = 1",
@@ -380,25 +356,25 @@ OPTIONS: list[Option] = [
     Option("title", "--title", str, "Headline of the page.", "report", shown="the model's name"),
     Option("host", "--host", str, "Address to listen on; 0.0.0.0 for all, then use --token.", "serve", "127.0.0.1"),
     Option("port", "--port", int, "Port; 0 for a free one.", "serve", 8000, min=0, max=65535),
-    Option("token", "--token", str, "Bearer token that requests must bring.", "serve", shown="none",
-           envvar="WIDEMARGIN_TOKEN"),
+    Option("token", "--token", str, "Bearer token that requests must bring.", "serve",
+           shown="none", envvar="WIDEMARGIN_TOKEN"),
     Option("body_mb", "--body-mb", float, "Largest size of a request, in megabytes.", "serve", 10.0),
     Option("body_seconds", "--body-seconds", float, "Seconds within which a request must arrive.", "serve", 10.0),
     Option("rate", "--rate", float, "Requests per second of one client; 0 for no limit.", "serve", 0.0),
     Option("batch_rows", "--batch-rows", int, "Largest number of rows predicted together.", "serve", 1024, min=1),
-    Option("connections", "--connections", int, "Connections at the same time; others get status 503.", "serve", 1000,
-           min=1),
+    Option("connections", "--connections", int, "Connections at the same time; others get status 503.", "serve",
+           1000, min=1),
     Option("jobs", "--jobs -j", int, "Threads; -1 for all cores. Results do not depend on it.",
            f"{TRAINING} {WITH_MODEL} serve", 1, panel=RUN, parameter="n_jobs"),
     Option("processes", "--processes", int, "Worker processes; -1 for one per core. Without it, this process works "
            "with its threads.", "train compare predict", panel=RUN),
     Option("scheduler", "--scheduler", str, "Dask scheduler whose workers do the work, such as tcp://host:8786.",
            "train compare predict", panel=RUN, metavar="ADDRESS"),
-    Option("shard_size", "--shard-size", int, "Labels that one-vs-all solves and keeps together: the most that a kill "
-           "can cost. The model does not depend on it.", "train", shown="about half a minute of work", panel=RUN,
+    Option("shard_size", "--shard-size", int, "Labels that one-vs-all solves and keeps together: the most that a "
+           "kill can cost. The model does not depend on it.", "train", shown="about half a minute of work", panel=RUN,
            min=1),
-    Option("time_limit", "--time-limit", float, "Time limit. Run the command again to resume one-vs-all; other methods "
-           "save the model reached so far.", "train", panel=RUN, metavar="SECONDS", min=0.0),
+    Option("time_limit", "--time-limit", float, "Time limit. Run the command again to resume one-vs-all; other "
+           "methods save the model reached so far.", "train", panel=RUN, metavar="SECONDS", min=0.0),
     Option("memory_limit", "--memory-limit", float, "Megabytes that this process, or each worker, may use.",
            "train predict", panel=RUN, metavar="MB", min=1.0),
     Option("restart", "--restart", bool, "Drop an unfinished training in the folder and start over.", "train", False,
@@ -496,13 +472,16 @@ OPTIONS_OF: dict[str, list[Option]] = {name: [o for o in OPTIONS if name in o.co
 """The rows of the table by command."""
 
 
+enumeration: Any = StrEnum  # typer takes choices as an enumeration
+
+
 def signature(command: str, typer: Any) -> inspect.Signature:
     """The parameters of a command as typer reads them."""
     parameters = []
     for option in OPTIONS_OF[command]:
-        kind = option.type
+        kind: Any = option.type
         if isinstance(kind, tuple):
-            kind = StrEnum(option.name, {choice: choice for choice in kind})  # type: ignore[misc]
+            kind = enumeration(option.name, [(choice, choice) for choice in kind])
         about = {name: getattr(option, name) for name in ("help", "metavar", "min", "max", "envvar")}
         if option.flags:
             shown = {"show_default": option.shown} if option.shown else {}
@@ -510,10 +489,8 @@ def signature(command: str, typer: Any) -> inspect.Signature:
         else:
             field = typer.Argument(**about | {"metavar": option.metavar or option.name.upper()})
         default = inspect.Parameter.empty if option.default is ... else option.default
-        hint = Annotated[kind | None if default is None else kind, field]
-        parameters.append(
-            inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        )
+        about = {"default": default, "annotation": Annotated[kind | None if default is None else kind, field]}
+        parameters.append(inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, **about))
     return inspect.Signature(parameters)
 
 
@@ -553,8 +530,8 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
     inside = {"estimator": widemargin.OneVsAllClassifier()} if method == "output-code" else {}
     parameters = dict(defaults)
     for option in OPTIONS_OF["train"]:
-        value = values.get(option.name)
-        if option.parameter is None or option.parameter.startswith("text__") or value in (None, "none"):
+        value, parameter = values.get(option.name), option.parameter_of(method)
+        if parameter is None or parameter.startswith("text__") or value in (None, "none"):
             continue
         if option.methods and method not in option.methods:
             other = f"; leave it out, or use --method {option.methods[0]}"
@@ -564,7 +541,7 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
             raise ValueError(f"--loss {value} is not a loss of --method {method}; use {choices}")
         if option.name == "taxonomy" and isinstance(value, Path):
             value = widemargin.Taxonomy.from_tsv(value)
-        parameters[option.parameter_of(method)] = value
+        parameters[parameter] = value
     estimator = getattr(widemargin, name)(**inside).set_params(**parameters)
     estimator._check_parameters()  # before the data are read
     check_savable(estimator)

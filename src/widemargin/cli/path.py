@@ -8,23 +8,14 @@ from functools import partial
 from typing import Any
 
 from widemargin import metrics
-from widemargin.cli.console import output, print_columns, print_json, short_warnings, size_text
+from widemargin.cli import console, inputs
 from widemargin.cli.evaluate import depths_within
-from widemargin.cli.inputs import (
-    facts_of,
-    labels_of_rows,
-    load_for_model,
-    load_training,
-    table_spec,
-    targets_for,
-    truth_in_model_columns,
-)
 from widemargin.cli.options import TREE_METHODS, Given, make_estimator
 from widemargin.data.load import Dataset, refuse_input_as_output
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.one_vs_all.folder_training import add_names
 from widemargin.estimators.path import PathResult, check_grid, path
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.text import with_text
 from widemargin.model_io import check_writable
 
@@ -35,7 +26,7 @@ Scorer = Callable[[Any, Any, Any], float]
 
 def run(given: Given) -> None:
     """Read, train, compare, save and report."""
-    spec, sweep = table_spec(given), sweep_of(given)
+    spec, sweep = inputs.table_spec(given), sweep_of(given)
     if given.out is not None:
         names = () if spec else (given.labels, given.features)
         refuse_input_as_output(given.out, given.data, given.test, given.taxonomy, *names)
@@ -43,20 +34,20 @@ def run(given: Given) -> None:
     swept = dict.fromkeys(("C", "k", "prune"))
     estimator = make_estimator(given.method, vars(given) | swept)
     check_grid(estimator, sweep["Cs"], sweep.get("ks"), None, None)  # wrong values are errors before a file is read
-    with short_warnings():
-        dataset, _ = load_training(given, spec)
+    with console.short_warnings():
+        dataset, _ = inputs.load_training(given, spec)
         taxonomy = getattr(estimator, "taxonomy", None)
-        targets = targets_for(given.method, dataset, taxonomy)
+        targets = inputs.targets_for(given.method, dataset, taxonomy)
         if given.method in TREE_METHODS and targets.kind == "multilabel":
             raise ValueError(
                 f"{given.data}: path takes one label per row for --method {given.method}; train takes several"
             )
-        future = facts_of(dataset, targets)
+        future = inputs.facts_of(dataset, targets)
         if spec is not None:
             future = future._replace(vectorizer=dataset.text.vectorizer, spec=spec.for_file(given.test))
-        held_out = load_for_model(future, given, given.test)
+        held_out = inputs.load_for_model(future, given, given.test)
         if given.method in TREE_METHODS:
-            held_out = replace(held_out, Y=targets_for(given.method, held_out, taxonomy))
+            held_out = replace(held_out, Y=inputs.targets_for(given.method, held_out, taxonomy))
         ks = depths_within(given.k, targets.n_classes, given=True)
         scoring = scorers(future.classifier, held_out, ks)
         rows = {"X_test": held_out.X, "y_test": held_out.targets.labels, "scoring": scoring}
@@ -66,7 +57,7 @@ def run(given: Given) -> None:
         save(with_text(result.best_model, dataset.text), given.out)
     if given.json:
         best = {"best": result.best} | ({} if given.out is None else {"model": str(given.out)})
-        print_json({"rows": int(held_out.X.shape[0]), "path": result.to_dict(), **best})
+        console.print_json({"rows": int(held_out.X.shape[0]), "path": result.to_dict(), **best})
     else:
         print_path(result, f"{given.data} on {held_out.X.shape[0]:,} rows of {given.test}")
 
@@ -89,9 +80,9 @@ def scorers(future: Any, held_out: Dataset, ks: list[int]) -> dict[str, Scorer]:
     """Scores by name; those of a model at several depths come from one prediction."""
     multilabel = future.kind_ == "multilabel"
     if multilabel:
-        truth = truth_in_model_columns(future, held_out)
+        truth = inputs.truth_in_model_columns(future, held_out)
     else:
-        truth = class_numbers(future.classes_, labels_of_rows(future, held_out))
+        truth = class_numbers(future.classes_, inputs.labels_of_rows(future, held_out))
     found: list[float] = []
 
     def at_depth(place: int, model: Any, X: Any, y: Any) -> float:
@@ -113,8 +104,8 @@ def print_path(result: PathResult, title: str) -> None:
     scores = [name.removeprefix(word) for name in result.score_names]
     names = [*settings, *scores, "gap", "CPU s", "weights", "size"]
     rows = [_cells(result.row(index), settings, result.score_names) for index in range(len(result))]
-    print_columns(f"{title}: {word}", names, rows, n_keys=len(settings), marked=result.best_index)
-    output().print("best: " + ", ".join(f"{name} = {result.best[name]:g}" for name in settings))
+    console.print_columns(f"{title}: {word}", names, rows, n_keys=len(settings), marked=result.best_index)
+    console.output().print("best: " + ", ".join(f"{name} = {result.best[name]:g}" for name in settings))
 
 
 def _cells(row: dict[str, Any], settings: list[str], scores: Sequence[str]) -> list[str]:
@@ -125,5 +116,5 @@ def _cells(row: dict[str, Any], settings: list[str], scores: Sequence[str]) -> l
         f"{row['relative_gap']:.1e}",
         f"{row['cpu_s']:.2f}",
         f"{row['n_weights']:,}",
-        size_text(row["model_bytes"]),
+        console.size_text(row["model_bytes"]),
     ]

@@ -27,16 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.cli import inputs
 from widemargin.cli.console import short_warnings, stdout_is_utf8
-from widemargin.cli.inputs import (
-    OpenModel,
-    check_rows_fit,
-    display_names,
-    known_columns,
-    open_model,
-    reading_options,
-    standard_input,
-)
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.load import refuse_input_as_output
 from widemargin.data.tables import TextRows, is_table
@@ -65,9 +57,9 @@ def run(given: Given) -> None:
     if given.data is None and one_text is None:
         raise ValueError("DATA is missing: name a file, - for standard input, or give one text with --text")
     given.text = None if given.data is None or given.text is None else columns("--text", given.text)
-    opened = open_model(given.model, given)
+    opened = inputs.open_model(given.model, given)
     model, executor = opened.classifier, executor_of(given)
-    model.n_jobs, calibrated = given.jobs, hasattr(model, "label_proba")
+    model.n_jobs, calibrated = given.jobs, hasattr(model, "calibration_")
     # A probability may depend on the scores of other labels.
     joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
     here = given.explain or joint
@@ -75,7 +67,7 @@ def run(given: Given) -> None:
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
         raise ValueError(f"{what} are made in this process; leave out --processes, --scheduler and --memory-limit")
     k = min(given.k, len(model.classes_))  # missing places are not printed
-    shown = {} if given.names is None else display_names(given.names)
+    shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
         with short_warnings():
             rows, kept = _rows(opened, given, one_text, stack)
@@ -97,7 +89,7 @@ def run(given: Given) -> None:
 
 
 def _rows(
-    opened: OpenModel, given: Given, one_text: str | None, stack: contextlib.ExitStack
+    opened: inputs.OpenModel, given: Given, one_text: str | None, stack: contextlib.ExitStack
 ) -> tuple[Any, Iterator[list[Any]]]:
     """The rows to predict, None if there are none; and the values of the columns to keep."""
     spec, path = opened.spec, given.data
@@ -108,13 +100,13 @@ def _rows(
             texts = [] if texts == [""] else texts
         else:
             ending = ENDINGS[spec.format or "csv"] if spec is not None else ".txt"
-            path = stack.enter_context(standard_input(ending))
+            path = stack.enter_context(inputs.standard_input(ending))
     if given.keep and (texts is not None or spec is None):
         raise ValueError("--keep copies columns of a table; the input has none")
     if spec is None:
         return _numbers(opened.classifier, given, path), iter([])
     if texts is None:
-        texts = TextRows(path, known_columns(spec, path), labelled=False, keep=given.keep or ())
+        texts = TextRows(path, inputs.known_columns(spec, path), labelled=False, keep=given.keep or ())
     first = next(stream := iter(texts), None)
     if first is None:
         return None, iter([])
@@ -129,10 +121,10 @@ def _numbers(model: Any, given: Given, path: Path | None) -> Any:
         raise DataFormatError("text, and the model takes rows of numbers", path=str(given.data or "--text"))
     if path.is_file() and path.stat().st_size == 0:
         return None
-    rows = open_rows(path, **reading_options(model, path, given))
+    rows = open_rows(path, **inputs.reading_options(model, path, given))
     if rows.n_rows == 0:
         return None
-    check_rows_fit(model, path, rows.n_rows, rows.n_features)
+    inputs.check_rows_fit(model, path, rows.n_rows, rows.n_features)
     return rows
 
 

@@ -6,18 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from widemargin.cli.console import (
-    gap_text,
-    output,
-    print_json,
-    print_note,
-    print_table,
-    progress_bar,
-    short_warnings,
-    size_text,
-    time_bar,
-)
-from widemargin.cli.inputs import load_training, read_table, table_spec, targets_for, vectorizer_of
+from widemargin.cli import console, inputs
 from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimator
 from widemargin.data.load import Dataset, refuse_input_as_output
 from widemargin.estimators.one_vs_all.folder_training import train
@@ -34,7 +23,7 @@ MANY = 10**6  # more classes than any k: the parameters to tune do not depend on
 
 def run(given: Given) -> None:
     """Read, train into the folder, and report."""
-    spec = table_spec(given)
+    spec = inputs.table_spec(given)
     names = () if spec else (given.labels, given.features)
     refuse_input_as_output(given.out, given.data, given.taxonomy, *names)
     check_writable(given.out)
@@ -43,21 +32,21 @@ def run(given: Given) -> None:
     estimator = make_estimator(given.method, vars(given) | no_seed)  # wrong options are errors before a file is read
     if given.tune:
         check_tunable(estimator, given)
-    with short_warnings():
-        dataset, held_out = load_training(given, spec, given.test_size)
-        dataset = replace(dataset, Y=targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
+    with console.short_warnings():
+        dataset, held_out = inputs.load_training(given, spec, given.test_size)
+        dataset = replace(dataset, Y=inputs.targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
         if given.tune:
-            X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), vectorizer_of(given))
+            X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), inputs.vectorizer_of(given))
             tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, given)
             if not given.json:
                 print_tuning(tuning)
         wall, cpu = time.perf_counter(), time.process_time()
-        with progress_bar("Training") as callback:
+        with console.progress_bar("Training") as callback:
             if given.time_limit is not None:
                 callback = TimeLimit(given.time_limit, callback)
             estimator.set_params(callback=callback)
             how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
-            how |= {"shard_size": given.shard_size, "restart": given.restart, "report": print_note}
+            how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
             fitted = train(estimator, dataset, given.out, **how)
         model = fitted if dataset.text is None else fitted[-1]
         if given.calibrate is not None:
@@ -68,18 +57,18 @@ def run(given: Given) -> None:
     summary = summarize(model, dataset, seconds) | {"model": str(given.out), "model_bytes": folder_size(given.out)}
     summary |= ({"tuning": model.tuning_} if given.tune else {}) | ({"test": measured} if measured else {})
     if given.json:
-        print_json(summary)
+        console.print_json(summary)
     else:
-        print_table(f"Model in {given.out}", table_rows(summary))
+        console.print_table(f"Model in {given.out}", table_rows(summary))
         if measured:
             from widemargin.cli.evaluate import table_rows as rows_of_metrics
 
-            print_table(f"Measured on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
+            console.print_table(f"Measured on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
 
 
 def _texts(given: Given, spec: Any) -> Any:
     """The texts of the table again: the folds of --tune have their own vectorisers."""
-    return read_table(given.data, spec, given.skip_unlabelled).texts
+    return inputs.read_table(given.data, spec, given.skip_unlabelled).texts
 
 
 def _measured(model: Any, held_out: Dataset) -> dict[str, Any]:
@@ -118,12 +107,12 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
         *([("probabilities", f"by {summary['calibration']}")] if summary["calibration"] else []),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
-        ("certified gap", gap_text(certificate)),
+        ("certified gap", console.gap_text(certificate)),
         *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),
     ]
     if summary["worst_label"] is not None:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
-    rows.append(("model size", size_text(summary["model_bytes"])))
+    rows.append(("model size", console.size_text(summary["model_bytes"])))
     return rows
 
 
@@ -158,7 +147,7 @@ def with_best_values(estimator: Any, X: Any, y: Any, vectorizer: Any, given: Giv
 
     whole = estimator if vectorizer is None else Pipeline([("tfidf", vectorizer), ("classifier", estimator)])
     how = {"cv": given.folds or 5, "metric": given.metric, "budget": given.budget, "refit": False}
-    with time_bar("choosing values") as report:
+    with console.time_bar("choosing values") as report:
         found = tune(whole, X, y, **_axes(estimator, given), **how, report=report)
     estimator.set_params(**found.best)
     estimator.tuning_ = found.to_dict()
@@ -180,4 +169,4 @@ def print_tuning(found: Any) -> None:
         cells = [*(f"{value:.4g}" for value in values.values()), measured]
         table.add_row(*cells, style="bold" if index == found.best_index else None)
     for line in (table, found.reason, *found.notes):
-        output().print(line)
+        console.output().print(line)

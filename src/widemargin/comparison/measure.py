@@ -40,9 +40,9 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from widemargin.estimators._path_scoring import class_numbers
 from widemargin.estimators.path import path
 from widemargin.estimators.persistence import save
+from widemargin.estimators.scoring import class_numbers
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy

@@ -29,6 +29,7 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
     NPY_MAGIC,
     ZIP_MAGIC,
+    check_together,
     is_store,
     open_store,
     read_matrix,
@@ -51,16 +52,9 @@ from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 
 __all__ = [
-    "Dataset",
-    "Format",
-    "Found",
-    "format_of_name",
-    "load_data",
-    "names_of",
-    "recognize_format",
-    "refuse_input_as_output",
-    "save_data",
-]
+    "Dataset", "Format", "Found", "format_of_name", "load_data", "names_of", "recognize_format",
+    "refuse_input_as_output", "save_data",
+]  # fmt: skip
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
 FORMATS: tuple[Format, ...] = ("store", "npz", "npy", "xmc", "svmlight")
@@ -152,7 +146,7 @@ def recognize_format(path: PathLike) -> Format:
     if os.path.isdir(path):
         raise DataFormatError(
             "this folder is not a store: it has no store.json",
-            path=os.fspath(path),
+            path=path,
             remedy="name a file inside it, or a folder that `widemargin convert` wrote",
         )
     with open_input(path) as file:
@@ -169,7 +163,7 @@ def _first_line(path: PathLike) -> bytes:
     try:
         blocks = [block.tobytes() for block in itertools.islice(read_blocks(path, SNIFF_BYTES), 1)]
     except BrokenGzip as error:
-        raise DataFormatError(f"{error} at the start of the file", path=os.fspath(path)) from None
+        raise DataFormatError(f"{error} at the start of the file", path=path) from None
     text = b"".join(blocks).removeprefix(b"\xef\xbb\xbf")
     contents = (line.partition(b"#")[0] for line in text.split(b"\n"))
     return next((content for content in contents if content.strip()), b"")
@@ -309,10 +303,7 @@ def _load_arrays(path: PathLike, chosen: str, y_path: PathLike | None) -> tuple[
         y_path = _neighbouring_labels(Path(path))
     if y_path is not None:
         Y = read_matrix(y_path)
-    if X.ndim != 2:
-        raise DataFormatError(f"X has the shape {X.shape}, not two dimensions", path=os.fspath(path))
-    if Y is not None and Y.shape[0] != X.shape[0]:
-        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=os.fspath(y_path or path))
+    check_together(X, Y, os.fspath(y_path or path))
     return X, Y
 
 
@@ -379,7 +370,7 @@ def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int 
     if n_labels is None:
         raise DataFormatError(
             "label names were given, but the rows have one label each, or none, and no numbered labels",
-            path=os.fspath(path),
+            path=path,
             remedy="leave out the names: such labels are their own names",
         )
     names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]

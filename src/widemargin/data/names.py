@@ -50,7 +50,7 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
     for number, name in enumerate(names, start=1):
         if "\r" in name:
             problem, remedy = "a carriage return inside a line", "convert the line ends to LF or CR LF"
-            raise DataFormatError(problem, path=os.fspath(path), line=number, remedy=remedy)
+            raise DataFormatError(problem, path=path, line=number, remedy=remedy)
     if not os.fspath(path).endswith(".tsv"):
         return names
     return [_cell(name, -1 if column is None else column, os.fspath(path), i) for i, name in enumerate(names, start=1)]

@@ -1,28 +1,23 @@
-"""The store: a data set as a folder of arrays that training maps instead of reading.
+"""Data as arrays on disk: the store, a folder that training maps instead of reading, and NumPy's `.npy` and `.npz`.
 
     store.json                                     version, shapes, types, SHA-256 of every file
     X.data.npy  X.indices.npy  X.indptr.npy        features as CSR (or X.npy, dense)
     Y.data.npy  Y.indices.npy  Y.indptr.npy        labels as CSR (or Y.npy, a vector); may be absent
-    feature_names.txt  label_names.txt             one name a line; may be absent
-
-The folder is written under a temporary name and renamed, so it is there completely or not at all. Opening checks names,
-types, sizes and `indptr`; `verify=True` also hashes the files and checks every index and value. Memory: the pages that
-are touched; the operating system can drop them at any time.
-
-Matrices in NumPy's files: dense `.npy`, sparse `.npz` as `scipy.sparse.save_npz` writes it, and `.npz` with X and Y.
+    feature_names.txt  label_names.txt             one name per line; may be absent
 
     .npy    one dense array
     .npz    data, indices, indptr, shape, format           one sparse matrix (scipy's layout, CSR)
     .npz    X or X_data, X_indices, X_indptr, X_shape      features, and the same with Y (or y) for labels
 
-Everything is checked before use – types, shapes, rising indptr, indices in range, finite values – because a CSR matrix
-with wrong indices makes compiled code read outside its arrays. Pickled objects are never loaded, and an archive that
-would become much larger than it is gets refused. Memory: the arrays.
+A store is written under a temporary name and renamed, so it is there completely or not at all. Everything is checked
+before use – types, shapes, rising indptr, indices in range, finite values – because a CSR matrix with wrong indices
+makes compiled code read outside its arrays; a store is checked in full only with `verify=True`, its outline always.
+Pickled objects are never loaded, and an archive that would unpack to much more than its size is refused. Memory: the
+arrays; of a store, the pages that are touched.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import stat
@@ -54,21 +49,17 @@ from widemargin.files import (
 )
 
 __all__ = [
-    "STORE_FILE",
-    "Store",
-    "check_csr",
-    "check_dense",
-    "check_replaceable",
-    "is_store",
-    "open_store",
-    "read_matrix",
-    "read_npz",
-    "write_description",
-    "write_matrix",
-    "write_npz",
-    "write_store",
-]
+    "NPY_MAGIC", "STORE_FILE", "ZIP_MAGIC", "Store", "check_replaceable", "check_together", "is_store", "open_store",
+    "read_matrix", "read_npz", "write_description", "write_matrix", "write_npz", "write_store",
+]  # fmt: skip
 
+STORE_FILE = "store.json"
+STORE_FORMAT = "widemargin-store"
+STORE_VERSION = 1
+MAX_STORE_FILE_BYTES = 1 << 20  # store.json is about 2 KB
+CSR_PARTS = ("data", "indices", "indptr")
+NAME_FILES = {"feature_names": "feature_names.txt", "label_names": "label_names.txt"}
+VALUE_KINDS = "biuf"
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
 LARGEST_COUNT = 2**62  # above it, numbers of 64 bits overflow in sums
@@ -91,20 +82,20 @@ READ_ERRORS = (
 )
 
 
-def check_csr(
+def _check_csr(
     data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any], shape: tuple[int, ...], path: str
 ) -> None:
     """Raise DataFormatError unless the arrays are a CSR matrix of the shape with finite numbers."""
-    check_csr_outline(data, indices, indptr, shape, path)
+    _check_csr_outline(data, indices, indptr, shape, path)
     if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
         raise DataFormatError(f"the matrix has column indices outside 0 to {shape[1] - 1}", path=path)
     _check_finite(data, path)
 
 
-def check_csr_outline(
+def _check_csr_outline(
     data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any], shape: tuple[int, ...], path: str
 ) -> None:
-    """The part of `check_csr` that reads `indptr` only."""
+    """The part of `_check_csr` that reads `indptr` only."""
     for name, array, kinds in (("data", data, "biuf"), ("indices", indices, "iu"), ("indptr", indptr, "iu")):
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataFormatError(f"{name} is an array of type {array.dtype} and shape {array.shape}", path=path)
@@ -121,7 +112,7 @@ def check_csr_outline(
         raise DataFormatError("indptr falls", path=path)
 
 
-def check_dense(array: npt.NDArray[Any], path: str) -> None:
+def _check_dense(array: npt.NDArray[Any], path: str) -> None:
     """Raise DataFormatError unless the array is one- or two-dimensional, of numbers that are finite or of strings."""
     if array.ndim not in (1, 2) or array.dtype.kind not in "biufU" or (array.dtype.kind == "U" and array.ndim == 2):
         raise DataFormatError(f"the array has the type {array.dtype} and the shape {array.shape}", path=path)
@@ -169,13 +160,10 @@ def read_matrix(path: PathLike) -> Any:
     >>> folder.cleanup()
     """
     name = os.fspath(path)
-    with open_input(path) as file:
-        magic = file.read(len(NPY_MAGIC))
-    if magic == NPY_MAGIC:
-        array = _load(path)
-        check_dense(array, name)
-        return array
-    arrays = _load_members(path, magic)
+    arrays = _load(path)
+    if isinstance(arrays, np.ndarray):
+        _check_dense(arrays, name)
+        return arrays
     if "format" not in arrays:
         raise DataFormatError("this is not one sparse matrix", path=name, remedy="use read_npz for X and Y in one file")
     return _sparse_from(arrays, "", name)
@@ -241,9 +229,9 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
     >>> folder.cleanup()
     """
     name = os.fspath(path)
-    with open_input(path) as file:
-        magic = file.read(len(NPY_MAGIC))
-    arrays = _load_members(path, magic)
+    arrays = _load(path)
+    if isinstance(arrays, np.ndarray):
+        raise DataFormatError("this is one array, not an .npz file", path=name)
     if "format" in arrays and "X" not in arrays:
         return _sparse_from(arrays, "", name), None
     X = _member(arrays, "X", name)
@@ -255,10 +243,7 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
         )
     Y = _member(arrays, "Y", name)
     Y = _member(arrays, "y", name) if Y is None else Y
-    if X.ndim != 2:
-        raise DataFormatError(f"X has the shape {X.shape}, not two dimensions", path=name)
-    if Y is not None and Y.shape[0] != X.shape[0]:
-        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=name)
+    check_together(X, Y, name)
     return X, Y
 
 
@@ -288,13 +273,8 @@ def write_npz(path: PathLike, X: Any, Y: Any = None) -> None:
             members[name] = np.asarray(matrix)
     if any(array.dtype.hasobject for array in members.values()):
         raise ValueError("arrays of Python objects are not written: convert labels to numbers or to a string array")
-    with atomic_file(path, compress=False) as file:
-        _write_members(file, members)
-
-
-def _write_members(file: io.BufferedIOBase, members: Mapping[str, npt.NDArray[Any]]) -> None:
-    """What `np.savez` writes, without pickled objects."""
-    with zipfile.ZipFile(file, "w") as archive:
+    # What `np.savez` writes, without pickled objects.
+    with atomic_file(path, compress=False) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in members.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -302,7 +282,7 @@ def _write_members(file: io.BufferedIOBase, members: Mapping[str, npt.NDArray[An
 
 def _member(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: str) -> Any:
     if name in arrays:
-        check_dense(arrays[name], path)
+        _check_dense(arrays[name], path)
         return arrays[name]
     return _sparse_from(arrays, f"{name}_", path) if f"{name}_data" in arrays else None
 
@@ -322,27 +302,22 @@ def _sparse_from(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, path: str)
     if shape.dtype.kind not in "iu" or shape.ndim != 1:
         raise DataFormatError(f"shape is an array of type {shape.dtype} and shape {shape.shape}", path=path)
     size = tuple(int(length) for length in shape)
-    check_csr(data, indices, indptr, size, path)
+    _check_csr(data, indices, indptr, size, path)
     return sp.csr_array((data, indices, indptr), shape=size)
 
 
-def _load_members(path: PathLike, magic: bytes) -> dict[str, npt.NDArray[Any]]:
-    if not magic.startswith(ZIP_MAGIC):
-        raise DataFormatError("this is neither a .npy nor a .npz file", path=os.fspath(path))
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())  # zipfile reads no more than it says here
-    except READ_ERRORS as error:
-        raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=os.fspath(path)) from None
-    size = os.path.getsize(path)
-    if unpacked > unpacked_limit(size):
-        raise refuse_bomb(path, size)
-    members: dict[str, npt.NDArray[Any]] = _load(path)
-    return members
-
-
 def _load(path: PathLike) -> Any:
+    """The array of a `.npy` file, or the arrays of a `.npz` file by name."""
+    with open_input(path) as file:
+        magic = file.read(len(NPY_MAGIC))
+    if magic != NPY_MAGIC and not magic.startswith(ZIP_MAGIC):
+        raise DataFormatError("this is neither a .npy nor a .npz file", path=path)
     try:
+        if magic != NPY_MAGIC:
+            with zipfile.ZipFile(path) as archive:
+                unpacked = sum(member.file_size for member in archive.infolist())  # zipfile reads no more than it says
+            if unpacked > unpacked_limit(size := os.path.getsize(path)):
+                raise refuse_bomb(path, size)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
@@ -351,17 +326,10 @@ def _load(path: PathLike) -> Any:
         if not all(isinstance(member, np.ndarray) for member in members.values()):
             raise ValueError("a member is not an array")
         return members
+    except DataFormatError:
+        raise
     except READ_ERRORS as error:
-        raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=os.fspath(path)) from None
-
-
-STORE_FILE = "store.json"
-STORE_FORMAT = "widemargin-store"
-STORE_VERSION = 1
-MAX_STORE_FILE_BYTES = 1 << 20  # store.json is about 2 KB
-CSR_PARTS = ("data", "indices", "indptr")
-NAME_FILES = {"feature_names": "feature_names.txt", "label_names": "label_names.txt"}
-VALUE_KINDS = "biuf"
+        raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=path) from None
 
 
 @dataclass(frozen=True)
@@ -438,7 +406,7 @@ def write_store(
     if overwrite:
         check_replaceable(folder)
     matrices = {"X": _prepare(X), "Y": None if Y is None else _prepare(Y)}
-    _check_together(matrices["X"], matrices["Y"], os.fspath(folder))
+    check_together(matrices["X"], matrices["Y"], os.fspath(folder))
     names = {"label_names": label_names, "feature_names": feature_names}
     with atomic_folder(folder, overwrite=overwrite) as temporary:
         entries = {
@@ -493,8 +461,8 @@ def open_store(folder: PathLike, *, verify: bool = False) -> Store:
     manifest = _read_manifest(root)
     matrices = {name: _open_matrix(root, name, manifest.get(name), verify) for name in ("X", "Y")}
     if matrices["X"] is None:
-        raise DataFormatError("the store has no X", path=str(root))
-    _check_together(matrices["X"], matrices["Y"], str(root))
+        raise DataFormatError("the store has no X", path=root)
+    check_together(matrices["X"], matrices["Y"], str(root))
     names = {kind: _open_names(root, kind, manifest.get(kind), matrices, verify) for kind in NAME_FILES}
     return Store(matrices["X"], matrices["Y"], names["label_names"], names["feature_names"], str(root))
 
@@ -503,20 +471,21 @@ def _prepare(matrix: Any) -> Any:
     """Canonical CSR with the smallest index type, or a dense array, checked."""
     if not sp.issparse(matrix):
         array = np.ascontiguousarray(matrix)
-        check_dense(array, "the array")
+        _check_dense(array, "the array")
         return array
     matrix = sp.csr_array(matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    check_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape, "the matrix")
+    _check_csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape, "the matrix")
     fits = max(*matrix.shape, matrix.nnz) < 2**31
     index_type = np.int32 if fits else np.int64
     arrays = (matrix.data, matrix.indices.astype(index_type, copy=False), matrix.indptr.astype(index_type, copy=False))
     return sp.csr_array(arrays, shape=matrix.shape)
 
 
-def _check_together(X: Any, Y: Any, path: str) -> None:
+def check_together(X: Any, Y: Any, path: str) -> None:
+    """Raise DataFormatError unless X is a matrix of numbers with as many rows as Y, if there is one."""
     if X.ndim != 2 or X.dtype.kind not in VALUE_KINDS:
         raise DataFormatError(
             f"X has the type {X.dtype} and the shape {X.shape}; it must be a matrix of numbers", path=path
@@ -557,21 +526,21 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder")
     if not (root / STORE_FILE).exists():
-        raise DataFormatError(f"there is no {STORE_FILE}", path=str(root), remedy="write the folder with write_store")
+        raise DataFormatError(f"there is no {STORE_FILE}", path=root, remedy="write the folder with write_store")
     path = _inside(root, STORE_FILE)
     if path.stat().st_size > MAX_STORE_FILE_BYTES:
-        raise DataFormatError("the file is too large to be a store's description", path=str(path))
+        raise DataFormatError("the file is too large to be a store's description", path=path)
     try:
         manifest = parse_json(path.read_bytes())
     except ValueError as error:
-        raise DataFormatError(f"the file is not JSON ({error})", path=str(path)) from None
+        raise DataFormatError(f"the file is not JSON ({error})", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != STORE_FORMAT:
-        raise DataFormatError("the file does not describe a store", path=str(path))
+        raise DataFormatError("the file does not describe a store", path=path)
     version = manifest.get("version")
     if version != STORE_VERSION or isinstance(version, bool):
         raise DataFormatError(
             f"the store has version {version!r:.50}; this release reads {STORE_VERSION}",
-            path=str(path),
+            path=path,
             remedy="upgrade widemargin, or write the store again",
         )
     return manifest
@@ -583,9 +552,9 @@ def _inside(root: Path, name: str) -> Path:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        raise DataFormatError(f"{name} is missing", path=str(root), remedy="write the store again") from None
+        raise DataFormatError(f"{name} is missing", path=root, remedy="write the store again") from None
     if not stat.S_ISREG(mode):
-        raise DataFormatError(f"{name} is not a regular file", path=str(root), remedy="write the store again")
+        raise DataFormatError(f"{name} is not a regular file", path=root, remedy="write the store again")
     return path
 
 
@@ -595,7 +564,7 @@ def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
     # File names are ours and never taken from the description, so that no path leads out of the folder.
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind not in ("csr", "dense"):
-        raise DataFormatError(f"{name} is of the unknown kind {kind!r}", path=str(root))
+        raise DataFormatError(f"{name} is of the unknown kind {kind!r}", path=root)
     names = [f"{name}.{part}.npy" for part in CSR_PARTS] if kind == "csr" else [f"{name}.npy"]
     arrays = [_open_array(root, file_name, entry, verify) for file_name in names]
     shape = _shape(entry.get("shape"), name, root)
@@ -606,9 +575,9 @@ def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
                 f"the array has the shape {arrays[0].shape}, the description says {shape}", path=where
             )
         if verify:
-            check_dense(arrays[0], where)
+            _check_dense(arrays[0], where)
         return arrays[0]
-    (check_csr if verify else check_csr_outline)(arrays[0], arrays[1], arrays[2], shape, where)
+    (_check_csr if verify else _check_csr_outline)(arrays[0], arrays[1], arrays[2], shape, where)
     matrix = sp.csr_array((arrays[0], arrays[1], arrays[2]), shape=shape, copy=False)
     matrix.has_sorted_indices = matrix.has_canonical_format = (
         True  # as written; scipy would read everything to find out
@@ -622,23 +591,23 @@ def _open_array(root: Path, file_name: str, entry: dict[str, Any], verify: bool)
     files = entry.get("files")
     described = files.get(file_name) if isinstance(files, dict) else None
     if not isinstance(described, dict):
-        raise DataFormatError(f"{STORE_FILE} does not describe {file_name}", path=str(root))
+        raise DataFormatError(f"{STORE_FILE} does not describe {file_name}", path=root)
     path = _inside(root, file_name)
     if verify:
         _check_hash(path, described.get("sha256"))
     try:
         array: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # refuses pickled objects
     except READ_ERRORS as error:
-        raise DataFormatError(f"the file is damaged ({error})", path=str(path)) from None
+        raise DataFormatError(f"the file is damaged ({error})", path=path) from None
     if array.dtype.str != described.get("dtype") or list(array.shape) != described.get("shape"):
         raise DataFormatError(
             f"the array has the type {array.dtype.str} and the shape {list(array.shape)}, {STORE_FILE} says"
             f" {described.get('dtype')} and {described.get('shape')}",
-            path=str(path),
+            path=path,
         )
     plain = array.dtype.kind in VALUE_KINDS + "U" and array.dtype.isnative and array.dtype.itemsize > 0
     if not plain or (array.ndim > 1 and not array.flags.c_contiguous):
-        raise DataFormatError(f"the array is of type {array.dtype} or not in C order", path=str(path))
+        raise DataFormatError(f"the array is of type {array.dtype} or not in C order", path=path)
     return array
 
 
@@ -653,7 +622,7 @@ def _open_names(root: Path, kind: str, entry: Any, matrices: dict[str, Any], ver
 
 def _shape(value: Any, name: str, root: Path) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(length) is int and 0 <= length < LARGEST_COUNT for length in value):
-        raise DataFormatError(f"{name} has the shape {value!r}", path=str(root))
+        raise DataFormatError(f"{name} has the shape {value!r}", path=root)
     return tuple(value)
 
 
@@ -667,5 +636,5 @@ def _check_sorted(matrix: sp.csr_array, where: str) -> None:
 def _check_hash(path: Path, expected: Any) -> None:
     if file_sha256(path) != expected:
         raise DataFormatError(
-            f"the file is not the one that was written: its SHA-256 is not that of {STORE_FILE}", path=str(path)
+            f"the file is not the one that was written: its SHA-256 is not that of {STORE_FILE}", path=path
         )

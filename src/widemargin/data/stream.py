@@ -96,11 +96,7 @@ class RowStream:
 
 
 def open_rows(
-    path: PathLike,
-    *,
-    n_features: int | None = None,
-    zero_based: ZeroBased = "auto",
-    multilabel: bool | None = None,
+    path: PathLike, *, n_features: int | None = None, zero_based: ZeroBased = "auto", multilabel: bool | None = None
 ) -> RowStream:
     """Check a file whose rows are to be read block by block.
 
@@ -151,7 +147,7 @@ def scan_text(
         if look is not None:
             look(part, text_format)
     if last is None:
-        raise DataFormatError("the file is empty", path=os.fspath(path))
+        raise DataFormatError("the file is empty", path=path)
     base = find_base(path, last, options)
     warn_about_disorder(path, last)
     found = last.n_features if text_format is TextFormat.XMC else max(0, last.max_feature + 1 - base)

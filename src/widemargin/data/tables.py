@@ -33,16 +33,8 @@ from widemargin.exceptions import DataFormatError
 from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 
 __all__ = [
-    "Cells",
-    "TableFormat",
-    "TableSpec",
-    "TextRows",
-    "Texts",
-    "is_table",
-    "read_cells",
-    "read_texts",
-    "table_format",
-]
+    "Cells", "TableFormat", "TableSpec", "TextRows", "Texts", "is_table", "read_cells", "read_texts", "table_format",
+]  # fmt: skip
 
 TableFormat = Literal["csv", "tsv", "json", "parquet"]
 ENDINGS: dict[str, TableFormat] = {
@@ -194,9 +186,7 @@ def table_format(path: PathLike) -> TableFormat:
     ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS:
         raise DataFormatError(
-            "the ending of its name is not that of a table",
-            path=os.fspath(path),
-            remedy=f"use one of {', '.join(ENDINGS)}",
+            "the ending of its name is not that of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
         )
     return ENDINGS[ending]
 
@@ -270,7 +260,7 @@ def _check_columns(
         if known.count(column) > 1:
             raise DataFormatError(
                 f"{known.count(column)} columns have the name {column!r}",
-                path=os.fspath(path),
+                path=path,
                 line=line,
                 remedy="give each column its own name",
             )
@@ -288,7 +278,7 @@ def _lines(path: PathLike, encoding: str) -> Iterator[str]:
             block = next(blocks)
             text = decoder.decode(b"" if block is None else block.tobytes(), block is None)
         except BrokenGzip as error:
-            raise DataFormatError(str(error), path=os.fspath(path), line=number) from None
+            raise DataFormatError(str(error), path=path, line=number) from None
         except UnicodeDecodeError as error:
             broken, text = error, codec.decode(error.object[: error.start])[0]
         first, *rest = text.split("\n")
@@ -301,13 +291,13 @@ def _lines(path: PathLike, encoding: str) -> Iterator[str]:
             name = "UTF-8" if codec.name == "utf-8-sig" else encoding
             raise DataFormatError(
                 f"not {name} text (byte 0x{broken.object[broken.start]:02x} at position {position})",
-                path=os.fspath(path),
+                path=path,
                 line=number,
                 remedy="save the file as UTF-8, or give its encoding (--encoding on the command line)",
             )
         if sum(map(len, pending)) > MAX_LINE_CHARS:
             problem = f"a line of more than {MAX_LINE_CHARS:,} characters; this is not a table of text"
-            raise DataFormatError(problem, path=os.fspath(path), line=number)
+            raise DataFormatError(problem, path=path, line=number)
         if block is None:
             break
     if any(pending):
@@ -318,14 +308,14 @@ def _read_csv(
     path: PathLike, lines: Iterator[str], columns: Sequence[str], delimiter: str, quotes: bool
 ) -> Iterator[Cells]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))  # the default of 128 k is short for a text
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    quoting: Any = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     start = 1
     try:
         header = next(reader, None)
         if header is None:
             remedy = "its first line has the column names"
-            raise DataFormatError("the file is empty", path=os.fspath(path), remedy=remedy)
+            raise DataFormatError("the file is empty", path=path, remedy=remedy)
         header = list(map(str.strip, header))
         hint = ""
         if len(header) == 1 and (others := sorted(set(header[0]) & set(";\t,|") - {delimiter})):
@@ -338,7 +328,7 @@ def _read_csv(
             if record and len(record) != len(header):
                 raise DataFormatError(
                     f"{len(record)} cells, and the header has {len(header)} columns",
-                    path=os.fspath(path),
+                    path=path,
                     line=start,
                     remedy='put cells with a delimiter or a line break in quotes, "…"',
                 )
@@ -348,7 +338,7 @@ def _read_csv(
     except csv.Error as error:
         raise DataFormatError(
             f"{error}",
-            path=os.fspath(path),
+            path=path,
             line=start,
             remedy='inside a quoted cell write a quote twice, "", and close it; or read without quotes',
         ) from None
@@ -374,14 +364,14 @@ def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
         array = line.lstrip()[:1] == "["
         raise DataFormatError(
             f"not a JSON object ({error})",
-            path=os.fspath(path),
+            path=path,
             line=number,
             remedy="write one object per line, not an array" if array else "write one object per line",
         ) from None
     if not isinstance(record, dict):
         raise DataFormatError(
             f"a {type(record).__name__}, not a JSON object",
-            path=os.fspath(path),
+            path=path,
             line=number,
             remedy="write one object per line, with the columns as keys",
         )
@@ -397,7 +387,7 @@ def _refuse_half_characters(path: PathLike, number: int, record: dict[str, Any])
     except UnicodeEncodeError as error:
         raise DataFormatError(
             f"the escape {error.object[error.start]!r} is half of a character",
-            path=os.fspath(path),
+            path=path,
             line=number,
             remedy="write such characters as UTF-8, or with both of their escapes",
         ) from None
@@ -411,7 +401,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
     except ModuleNotFoundError:
         raise DataFormatError(
             "reading Parquet needs pyarrow",
-            path=os.fspath(path),
+            path=path,
             remedy="pip install widemargin[parquet], or convert the file to CSV or JSON lines",
         ) from None
     with open_input(path):  # a missing file or a folder has an error of its own
@@ -430,7 +420,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
     # pyarrow also lets out errors about names that are not UTF-8, and about dates that Python cannot hold.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataFormatError(f"cannot be read as Parquet ({text})", path=os.fspath(path)) from None
+        raise DataFormatError(f"cannot be read as Parquet ({text})", path=path) from None
 
 
 class Texts(NamedTuple):

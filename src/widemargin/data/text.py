@@ -34,29 +34,10 @@ from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.files import BrokenGzip, PathLike, Writable, atomic_file, is_gzip, read_blocks
 
 __all__ = [
-    "MAX_COUNT",
-    "MAX_INDEX",
-    "ParsedText",
-    "Problem",
-    "SvmlightData",
-    "TextData",
-    "TextFormat",
-    "TextOptions",
-    "TextProblem",
-    "ZeroBased",
-    "are_integers",
-    "find_base",
-    "make_csr",
-    "make_options",
-    "parse_parts",
-    "read_svmlight",
-    "read_text",
-    "read_xmc",
-    "warn_about_disorder",
-    "with_first_fitting",
-    "write_svmlight",
-    "write_xmc",
-]
+    "ParsedText", "SvmlightData", "TextData", "TextFormat", "TextOptions", "TextProblem", "ZeroBased", "are_integers",
+    "find_base", "make_csr", "make_options", "parse_parts", "read_svmlight", "read_text", "read_xmc",
+    "warn_about_disorder", "with_first_fitting", "write_svmlight", "write_xmc",
+]  # fmt: skip
 
 MAX_COUNT = 2**31 - 1  # counts and offsets are 32-bit
 MAX_INDEX = MAX_COUNT - 1  # so that the number of features fits 32 bits, too
@@ -391,7 +372,7 @@ def find_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:
         in_header = " in the header" if options.format is TextFormat.XMC else ""
         raise DataFormatError(
             f"{kind} {count} is out of the range 0 to {count - 1} (the file is zero-based, because index 0 occurs)",
-            path=os.fspath(path),
+            path=path,
             line=line,
             remedy=f"correct n_{kind}s{in_header}, or the {kind}",
         )
@@ -497,9 +478,7 @@ def _core_parts(
                 yield ParsedText(**reader.take_rows())
     except BrokenGzip as error:
         raise DataFormatError(
-            f"{error} after {reader.n_lines} complete lines",
-            path=os.fspath(path),
-            remedy="download or pack the file again",
+            f"{error} after {reader.n_lines} complete lines", path=path, remedy="download or pack the file again"
         ) from None
     if not reader.finish():
         raise TextProblem(Problem(reader.problem), reader.line, reader.token, reader.counts)
@@ -664,118 +643,79 @@ def _label_lists(X: sp.csr_array, Y: sp.csr_array) -> list[bytes]:
     return [",".join(labels[start:stop]).encode() for start, stop in itertools.pairwise(Y.indptr.tolist())]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Context:
-    """What the sentences about a problem are made of."""
-
-    token: str
-    problem: TextProblem
-    options: TextOptions
-    dtype: np.dtype[Any]
-
-    def allowed(self, count: int | None) -> str:
-        base = self.options.base
-        high = MAX_INDEX if count is None else count - (base == 0)
-        return f"{1 if base == 1 else 0} to {high}"
-
-    @property
-    def features(self) -> str:
-        is_xmc = self.options.format == TextFormat.XMC
-        return self.allowed(self.problem.counts[1] if is_xmc else self.options.n_features)
-
-
 def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any], path: str) -> DataFormatError:
     """The problem with file, line and remedy."""
-    token = problem.token.decode("ascii", errors="backslashreplace")
-    sentence, remedy = _WORDS[problem.problem](_Context(token, problem, options, dtype))
-    is_list = problem.problem is Problem.BAD_LABEL and "," in token
-    not_one = options.format is TextFormat.SVMLIGHT and (is_list or problem.problem is Problem.MISSING_TARGET)
-    kind = NotOneLabelError if not_one else DataFormatError
-    return kind(sentence, path=path, line=problem.line or None, remedy=remedy)
+    token, code, kind = problem.token.decode("ascii", errors="backslashreplace"), problem.problem, DataFormatError
+    is_xmc = options.format is TextFormat.XMC
+    low, ranges = 1 if options.base == 1 else 0, []
+    for count in (problem.counts[1] if is_xmc else options.n_features, problem.counts[2]):
+        ranges.append(f"{low} to {MAX_INDEX if count is None else count - (options.base == 0)}")
+    sentence, remedy = WORDS[code]
+    if code is Problem.NOT_TEXT and int(token) == ord("\r"):
+        sentence, remedy = "a carriage return inside a line", "convert the line ends to LF or CR LF"
+    elif code is Problem.NOT_TEXT:
+        token = f"0x{int(token):02x}"
+    elif code is Problem.BAD_HEADER and (":" in token or "," in token):
+        sentence, remedy = "the header is missing: this looks like a row: {token!r}", f"{remedy}; or use read_svmlight"
+    elif code is Problem.BAD_LABEL and is_xmc:
+        sentence, remedy = "label {token!r} is not an integer", "write indices separated by commas, without blanks"
+    elif code is Problem.BAD_LABEL and options.format is TextFormat.SVMLIGHT and "," in token:
+        kind, sentence, remedy = NotOneLabelError, "{token!r} is a list of labels", "pass multilabel=True"
+    elif code is Problem.MISSING_TARGET and options.format is TextFormat.SVMLIGHT:
+        kind = NotOneLabelError
+    values = {"token": token, "counts": problem.counts, "features": ranges[0], "labels": ranges[1], "dtype": dtype}
+    text = sentence.format(**values, most=MAX_COUNT, n=options.max_nonzeros)
+    text = text if token else text.replace("  ", " ")  # label values of svmlight are not shown
+    return kind(text, path=path, line=problem.line or None, remedy=remedy)
 
 
-def _not_text(context: _Context) -> tuple[str, str]:
-    byte = int(context.token)
-    if byte == ord("\r"):
-        return "a carriage return inside a line", "convert the line ends to LF or CR LF"
-    return f"the file is not plain text: byte 0x{byte:02x}", "name a text file, plain or gzipped"
-
-
-def _bad_header(context: _Context) -> tuple[str, str]:
-    remedy = "start the file with a line of three integers: n_samples n_features n_labels"
-    if ":" in context.token or "," in context.token:
-        return (
-            f"the header line is missing: this looks like a row: {context.token!r}",
-            remedy + "; or use read_svmlight",
-        )
-    return f"the header must be three integers, got {context.token!r}", remedy
-
-
-def _bad_label(context: _Context) -> tuple[str, str]:
-    if context.options.format == TextFormat.SVMLIGHT and "," in context.token:
-        return f"{context.token!r} is a list of labels", "pass multilabel=True"
-    if context.options.format == TextFormat.XMC:
-        return (
-            f"label {context.token!r} is not an integer",
-            "labels are indices in a comma-separated list without blanks",
-        )
-    return f"label {context.token!r} is not a number", "correct the label"
-
-
-_SORT = "sort the row, or pass indices='fix'"
-_MERGE = "remove one, or pass indices='fix'"
-_Words = Callable[[_Context], tuple[str, str | None]]
-_WORDS: dict[Problem, _Words] = {
-    Problem.NOT_TEXT: _not_text,
-    Problem.EMPTY: lambda c: ("the file is empty: no header and no rows", "check that the file was written completely"),
-    Problem.BAD_HEADER: _bad_header,
-    Problem.HEADER_TOO_LARGE: lambda c: (
-        f"a count in the header {c.token!r} is above {MAX_COUNT}",
-        "correct the header",
+PAIRS = "write features as index:value"
+SORT, MERGE = "sort the row, or pass indices='fix'", "remove one, or pass indices='fix'"
+WORDS: dict[Problem, tuple[str, str]] = {
+    Problem.NOT_TEXT: ("the file is not plain text: byte {token}", "name a text file, plain or gzipped"),
+    Problem.EMPTY: ("the file is empty: no header and no rows", "check that the file was written completely"),
+    Problem.BAD_HEADER: (
+        "the header must be three integers, got {token!r}",
+        "start the file with a line of three integers: n_samples n_features n_labels",
     ),
-    Problem.TOO_MANY_ROWS: lambda c: (
-        f"there are more rows than the header says ({c.problem.counts[0]})",
+    Problem.HEADER_TOO_LARGE: ("a count in the header {token!r} is above {most}", "correct the header"),
+    Problem.TOO_MANY_ROWS: (
+        "there are more rows than the header says ({counts[0]})",
         "correct n_samples, the first number of the header",
     ),
-    Problem.TOO_FEW_ROWS: lambda c: (
-        f"the header says {c.problem.counts[0]} rows, but there are {c.token}",
+    Problem.TOO_FEW_ROWS: (
+        "the header says {counts[0]} rows, but there are {token}",
         "correct n_samples, the first number of the header, or complete the file",
     ),
-    Problem.BAD_LABEL: _bad_label,
-    Problem.EMPTY_LABEL: lambda c: (f"the label list {c.token!r} has an empty entry", "remove the extra comma"),
-    Problem.NEGATIVE_LABEL: lambda c: (f"label {c.token} is negative", "labels are indices; correct the label"),
-    Problem.LABEL_OUT_OF_RANGE: lambda c: (
-        f"label {c.token} is out of the range {c.allowed(c.problem.counts[2])}",
+    Problem.BAD_LABEL: ("label {token!r} is not a number", "correct the label"),
+    Problem.EMPTY_LABEL: ("the label list {token!r} has an empty entry", "remove the extra comma"),
+    Problem.NEGATIVE_LABEL: ("label {token} is negative", "labels are indices; correct the label"),
+    Problem.LABEL_OUT_OF_RANGE: (
+        "label {token} is out of the range {labels}",
         "correct n_labels, the third number of the header, or the label; check zero_based",
     ),
-    Problem.MISSING_TARGET: lambda c: (
-        f"the row has no label: it starts with {c.token!r}",
-        "add one, or pass multilabel=True",
-    ),
-    Problem.BLANK_LINE: lambda c: (
+    Problem.MISSING_TARGET: ("the row has no label: it starts with {token!r}", "add one, or pass multilabel=True"),
+    Problem.BLANK_LINE: (
         "a blank line, which may or may not be a row without labels and features",
         "remove the line, or use the XMC format, whose header counts the rows",
     ),
-    Problem.MISSING_COLON: lambda c: (f"{c.token!r} has no colon", "write features as index:value"),
-    Problem.BAD_INDEX: lambda c: (f"the index in {c.token!r} is not an integer", "write features as index:value"),
-    Problem.NEGATIVE_INDEX: lambda c: (f"the index in {c.token!r} is negative", "indices start at 0 or 1"),
-    Problem.FEATURE_OUT_OF_RANGE: lambda c: (
-        f"the feature in {c.token!r} is out of the range {c.features}",
+    Problem.MISSING_COLON: ("{token!r} has no colon", PAIRS),
+    Problem.BAD_INDEX: ("the index in {token!r} is not an integer", PAIRS),
+    Problem.NEGATIVE_INDEX: ("the index in {token!r} is negative", "indices start at 0 or 1"),
+    Problem.FEATURE_OUT_OF_RANGE: (
+        "the feature in {token!r} is out of the range {features}",
         "correct the number of features, or the index; check zero_based",
     ),
-    Problem.BAD_VALUE: lambda c: (f"the value in {c.token!r} is not a number", "write features as index:value"),
-    Problem.NOT_FINITE: lambda c: (f"{c.token!r} is not a finite {c.dtype} number", "remove or replace the value"),
-    Problem.SUM_NOT_FINITE: lambda c: (
-        f"the values of feature {c.token}, which is repeated, add up to more than {c.dtype} holds",
+    Problem.BAD_VALUE: ("the value in {token!r} is not a number", PAIRS),
+    Problem.NOT_FINITE: ("{token!r} is not a finite {dtype} number", "remove or replace the value"),
+    Problem.SUM_NOT_FINITE: (
+        "the values of feature {token}, which is repeated, add up to more than {dtype} holds",
         "remove one",
     ),
-    Problem.QUERY_ID: lambda c: (f"query ids are not supported: {c.token!r}", "remove the qid column"),
-    Problem.DUPLICATE_LABEL: lambda c: (f"label {c.token} is repeated in its row".replace("  ", " "), _MERGE),
-    Problem.UNSORTED_LABELS: lambda c: (f"label {c.token} is out of order in its row".replace("  ", " "), _SORT),
-    Problem.DUPLICATE_FEATURE: lambda c: (f"feature {c.token} is repeated in its row", _MERGE),
-    Problem.UNSORTED_FEATURES: lambda c: (f"feature {c.token} is out of order in its row", _SORT),
-    Problem.TOO_MANY_NONZEROS: lambda c: (
-        f"there are more than {c.options.max_nonzeros} non-zeros",
-        "split the file by rows",
-    ),
+    Problem.QUERY_ID: ("query ids are not supported: {token!r}", "remove the qid column"),
+    Problem.DUPLICATE_LABEL: ("label {token} is repeated in its row", MERGE),
+    Problem.UNSORTED_LABELS: ("label {token} is out of order in its row", SORT),
+    Problem.DUPLICATE_FEATURE: ("feature {token} is repeated in its row", MERGE),
+    Problem.UNSORTED_FEATURES: ("feature {token} is out of order in its row", SORT),
+    Problem.TOO_MANY_NONZEROS: ("there are more than {n} non-zeros", "split the file by rows"),
 }

@@ -33,7 +33,7 @@ import scipy.sparse as sp
 from widemargin import metrics
 from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import BLUE, GREY, SERIES, axes_for, bin_start, draw_curve
-from widemargin.estimators._path_scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.tree.model import probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
 from widemargin.metrics.lists import MISSING, check_choice, check_indicator, check_ranking, hits

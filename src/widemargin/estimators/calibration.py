@@ -2,8 +2,8 @@
 
 Held-out scores come from rows that the user kept apart, or from folds: copies of the model are trained without a fold
 and score it, and the model itself stays as it is. With many labels, only the top few of a row, its true ones and a
-random sample of the others are used; a sampled pair stands for as many as were left out, so that sums over pairs are
-right on average. Memory: at most `memory_limit_mb` for held-out scores, by a sample of the rows if need be.
+random sample of the others are used; a sampled pair stands for as many as were left out, and sums over pairs are right
+on average. Memory: at most `memory_limit_mb` for held-out scores, by a sample of the rows if need be.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def if_calibrated(method: AnyMethod) -> AnyMethod:
 
 
 class Calibrator:
-    """Probabilities of a fitted model; a model on a tree has one of its own.
+    """Probabilities of a fitted model; models on a tree have a subclass.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Calibrator:
         self.model = model
 
     def fit(self, X: Any, y: Any, method: Method, cv: Any, sample_weight: Any) -> Calibration:
-        """The maps from scores to probabilities, learned from held-out rows; the arguments are those of `calibrate`."""
+        """Learn the maps from scores to probabilities from held-out rows, with the arguments of `calibrate`."""
         check_is_fitted(self.model)
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}")

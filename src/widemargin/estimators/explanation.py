@@ -3,14 +3,10 @@
     score(label)             =  intercept + Σ_j w_j x_j                           over the features j that the row has
     score(label) − score(r)  =  the same with differences of weights,             r the best other label
 
-The terms of the sums are the contributions. They are exact, not an approximation: a linear model is these sums. What is
-explained is the row as the model sees it, scaled to unit length if the model does so. Memory: the row's non-zeros for
-each label that is explained.
-
-Explanations of linear models: one row, some labels, and the products of weights and values that make up the scores.
-
-A model says by `_weights_at(outputs, features)` what its weights are at the features that a row has; nothing of the
-size of all features or all labels is made, but for the ranking, which is that of `predict_topk`.
+The terms of the sums are the contributions. They are exact, not an approximation: a linear model is these sums. The row
+is explained as the model sees it, scaled to unit length if the model does so. `_weights_at(outputs, features)` of a
+model returns its weights at the features of a row; nothing of the size of all features or all labels is made, except by
+the ranking of `predict_topk`. Memory: the row's non-zeros for each label that is explained.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ __all__ = [
 ]
 
 SHOWN = 10
-"""Contributions that the text of an explanation has for each sum."""
+"""Number of contributions per sum in the text of an explanation."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,9 @@ class Contributions:
     total : float
         The sum.
     intercept : float
-        What does not depend on the row.
+        The part that does not depend on the row.
     features : tuple of str
-        Names of the features with a part in the sum, the largest part first.
+        Names of the features with a part in the sum, largest part first.
     indices : tuple of int
         Their column numbers.
     values : tuple of float
@@ -88,7 +84,7 @@ class Contributions:
         Parameters
         ----------
         top : int, optional
-            How many of the largest contributions to list; the sum of the rest is in "others".
+            Number of contributions to list, largest first; the sum of the rest is in "others".
 
         Returns
         -------
@@ -101,7 +97,7 @@ class Contributions:
         return {"total": self.total, "intercept": self.intercept, "features": listed, "others": others}
 
     def lines(self, top: int = SHOWN) -> list[str]:
-        """A line for each of the largest contributions, for the rest together, and for the intercept."""
+        """One line per large contribution, one for the rest together, and one for the intercept."""
         parts = list(zip(self.contributions, self.features, strict=True))
         rows = [(part, name) for part, name in parts[:top]]
         if len(parts) > top:
@@ -131,10 +127,10 @@ class LabelExplanation:
     to_margin : Contributions or None
         The score less that of the runner-up as a sum; negative for a label that is not the best.
     steps : tuple of LabelExplanation
-        Of a model that goes down a tree: the nodes from below the root to the label, each with its own score and its
+        For a model that goes down a tree: the nodes from below the root to the label, each with its own score and its
         lead over the best sibling. Empty for other models.
     note : str
-        What the score of a path is; empty for other models.
+        Meaning of the score of a path; empty for other models.
 
     Examples
     --------
@@ -173,7 +169,7 @@ class LabelExplanation:
         Parameters
         ----------
         top : int, optional
-            How many of the largest contributions to each sum to list.
+            Number of contributions to list per sum, largest first.
 
         Returns
         -------
@@ -220,14 +216,14 @@ class LabelExplanation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a row gets its labels: what `explain` of an estimator returns.
+    """Why a row gets its labels: the result of `explain`.
 
     Iterating gives the `LabelExplanation` of each label, `explanation[label]` that of one.
 
     Parameters
     ----------
     labels : tuple of LabelExplanation
-        The labels that were asked for, or the best, best first.
+        The labels that were asked for, or the top labels, best first.
 
     Examples
     --------
@@ -270,12 +266,12 @@ class Explanation:
         Parameters
         ----------
         top : int, optional
-            How many of the largest contributions to each sum to list; the rest are added up in "others".
+            Number of contributions to list per sum, largest first; the rest are added up in "others".
 
         Returns
         -------
         dict
-            "labels", a list with an entry for each label.
+            "labels", a list with one entry per label.
         """
         return {"labels": [explained.to_dict(top) for explained in self.labels]}
 
@@ -349,7 +345,7 @@ def one_row(X: Any) -> Any:
     elif not hasattr(X, "iloc"):
         X = np.atleast_2d(np.asarray(X))
     if X.shape[0] != 1:
-        raise ValueError(f"explain takes one row, and got {X.shape[0]:,}; call it for each row by itself")
+        raise ValueError(f"explain takes one row, and got {X.shape[0]:,}; call it once per row")
     return X
 
 
@@ -388,7 +384,7 @@ def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
 
 
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
-    """What `explain` returns for a model whose scores are linear in the row."""
+    """The result of `explain` for a model whose scores are linear in the row."""
     if not COUNT.is_satisfied_by(k):
         raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
     X = one_row(X)
@@ -407,7 +403,7 @@ def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Seque
 
 
 def _form_of_class(model: Any, row: Row, label: int) -> LinearForm:
-    """The score of a class; two classes have one output, whose sign is that of the second."""
+    """The score of a class; two classes have one output, positive for the second."""
     binary = model.kind_ == "binary"
     weights, intercepts = model._weights_at(np.array([0 if binary else label]), row.features)
     form = row.form(weights[0], intercepts[0])

@@ -3,22 +3,14 @@
     for C₁ < C₂ < …:   w(C_i) = argmin ½‖w‖² + C_i Σ loss,  from w(C_{i−1}),  stored at thresholds t₁ < t₂ < …
     for C₁ < C₂ < … and, for each, k₁ > k₂ > …:    W(C_i, k_1) from W(C_{i−1}, k_1),   W(C_i, k_j) from W(C_i, k_{j−1})
 
-Every solution obeys the same stopping rule and carries the same certificate as a fit of its own; only the start
-differs. Rows are checked and normalised and labels encoded once, a pipeline's transformers are fitted once, and the
-thresholds share one fit. Memory: the data, two or three models at a time, and those that are kept.
-
-Fits along a path: what does not depend on the parameters is done once, and each fit starts from an earlier one.
-
+Every solution obeys the same stopping rule and carries the same certificate as a separate fit; only the start differs.
 Sessions of this package's estimators check and normalise the rows and encode the labels once. One-vs-all starts each
 fit from the weights of the one before as they are stored, pruned: on debian-tags these serve as well as unpruned ones.
 Top-k starts from dual variables of a fit with the same or a larger k, which are feasible for a smaller one, too, makes
 its kernel once, and prunes the weights of one fit at all thresholds. Any other estimator is fitted again and again,
-with `warm_start=True` if it has that. Memory: the data, the model at hand, and one copy or the dual variables of two
-fits.
+with `warm_start=True` if it has that. A pipeline's transformers are fitted once.
 
-The values a path goes through: checked before anything is fitted, and in the order in which fits help each other.
-
-The table of a path: one row for each value of the parameters and each pruning threshold, and the models kept.
+Memory: the data, two or three models at a time (or the dual variables of two fits), and those that are kept.
 """
 
 from __future__ import annotations
@@ -26,6 +18,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,15 +28,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
-from widemargin.estimators._path_scoring import Scoring
+from widemargin import metrics
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.scoring import training_kernel
+from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
-from widemargin.estimators.training import check_pruned_kernel
+from widemargin.estimators.training import Estimator, check_pruned_kernel
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
@@ -51,261 +45,20 @@ from widemargin.problems.tree_factor import TreeWeights
 from widemargin.solvers.result import History
 from widemargin.solvers.top_k.start import DualPoint
 
-__all__ = [
-    "FitSession",
-    "OneVsAllSession",
-    "PathResult",
-    "TopKSession",
-    "check_grid",
-    "check_prune",
-    "describe_model",
-    "open_session",
-    "path",
-]
-
-
-class FitSession:
-    """Fits of any estimator on the same data."""
-
-    def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
-        if sample_weight is not None and "sample_weight" not in inspect.signature(estimator.fit).parameters:
-            raise ValueError(f"{type(estimator).__name__}.fit takes no sample_weight; leave it out")
-        self.arguments = {"X": X, "y": y}
-        if sample_weight is not None:
-            self.arguments["sample_weight"] = sample_weight
-        self.worker = clone(estimator)
-        self.has_warm_start = "warm_start" in estimator.get_params(deep=False)
-        self.warm_start = getattr(estimator, "warm_start", None)
-
-    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
-        """The model with these parameters, then the same at each further threshold; each is the caller's own."""
-        first = {} if thresholds is None else {"prune": thresholds[0]}
-        warm = {"warm_start": True} if self.has_warm_start else {}
-        self.worker.set_params(**point, **first, **warm).fit(**self.arguments)
-        yield self._own_copy()
-        for threshold in (thresholds or [])[1:]:
-            self.worker.set_params(prune=threshold).fit(**self.arguments)
-            yield self._own_copy()
-
-    def _own_copy(self) -> Any:
-        """The fitted model as it is now; the next fit may write into the worker's arrays."""
-        model = copy.deepcopy(self.worker)
-        return model.set_params(warm_start=self.warm_start) if self.has_warm_start else model
-
-
-class OneVsAllSession(FitSession):
-    """Fits of one-vs-all: shared data, warm starts, and thresholds that share the weights."""
-
-    def __init__(self, estimator: OneVsAllClassifier, X: Any, y: Any, sample_weight: Any) -> None:
-        self.estimator = estimator
-        self.data = estimator._training_data(X, y, sample_weight)
-        self.weights: tuple[Any, Any] | None = None
-
-    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
-        first = {} if thresholds is None else {"prune": thresholds[0]}
-        model = clone(self.estimator).set_params(**point, **first)
-        result = model._fit_checked(self.data, initial=self.weights)
-        self.weights = (model.coef_, model.intercept_)
-        yield model
-        if thresholds is not None and len(thresholds) > 1:
-            yield from model._pruned_models(self.data, result, thresholds[1:])
-
-
-class TopKSession(FitSession):
-    """Fits of the top-k SVM: shared data and kernel, and starts from dual variables."""
-
-    def __init__(self, estimator: TopKClassifier, X: Any, y: Any, sample_weight: Any) -> None:
-        self.estimator = estimator
-        self.data = estimator._training_data(X, y, sample_weight)
-        self.kernel: Any = None
-        self.last: DualPoint | None = None
-        self.widest: DualPoint | None = None  # the last one with the largest k
-
-    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
-        first = {} if thresholds is None else {"prune": thresholds[0]}
-        model = clone(self.estimator).set_params(**point, **first)
-        if thresholds is not None:
-            check_pruned_kernel(clone(model).set_params(prune=thresholds[-1]))  # they ascend
-        if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
-            self.kernel = training_kernel(model, self.data.X)
-        start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
-        result = model._fit_checked(self.data, start=start, kernel=self.kernel)
-        self.last = model._dual_point
-        if self.widest is None or self.last.loss.k >= self.widest.loss.k:
-            self.widest = self.last
-        yield model
-        yield from model._pruned_models(self.data, result, (thresholds or [])[1:])
-
-
-# Parameters that change the data a session shares, or the meaning of its weights.
-NOT_SHARED = {
-    OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
-    TopKClassifier: {"normalize", "kernel", "warm_start"},
-}
-SESSIONS: dict[type, Callable[..., FitSession]] = {OneVsAllClassifier: OneVsAllSession, TopKClassifier: TopKSession}
-KERNEL_PARAMETERS = {"gamma", "degree", "coef0"}
-
-
-def open_session(estimator: Any, params: tuple[str, ...], X: Any, y: Any, sample_weight: Any) -> FitSession:
-    """The session that suits the estimator and the parameters."""
-    kind = type(estimator)
-    shares = kind in SESSIONS and NOT_SHARED[kind].isdisjoint(params)
-    return (SESSIONS[kind] if shares else FitSession)(estimator, X, y, sample_weight)
-
-
-# Dual variables for a larger k are feasible for a smaller one; of every other parameter the fits begin at the smallest.
-DESCENDING = {"k"}
-
-
-def check_grid(estimator: Any, Cs: Any, ks: Any, param: str | None, values: Any) -> dict[str, list[Any]]:
-    """Values by parameter, each in the order of the fits; the last parameter changes fastest."""
-    if values is None and param is not None:
-        raise ValueError(f"param={param!r} needs its values; give them as values=[…]")
-    if values is not None and (Cs is not None or ks is not None):
-        raise ValueError("values belong to one parameter; give them, or Cs and ks, not both")
-    given = {param or "C": values} if values is not None else {"C": Cs, "k": ks}
-    grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
-    if not grid:
-        raise ValueError("a path needs values to go through; give Cs, ks, or param and values")
-    if hasattr(estimator, "_check_parameters"):
-        for name, some in grid.items():
-            for value in some:
-                clone(estimator).set_params(**{name: value})._check_parameters()
-    return grid
-
-
-def _check_values(estimator: Any, param: str, values: Any) -> list[Any]:
-    """The values of one parameter in their order."""
-    known = sorted(estimator.get_params(deep=True))
-    if param not in known:
-        raise ValueError(f"{type(estimator).__name__} has no parameter {param!r}; it has {', '.join(known)}")
-    if param == "prune":
-        raise ValueError("thresholds share one fit: give them as prune=[…], and values of another parameter")
-    checked = [value.item() if isinstance(value, np.generic) else value for value in np.ravel(values).tolist()]
-    numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in checked)
-    if not checked or not numbers or not np.isfinite(np.array(checked, dtype=float)).all():
-        raise ValueError(f"values of {param} must be finite numbers, at least one; got {values!r}")
-    if len(set(checked)) != len(checked):
-        raise ValueError(f"values of {param} must be different from each other; got {values!r}")
-    return sorted(checked, reverse=param in DESCENDING)
-
-
-def check_prune(estimator: Any, prune: Any) -> list[float] | None:
-    """The thresholds, ascending, or None when there is no sweep."""
-    if prune is None:
-        return None
-    if "prune" not in estimator.get_params(deep=False):
-        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave prune out")
-    try:
-        thresholds = sorted({float(threshold) for threshold in np.ravel(prune)})
-    except (TypeError, ValueError):
-        thresholds = []
-    if not thresholds or not np.isfinite(thresholds).all() or thresholds[0] < 0:
-        raise ValueError(f"prune must be finite numbers, 0 or above, at least one; got {prune!r}")
-    return thresholds
-
-
-@dataclass(frozen=True)
-class PathResult:
-    """What `path` returns: a table with one row for each value and threshold, and the models that were kept.
-
-    Parameters
-    ----------
-    params : tuple of str
-        Names of the parameters, which are also the names of their columns.
-    table : History
-        Columns by name: the parameters, `prune` where the estimator has it, the scores (with cross-validation their
-        means, and their standard deviations as `<name>_std`), `cpu_s` (of the fit; at further thresholds, of the
-        pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`, `relative_gap`
-        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero; of a kernel
-        model, coefficients), `model_bytes` (in memory) and `status`.
-    models : mapping of int to estimator
-        Fitted models by row.
-    score_names : tuple of str
-        Columns of the scores; the first decides what is best. Empty when nothing was scored.
-
-    Examples
-    --------
-    >>> from widemargin import OneVsAllClassifier, path
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"]
-    >>> result = path(OneVsAllClassifier(), X, y, values=[0.1, 10.0], X_test=X, y_test=y)
-    >>> len(result), result.best["C"], result.best_model.predict([[2.5]]).tolist()
-    (2, 0.1, ['hot'])
-    """
-
-    params: tuple[str, ...]
-    table: History
-    models: Mapping[int, Any] = field(repr=False)
-    score_names: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return self.table.n_rows
-
-    @property
-    def best_index(self) -> int:
-        """Row with the largest first score; of equal ones the first values, and there the largest threshold."""
-        if not self.score_names:
-            raise ValueError("nothing was scored, so no row is the best; give X_test and y_test, or cv")
-        scores = self.table[self.score_names[0]]
-        best = np.flatnonzero(scores == np.nanmax(scores))
-        same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
-        return int(best[same_values][-1])
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The best row, as plain values by column."""
-        return self.row(self.best_index)
-
-    @property
-    def best_model(self) -> Any:
-        """The model of the best row."""
-        return self.model(self.best_index)
-
-    def row(self, index: int) -> dict[str, Any]:
-        """One row, as plain values by column."""
-        return {name: column[index].item() for name, column in self.table.items()}
-
-    def model(self, index: int) -> Any:
-        """The fitted model of a row."""
-        if index not in self.models:
-            kept = ", ".join(map(str, self.models)) or "none"
-            raise ValueError(f"the model of row {index} was not kept (kept: {kept}); ask for it with keep='all'")
-        return self.models[index]
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """The table as plain lists by column: for `pandas.DataFrame(result.to_dict())`, or JSON."""
-        return {name: column.tolist() for name, column in self.table.items()}
-
-
-def describe_model(model: Any) -> dict[str, Any]:
-    """Certificate, iterations and size of a fitted model, as far as it has them."""
-    certificate = getattr(model, "certificate_", None)
-    bounds = ("primal", "dual", "relative_gap", "primal_before_pruning")
-    coef: Any = getattr(model, "coef_", getattr(model, "dual_coef_", np.zeros(0)))
-    parts = _parts(coef)
-    others = [part for name in ("intercept_", "support_vectors_") for part in _parts(getattr(model, name, np.zeros(0)))]
-    status = getattr(model, "status_", None)
-    return {
-        **{name: float(getattr(certificate, name, np.nan)) for name in bounds},
-        "n_iter": int(np.sum(getattr(model, "n_iter_", 0))),
-        "n_weights": int(np.count_nonzero(parts[0])),
-        "model_bytes": int(sum(part.nbytes for part in [*parts, *others])),
-        "status": "" if status is None else getattr(status, "value", str(status)),
-    }
-
-
-def _parts(array: Any) -> list[Any]:
-    """The arrays that hold a dense or sparse matrix, or its factors, values first."""
-    if isinstance(array, TreeWeights):
-        return [*_parts(array.parts), array.factor.R, array.factor.pivots]
-    return [array.data, array.indices, array.indptr] if sp.issparse(array) else [np.asarray(array)]
-
+__all__ = ["PathResult", "Scoring", "check_grid", "path"]
 
 KEEP = ("best", "all", "none")
+DESCENDING = {"k"}  # dual variables for a larger k are feasible for a smaller one; other parameters ascend
+KERNEL_PARAMETERS = {"gamma", "degree", "coef0"}
+RANKINGS = {"precision": metrics.precision_at_k, "recall": metrics.recall_at_k, "ndcg": metrics.ndcg_at_k}
+TOP_K_ACCURACY = "top_k_accuracy"
+AT_K = re.compile(r"(\w+)@([1-9]\d*)")
+
+Scorer = Callable[[Any, Any, Any], float]
 
 
 def path(
-    estimator: Any,
+    estimator: Estimator,
     X: Any,
     y: Any,
     *,
@@ -348,7 +101,7 @@ def path(
         Cross-validation for the scores instead, as in scikit-learn; a whole path for each fold, and one on all rows.
     scoring : str, callable, list or dict, default=None
         The model's own `score` if None; a name of scikit-learn's; "precision@k", "recall@k" or "ndcg@k" with a number
-        for k, for one label a row "top_k_accuracy@k"; a function of model, X and y; or several. The first one
+        for k, with one label per row "top_k_accuracy@k"; a function of model, X and y; or several. The first one
         decides. Larger is better.
     prune : sequence of float, default=None
         Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
@@ -360,8 +113,8 @@ def path(
     n_jobs : int or None, default=None
         Threads of each fit; None leaves it to the estimator.
     executor : None, int, str or dask.distributed.Client, default=None
-        Who goes through the folds of `cv`: this process, so many processes, or a dask cluster. The path on all rows is
-        a chain of fits, each from the one before, and stays here.
+        Where the folds of `cv` run: in this process, in that many processes, or on a dask cluster. The path on all rows
+        is a chain of fits, each from the one before, and stays here.
 
     Returns
     -------
@@ -399,7 +152,7 @@ def path(
     True
     """
     pipeline, last = _split_pipeline(estimator)
-    grid, thresholds = check_grid(last, Cs, ks, param, values), check_prune(last, prune)
+    grid, thresholds = check_grid(last, Cs, ks, param, values), _check_prune(last, prune)
     if n_jobs is not None:
         last = _with_jobs(last, n_jobs)
     scoring = _check_scoring(scoring, X_test, y_test, cv)
@@ -411,13 +164,85 @@ def path(
     return PathResult(tuple(grid), History(table), models, tuple(scoring.names) if scoring else ())
 
 
+@dataclass(frozen=True)
+class PathResult:
+    """The result of `path`: a table with one row for each value and threshold, and the models that were kept.
+
+    Parameters
+    ----------
+    params : tuple of str
+        Names of the parameters, which are also the names of their columns.
+    table : History
+        Columns by name: the parameters, `prune` where the estimator has it, the scores (with cross-validation their
+        means, and their standard deviations as `<name>_std`), `cpu_s` (of the fit; at further thresholds, of the
+        pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`, `relative_gap`
+        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero; of a kernel
+        model, coefficients), `model_bytes` (in memory) and `status`.
+    models : mapping of int to estimator
+        Fitted models by row.
+    score_names : tuple of str
+        Columns of the scores; the first decides what is best. Empty when nothing was scored.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier, path
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"]
+    >>> result = path(OneVsAllClassifier(), X, y, values=[0.1, 10.0], X_test=X, y_test=y)
+    >>> len(result), result.best["C"], result.best_model.predict([[2.5]]).tolist()
+    (2, 0.1, ['hot'])
+    """
+
+    params: tuple[str, ...]
+    table: History
+    models: Mapping[int, Any] = field(repr=False)
+    score_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self.table.n_rows
+
+    @property
+    def best_index(self) -> int:
+        """Row with the largest first score; among equal ones the first values, and there the largest threshold."""
+        if not self.score_names:
+            raise ValueError("nothing was scored, so no row is the best; give X_test and y_test, or cv")
+        scores = self.table[self.score_names[0]]
+        best = np.flatnonzero(scores == np.nanmax(scores))
+        same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
+        return int(best[same_values][-1])
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best row, as plain values by column."""
+        return self.row(self.best_index)
+
+    @property
+    def best_model(self) -> Any:
+        """The model of the best row."""
+        return self.model(self.best_index)
+
+    def row(self, index: int) -> dict[str, Any]:
+        """One row, as plain values by column."""
+        return {name: column[index].item() for name, column in self.table.items()}
+
+    def model(self, index: int) -> Any:
+        """The fitted model of a row."""
+        if index not in self.models:
+            kept = ", ".join(map(str, self.models)) or "none"
+            raise ValueError(f"the model of row {index} was not kept (kept: {kept}); ask for it with keep='all'")
+        return self.models[index]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The table as plain lists by column: for `pandas.DataFrame(result.to_dict())`, or JSON."""
+        return {name: column.tolist() for name, column in self.table.items()}
+
+
 class _Path:
     """The grid of values and the thresholds to go through, and how models are scored."""
 
     def __init__(
         self,
         pipeline: Pipeline | None,
-        estimator: Any,
+        estimator: Estimator,
         grid: dict[str, list[Any]],
         thresholds: list[float] | None,
         scoring: Scoring | None,
@@ -428,7 +253,7 @@ class _Path:
 
     def models(self, X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[dict[str, Any], Any, float]]:
         """Values of the parameters, model and CPU seconds, row by row."""
-        session = open_session(self.estimator, self.params, X, y, sample_weight)
+        session = _open_session(self.estimator, self.params, X, y, sample_weight)
         for point in self.points:
             steps = session.models(point, self.thresholds)
             began = time.process_time()
@@ -460,8 +285,8 @@ class _Path:
         models: dict[int, Any] = {}
         for point, model, cpu_s in self.models(X, y, sample_weight):
             scores = self._scores(model, test, [fold[len(rows)] for fold in folds])
-            pruned = {"prune": float(model.prune)} if self._tells_prune(model) else {}
-            facts = describe_model(model)
+            pruned = {"prune": float(model.prune)} if self._shows_prune(model) else {}
+            facts = _facts(model)
             rows.append({**point, **pruned, **scores, "cpu_s": cpu_s, **facts})
             if keep == "all":
                 models[len(rows) - 1] = model
@@ -470,8 +295,8 @@ class _Path:
         table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         return table, {row: self._whole(fitted, model) for row, model in models.items()}
 
-    def _tells_prune(self, model: Any) -> bool:
-        """Whether `prune` is a column: where it is swept or in force, and for one-vs-all, which is mostly pruned."""
+    def _shows_prune(self, model: Any) -> bool:
+        """Whether `prune` is a column: where it is swept or used, and for one-vs-all, which is usually pruned."""
         return hasattr(model, "prune") and (
             self.thresholds is not None or model.prune > 0 or isinstance(model, OneVsAllClassifier)
         )
@@ -508,7 +333,7 @@ class _Path:
         )
 
 
-def _split_pipeline(estimator: Any) -> tuple[Pipeline | None, Any]:
+def _split_pipeline(estimator: Estimator) -> tuple[Pipeline | None, Any]:
     """The pipeline if there is anything before its last step, and that step; other estimators are a last step."""
     if not isinstance(estimator, Pipeline):
         return None, estimator
@@ -518,7 +343,7 @@ def _split_pipeline(estimator: Any) -> tuple[Pipeline | None, Any]:
     return (estimator if len(estimator.steps) > 1 else None), last
 
 
-def _with_jobs(estimator: Any, n_jobs: int) -> Any:
+def _with_jobs(estimator: Estimator, n_jobs: int) -> Any:
     """A clone with that many threads."""
     if "n_jobs" not in estimator.get_params(deep=False):
         raise ValueError(f"{type(estimator).__name__} has no parameter 'n_jobs'; leave n_jobs out")
@@ -552,7 +377,7 @@ def _check_keep(keep: str | None, scoring: Scoring | None) -> str:
 def _scores_of_folds(
     task: _Path, cv: Any, X: Any, y: Any, sample_weight: Any, executor: Executor
 ) -> list[list[dict[str, float]]]:
-    """Scores of every row of the path on each fold, by this process or by workers."""
+    """Scores of every row of the path on each fold, in this process or by the executor."""
     folds = list(_folds(cv, X, y))
     if executor.in_process:
         return [task.fold_scores(*_fold_data(X, y, sample_weight, *fold)) for fold in folds]
@@ -577,9 +402,241 @@ def _fold_data(X: Any, y: Any, sample_weight: Any, train: Any, test: Any) -> tup
 
 
 def _folds(cv: Any, X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Numbers of the training rows and of the held-out ones, of each fold."""
+    """Numbers of the training rows and of the held-out ones, fold by fold."""
     kind = encode_targets(y).kind
-    # Stratified for one label a row, as scikit-learn does it; label sets have no strata.
+    # Stratified with one label per row, as in scikit-learn; label sets have no strata.
     splitter = check_cv(cv, None if kind == "multilabel" else y, classifier=kind != "multilabel")
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
     yield from splitter.split(np.zeros(n_rows), None if kind == "multilabel" else y)
+
+
+class _Session:
+    """Fits of any estimator on the same data."""
+
+    def __init__(self, estimator: Estimator, X: Any, y: Any, sample_weight: Any) -> None:
+        if sample_weight is not None and "sample_weight" not in inspect.signature(estimator.fit).parameters:
+            raise ValueError(f"{type(estimator).__name__}.fit takes no sample_weight; leave it out")
+        self.arguments = {"X": X, "y": y}
+        if sample_weight is not None:
+            self.arguments["sample_weight"] = sample_weight
+        self.worker = clone(estimator)
+        self.has_warm_start = "warm_start" in estimator.get_params(deep=False)
+        self.warm_start = getattr(estimator, "warm_start", None)
+
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
+        """The model with these parameters, then at each further threshold; the caller may change them."""
+        first = {} if thresholds is None else {"prune": thresholds[0]}
+        warm = {"warm_start": True} if self.has_warm_start else {}
+        self.worker.set_params(**point, **first, **warm).fit(**self.arguments)
+        yield self._own_copy()
+        for threshold in (thresholds or [])[1:]:
+            self.worker.set_params(prune=threshold).fit(**self.arguments)
+            yield self._own_copy()
+
+    def _own_copy(self) -> Any:
+        """The fitted model as it is now; the next fit may write into the worker's arrays."""
+        model = copy.deepcopy(self.worker)
+        return model.set_params(warm_start=self.warm_start) if self.has_warm_start else model
+
+
+class _OneVsAllSession(_Session):
+    """Fits of one-vs-all: shared data, warm starts, and thresholds that share the weights."""
+
+    def __init__(self, estimator: OneVsAllClassifier, X: Any, y: Any, sample_weight: Any) -> None:
+        self.estimator = estimator
+        self.data = estimator._training_data(X, y, sample_weight)
+        self.weights: tuple[Any, Any] | None = None
+
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
+        first = {} if thresholds is None else {"prune": thresholds[0]}
+        model = clone(self.estimator).set_params(**point, **first)
+        result = model._fit_checked(self.data, initial=self.weights)
+        self.weights = (model.coef_, model.intercept_)
+        yield model
+        if thresholds is not None and len(thresholds) > 1:
+            yield from model._pruned_models(self.data, result, thresholds[1:])
+
+
+class _TopKSession(_Session):
+    """Fits of the top-k SVM: shared data and kernel, and starts from dual variables."""
+
+    def __init__(self, estimator: TopKClassifier, X: Any, y: Any, sample_weight: Any) -> None:
+        self.estimator = estimator
+        self.data = estimator._training_data(X, y, sample_weight)
+        self.kernel: Any = None
+        self.last: DualPoint | None = None
+        self.widest: DualPoint | None = None  # the last one with the largest k
+
+    def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
+        first = {} if thresholds is None else {"prune": thresholds[0]}
+        model = clone(self.estimator).set_params(**point, **first)
+        if thresholds is not None:
+            check_pruned_kernel(clone(model).set_params(prune=thresholds[-1]))  # they ascend
+        if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
+            self.kernel = training_kernel(model, self.data.X)
+        start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
+        result = model._fit_checked(self.data, start=start, kernel=self.kernel)
+        self.last = model._dual_point
+        if self.widest is None or self.last.loss.k >= self.widest.loss.k:
+            self.widest = self.last
+        yield model
+        yield from model._pruned_models(self.data, result, (thresholds or [])[1:])
+
+
+# Parameters that change the data a session shares, or the meaning of its weights.
+NOT_SHARED = {
+    OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
+    TopKClassifier: {"normalize", "kernel", "warm_start"},
+}
+SESSIONS: dict[type, Callable[..., _Session]] = {OneVsAllClassifier: _OneVsAllSession, TopKClassifier: _TopKSession}
+
+
+def _open_session(estimator: Estimator, params: tuple[str, ...], X: Any, y: Any, sample_weight: Any) -> _Session:
+    """The session that suits the estimator and the parameters."""
+    kind = type(estimator)
+    shares = kind in SESSIONS and NOT_SHARED[kind].isdisjoint(params)
+    return (SESSIONS[kind] if shares else _Session)(estimator, X, y, sample_weight)
+
+
+def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values: Any) -> dict[str, list[Any]]:
+    """Values by parameter, each in the order of the fits; the last parameter changes fastest."""
+    if values is None and param is not None:
+        raise ValueError(f"param={param!r} needs its values; give them as values=[…]")
+    if values is not None and (Cs is not None or ks is not None):
+        raise ValueError("values belong to one parameter; give them, or Cs and ks, not both")
+    given = {param or "C": values} if values is not None else {"C": Cs, "k": ks}
+    grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
+    if not grid:
+        raise ValueError("a path needs values to go through; give Cs, ks, or param and values")
+    if hasattr(estimator, "_check_parameters"):
+        for name, some in grid.items():
+            for value in some:
+                clone(estimator).set_params(**{name: value})._check_parameters()
+    return grid
+
+
+def _check_values(estimator: Estimator, param: str, values: Any) -> list[Any]:
+    """The values of one parameter in their order."""
+    known = sorted(estimator.get_params(deep=True))
+    if param not in known:
+        raise ValueError(f"{type(estimator).__name__} has no parameter {param!r}; it has {', '.join(known)}")
+    if param == "prune":
+        raise ValueError("thresholds share one fit: give them as prune=[…], and values of another parameter")
+    checked = [value.item() if isinstance(value, np.generic) else value for value in np.ravel(values).tolist()]
+    numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in checked)
+    if not checked or not numbers or not np.isfinite(np.array(checked, dtype=float)).all():
+        raise ValueError(f"values of {param} must be finite numbers, at least one; got {values!r}")
+    if len(set(checked)) != len(checked):
+        raise ValueError(f"values of {param} must be different from each other; got {values!r}")
+    return sorted(checked, reverse=param in DESCENDING)
+
+
+def _check_prune(estimator: Estimator, prune: Any) -> list[float] | None:
+    """The thresholds, ascending, or None when there is no sweep."""
+    if prune is None:
+        return None
+    if "prune" not in estimator.get_params(deep=False):
+        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave prune out")
+    try:
+        thresholds = sorted({float(threshold) for threshold in np.ravel(prune)})
+    except (TypeError, ValueError):
+        thresholds = []
+    if not thresholds or not np.isfinite(thresholds).all() or thresholds[0] < 0:
+        raise ValueError(f"prune must be finite numbers, 0 or above, at least one; got {prune!r}")
+    return thresholds
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    """Certificate, iterations and size of a fitted model, where it has them."""
+    certificate = getattr(model, "certificate_", None)
+    bounds = ("primal", "dual", "relative_gap", "primal_before_pruning")
+    coef: Any = getattr(model, "coef_", getattr(model, "dual_coef_", np.zeros(0)))
+    parts = _parts(coef)
+    others = [part for name in ("intercept_", "support_vectors_") for part in _parts(getattr(model, name, np.zeros(0)))]
+    status = getattr(model, "status_", None)
+    return {
+        **{name: float(getattr(certificate, name, np.nan)) for name in bounds},
+        "n_iter": int(np.sum(getattr(model, "n_iter_", 0))),
+        "n_weights": int(np.count_nonzero(parts[0])),
+        "model_bytes": int(sum(part.nbytes for part in [*parts, *others])),
+        "status": "" if status is None else getattr(status, "value", str(status)),
+    }
+
+
+def _parts(array: Any) -> list[Any]:
+    """The arrays that hold a dense or sparse matrix, or its factors, values first."""
+    if isinstance(array, TreeWeights):
+        return [*_parts(array.parts), array.factor.R, array.factor.pivots]
+    return [array.data, array.indices, array.indptr] if sp.issparse(array) else [np.asarray(array)]
+
+
+class Scoring:
+    """Named scores of a model on held-out rows, the first of which decides which is best.
+
+    They are the model's own `score`, scikit-learn's by name, any function, and rankings at k. Names such as
+    "precision@5" are rankings of the top labels: precision, recall or ndcg with several labels per row, top_k_accuracy
+    with one. Several of them share one prediction. Memory: the top labels of every row, up to the largest k; for
+    top_k_accuracy, blocks of rows with all classes.
+    """
+
+    def __init__(self, scoring: Any) -> None:
+        self.rankings: dict[str, tuple[str, int]] = {}
+        self.scorers: dict[str, Scorer] = {}
+        self.names: list[str] = []
+        for name, given in _named(scoring):
+            self.names.append(name)
+            ranking = AT_K.fullmatch(given) if isinstance(given, str) else None
+            if ranking:
+                if ranking[1] not in {*RANKINGS, TOP_K_ACCURACY}:
+                    known = ", ".join([*RANKINGS, TOP_K_ACCURACY])
+                    raise ValueError(f"unknown ranking {given!r}; before the @ stands one of {known}")
+                self.rankings[name] = (ranking[1], int(ranking[2]))
+            else:
+                self.scorers[name] = _scorer(given)
+
+    def __call__(self, model: Any, X: Any, y: Any) -> dict[str, float]:
+        """All scores of a fitted model."""
+        found = self._ranked(model, X, y) if self.rankings else {}
+        found |= {name: float(scorer(model, X, y)) for name, scorer in self.scorers.items()}
+        return {name: found[name] for name in self.names}
+
+    def _ranked(self, model: Any, X: Any, y: Any) -> dict[str, float]:
+        """Scores at k, from one list of the top labels of each row."""
+        single = getattr(model, "kind_", "multilabel") != "multilabel"
+        for name, (metric, _) in self.rankings.items():
+            if not hasattr(model, "predict_topk") or (metric == TOP_K_ACCURACY) != single:
+                wanted = "one label per row" if metric == TOP_K_ACCURACY else "a multi-label model"
+                raise ValueError(f"scoring={name!r} needs {wanted}, and predict_topk; use another score")
+        ks = [k for _, k in self.rankings.values()]
+        if single:
+            classes = class_numbers(model.classes_, y)
+            return dict(zip(self.rankings, top_k_accuracies(model, X, classes, ks).tolist(), strict=True))
+        top = model.predict_topk(X, max(ks))
+        truth = model._encoding().indicator_with_unknown(y)
+        return {name: float(RANKINGS[metric](truth, top, k)) for name, (metric, k) in self.rankings.items()}
+
+
+def _named(scoring: Any) -> list[tuple[str, Any]]:
+    """Pairs of a column name and what computes it."""
+    if scoring is None or isinstance(scoring, str) or callable(scoring):
+        return [(scoring if isinstance(scoring, str) else "score", scoring)]
+    if isinstance(scoring, Mapping):
+        pairs = list(scoring.items())
+    elif isinstance(scoring, list | tuple | set):
+        pairs = [(name, name) for name in scoring]
+    else:
+        pairs = []
+    names = [name for name, _ in pairs]
+    if not pairs or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise ValueError(
+            f"scoring must be a name, a function, a list of names or a dictionary of them, got {scoring!r}"
+        )
+    return pairs
+
+
+def _scorer(given: Any) -> Scorer:
+    """A function of model, rows and labels."""
+    if given is None:
+        return lambda model, X, y: model.score(X, y)
+    scorer = get_scorer(given)
+    return lambda model, X, y: float(np.asarray(scorer(model, X, y)))

@@ -4,13 +4,19 @@ A model folder holds JSON and plain arrays only; loading runs no code and maps t
 `Codec` turns a fitted model into a `ModelState` and back; each family has one. `read_model` has checked that the files
 are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks what these mean:
 counts that are counts, vectors where vectors are due, labels that are all different, arrays that fit each other.
+
+A pipeline of a `TfidfVectorizer` and a classifier is stored as the classifier's own model, with the vectoriser's
+options and idf added, and its terms as the names of the features.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +25,7 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.data.tables import TableSpec
 from widemargin.estimators.training import check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
@@ -36,7 +43,9 @@ __all__ = [
     "checked_vector",
     "load",
     "load_classifier",
+    "restored_vectorizer",
     "save",
+    "stored_options",
     "stored_parameters",
 ]
 
@@ -61,6 +70,15 @@ HISTORY_NOT_STORED = {"seconds", "seconds_std"}
 # What a meaningless description can raise on the way to a model, besides the checks that name it.
 MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
+IDF = "text_idf"  # name of a vectoriser's array
+VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
+VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
+# All options of scikit-learn 1.6 to 1.9 are stored: a default that changes does no harm.
+VECTORIZER_OPTIONS = (
+    "input", "encoding", "decode_error", "strip_accents", "lowercase", "preprocessor", "tokenizer", "analyzer",
+    "stop_words", "token_pattern", "ngram_range", "max_df", "min_df", "max_features", "vocabulary", "binary", "dtype",
+    "norm", "use_idf", "smooth_idf", "sublinear_tf",
+)  # fmt: skip
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> None:
@@ -86,12 +104,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     ['yes']
     """
     check_savable(model)
-    if isinstance(model, Pipeline):
-        from widemargin.estimators.text import pipeline_state
-
-        write_model(folder, pipeline_state(model))
-    else:
-        write_model(folder, model.to_state())
+    write_model(folder, _pipeline_state(model) if isinstance(model, Pipeline) else model.to_state())
 
 
 def check_savable(model: Any) -> None:
@@ -109,11 +122,15 @@ def check_savable(model: Any) -> None:
     >>> check_savable(TopKClassifier(kernel="rbf"))
     """
     if isinstance(model, Pipeline):
-        from widemargin.estimators.text import parts_of
-
-        model = parts_of(model)[1]
+        if len(model.steps) != 2:
+            names = ", ".join(type(step).__name__ for _, step in model.steps)
+            raise NotSavableError(
+                f"the pipeline has the steps {names}; a model folder holds two, a TfidfVectorizer and a classifier"
+            )
+        stored_options(model[0])
+        model = model[1]
     name = type(model).__name__
-    if name not in HOMES or not isinstance(model, _class_of(name)):
+    if name not in HOMES or not isinstance(model, getattr(importlib.import_module(HOMES[name]), name)):
         raise NotSavableError(f"{name} cannot be saved as a model folder; these can: {', '.join(sorted(HOMES))}")
     model.codec.check_savable(model)
 
@@ -139,23 +156,15 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     See `save`.
     """
     state = read_model(folder, kinds=HOMES, verify=verify)
-    kind = _class_of(state.kind)
+    kind = getattr(importlib.import_module(HOMES[state.kind]), state.kind)
     model = kind.codec.decode(kind, state)
-    if "text" not in state.attributes:
-        return model
-    from widemargin.estimators.text import restored_pipeline
-
-    return restored_pipeline(model, state)
+    return _restored_pipeline(model, state) if "text" in state.attributes else model
 
 
 def load_classifier(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     """The classifier of a model folder, without its vectoriser if there is one; for rows of numbers."""
     model = load(folder, verify=verify)
     return model[-1] if isinstance(model, Pipeline) else model
-
-
-def _class_of(name: str) -> Any:
-    return getattr(importlib.import_module(HOMES[name]), name)
 
 
 class Codec:
@@ -210,10 +219,6 @@ class Codec:
         for name, value in found.items():
             found[name] = dict(value["pairs"]) if isinstance(value, dict) else value
         return found
-
-    def check_parameters(self, model: Any) -> None:
-        """Refuse parameters that training would refuse: predictions use some of them."""
-        check_parameters(model)
 
     def restore(self, model: Any, state: ModelState) -> None:
         """Set the attributes that `arrays` and `attributes` gave; a ValueError where they do not fit the rest."""
@@ -282,14 +287,11 @@ class Codec:
         """The fitted model of this class that `encode` described."""
         try:
             model = kind(**self.constructor_parameters(state.params))
-            self.check_parameters(model)
+            check_parameters(model)  # predictions use some of them
             self._restore_facts(model, state)
             self.restore(model, state)
             if "calibration" in state.attributes:
                 _restore_calibration(model, state)
-            worst = model.certificate_.worst if hasattr(model, "certificate_") else None
-            if worst is not None:
-                model._problem_name(worst.index)  # an IndexError for one that does not exist
         except MEANINGLESS as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ModelFormatError(f"the model is damaged: {problem}; train it again") from error
@@ -311,6 +313,11 @@ class Codec:
         model.instruction_set_ = state.instruction_set
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
+            worst = model.certificate_.worst
+            if self.certified and worst is not None and worst.index >= len(model.classes_):
+                raise ValueError(
+                    f"the worst problem has the number {worst.index}, and there are {len(model.classes_)} labels"
+                )
         elif self.certified:
             raise ValueError("the certificate is missing")
         if state.feature_names is not None:
@@ -383,8 +390,9 @@ def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any]
 
 def _certificate(stored: Mapping[str, Any]) -> Certificate:
     """Inverse of `Certificate.to_dict`: bounds that are numbers, and a worst problem that is one of those counted."""
-    names = ("primal", "dual", "primal_at_zero", "primal_before_pruning")
-    bounds = {name: stored[name] for name in names}
+    bounds: dict[str, Any] = {}
+    for name in ("primal", "dual", "primal_at_zero", "primal_before_pruning"):
+        bounds[name] = stored[name]
     n_problems, worst = _checked_count(stored["n_problems"], "the number of problems", 1), None
     if stored["worst"] is not None:
         worst = WorstProblem(**stored["worst"])
@@ -422,3 +430,117 @@ def _restore_calibration(model: Any, state: ModelState) -> None:
     arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
     n_maps, n_groups = 1 if model.kind_ == "binary" else len(model.classes_), model.calibrator.n_groups()
     model.calibration_ = Calibration.from_arrays(state.attributes["calibration"], arrays, n_maps, n_groups)
+
+
+def stored_options(vectorizer: Any) -> dict[str, Any]:
+    """The parameters of a `TfidfVectorizer`, fitted or not, as JSON values; else a NotSavableError.
+
+    A vocabulary that was given is in the terms; here is only whether there was one.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if type(vectorizer) is not TfidfVectorizer:
+        raise NotSavableError(
+            f"the vectoriser is a {type(vectorizer).__name__}, which a model folder cannot hold; use scikit-learn's "
+            "TfidfVectorizer, or pickle the pipeline yourself"
+        )
+    given, standard = vectorizer.get_params(deep=False), TfidfVectorizer()
+    for name in VECTORIZER_FUNCTIONS:
+        if callable(given[name]):
+            raise NotSavableError(
+                f"{name} of the vectoriser is a function, and a model folder holds no code; use the options of "
+                "TfidfVectorizer, or pickle the pipeline yourself"
+            )
+    if vectorizer.input != "content":
+        raise NotSavableError(
+            f"the vectoriser has input={vectorizer.input!r}; a model folder holds those with input='content'"
+        )
+    for name in given:
+        if name not in VECTORIZER_OPTIONS and given[name] != getattr(standard, name):
+            raise NotSavableError(f"{name} of the vectoriser is an option that a model folder does not hold yet")
+    options: dict[str, Any] = {name: given[name] for name in VECTORIZER_OPTIONS}
+    dtype = np.dtype(options["dtype"]).name
+    if dtype not in VECTORIZER_TYPES:
+        raise NotSavableError(f"dtype of the vectoriser is {dtype}; use float32 or float64")
+    options |= {"dtype": dtype, "vocabulary": options["vocabulary"] is not None}
+    if isinstance(options["stop_words"], set | frozenset):
+        options["stop_words"] = sorted(options["stop_words"])
+    for name, value in options.items():
+        encode_value(value, f"{name} of the vectoriser")
+    return options
+
+
+def _pipeline_state(pipeline: Pipeline) -> ModelState:
+    """The state of the classifier of a fitted pipeline, with the vectoriser added; its terms name the features."""
+    (first, vectorizer), (last, classifier) = pipeline.steps
+    check_is_fitted(vectorizer)
+    state: ModelState = classifier.to_state()
+    terms = [str(term) for term in vectorizer.get_feature_names_out()]
+    if len(terms) != state.attributes["n_features"]:
+        raise NotSavableError(
+            f"the vectoriser has {len(terms):,} terms and the classifier {state.attributes['n_features']:,} features; "
+            "fit the pipeline as a whole"
+        )
+    table: TableSpec | None = getattr(classifier, "table_", None)
+    source = {} if table is None else table.to_dict()
+    about = {"options": stored_options(vectorizer), "steps": [first, last], "source": source}
+    idf = {IDF: vectorizer.idf_} if vectorizer.use_idf else {}
+    attributes = {**state.attributes, "text": about, "checks_feature_names": False}
+    return replace(state, arrays={**state.arrays, **idf}, attributes=attributes, feature_names=terms)
+
+
+def _restored_pipeline(classifier: Any, state: ModelState) -> Any:
+    """The `TextPipeline` that `_pipeline_state` described, around a classifier that was restored already."""
+    from widemargin.estimators.text import TextPipeline
+
+    try:
+        about, terms, idf = state.attributes["text"], state.feature_names, state.arrays.get(IDF)
+        if terms is None or len(terms) != classifier.n_features_in_:
+            raise ValueError("the terms of the vectoriser do not fit the features of the classifier")
+        # In memory: a vectoriser looks it up in no order.
+        idf = None if idf is None else np.array(checked_vector(idf, "idf"))
+        vectorizer = restored_vectorizer(about["options"], terms, idf)
+        if about["source"]:
+            classifier.table_ = TableSpec.from_dict(about["source"])
+        first, last = about["steps"]
+        return TextPipeline([(str(first), vectorizer), (str(last), classifier)])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFormatError(f"the vectoriser of the model is damaged: {error}; train it again") from error
+
+
+def restored_vectorizer(options: Mapping[str, Any], terms: Sequence[str], idf: Any) -> Any:
+    """The fitted `TfidfVectorizer`; a ValueError, TypeError or KeyError for what was never stored.
+
+    Parameters
+    ----------
+    options : mapping
+        The result of `stored_options`.
+    terms : sequence of str
+        The terms in the order of their columns.
+    idf : ndarray of shape (n_terms,) or None
+        Its `idf_`, in the type that it had: it gives the same numbers bit for bit. None without `use_idf`.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if set(options) != set(VECTORIZER_OPTIONS):
+        raise ValueError("the options of the vectoriser are not those that were stored")
+    vocabulary = dict(zip(terms, range(len(terms)), strict=True))
+    if len(vocabulary) != len(terms):
+        raise ValueError("a term of the vectoriser is repeated")
+    given = {**options, "dtype": VECTORIZER_TYPES[options["dtype"]]}
+    fixed = given.pop("vocabulary")
+    if given["input"] != "content":
+        raise ValueError("the vectoriser would read files")
+    if bool(given["use_idf"]) != (idf is not None) or (idf is not None and idf.shape != (len(terms),)):
+        raise ValueError(f"the idf of the vectoriser does not fit {len(terms)} terms")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:  # fitted to an empty text, which sets all but the idf; scikit-learn checks the parameters
+            vectorizer = TfidfVectorizer(**given | {"vocabulary": vocabulary, "smooth_idf": True}).fit([""])
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"token_pattern cannot be read ({error})") from None
+    vectorizer.set_params(smooth_idf=given["smooth_idf"], vocabulary=vocabulary if fixed else None)
+    vectorizer.fixed_vocabulary_ = bool(fixed)
+    if idf is not None:
+        vectorizer.idf_ = idf
+    return vectorizer

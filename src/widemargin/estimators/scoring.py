@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from widemargin import metrics
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
@@ -37,8 +38,17 @@ from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_
 from widemargin.problems.probabilities import Calibration, Method
 from widemargin.problems.scores import KernelScorer, LinearScorer
 
-__all__ = ["LabelModel", "TopK", "keep_support_vectors", "tag_kernel", "training_kernel"]
+__all__ = [
+    "LabelModel",
+    "TopK",
+    "class_numbers",
+    "keep_support_vectors",
+    "tag_kernel",
+    "top_k_accuracies",
+    "training_kernel",
+]
 
+RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
@@ -55,8 +65,8 @@ class _Lists(NamedTuple):
 class TopK(_Lists):
     """The top labels of each row, best first; ties go to the label that comes first in `classes_`.
 
-    A named tuple of three arrays. What `predict_topk` returns also knows the model's classes and which labels past the
-    end of a list are tied with its last one, so that the metrics need nothing else.
+    A named tuple of three arrays. The result of `predict_topk` also has the model's classes and the labels past the end
+    of a list that are tied with its last one; the metrics need nothing else.
 
     Parameters
     ----------
@@ -197,8 +207,11 @@ class LabelModel(ClassifierMixin, BaseEstimator):
             # By the scores computed here: those of a kernel may differ in the last bits from the listed ones.
             return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
 
-        tied = find_tied(indices, scores, k, n_labels, labels_tied)
         listed = np.ascontiguousarray(indices[:, :k])
+        if k < n_labels:
+            tied = find_tied(indices, scores, k, n_labels, labels_tied)
+        else:  # all labels are listed
+            tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
         return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -283,7 +296,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         cv : None, int or splitter, default=None
             None for rows that the model has not seen. Otherwise folds of the training rows, or a splitter of
             scikit-learn or splits: copies of the model are trained without a fold and score it; the model stays as it
-            is. Folds are contiguous, so that neighbours, which are often alike, stay together.
+            is. Folds are contiguous: neighbours, which are often alike, stay together.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -470,25 +483,25 @@ class LabelModel(ClassifierMixin, BaseEstimator):
             size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
             raise MemoryError(
                 f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
-                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the best labels or label_scores for "
+                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the top labels or label_scores for "
                 "those of known labels, or raise memory_limit_mb"
             )
 
     def _n_scores(self) -> int:
-        """Numbers that `decision_function` gives for a row."""
+        """Length of a row of `decision_function`."""
         return len(self.intercept_)
 
     def _n_weights(self) -> int:
-        """Numbers that the model stores to score rows, the intercepts left out."""
+        """Number of stored weights, without the intercepts."""
         coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
         return int(coef.nnz if sp.issparse(coef) else coef.size)
 
     def _problem_name(self, index: int) -> str:
-        """What the certificate's problem of this number is about: a label, unless the model says otherwise."""
+        """Name of a problem of the certificate: its label, unless a family overrides this."""
         return str(self.classes_[index])
 
     def _explained_row(self, X: Any) -> Any:
-        """A row as its weights meet it."""
+        """A checked row, scaled as for its weights."""
         return self._check_rows(X)
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Any, Any]:
@@ -496,8 +509,8 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), whose scores are no sums over features, so that there is nothing "
-                "for explain to show; train with kernel='linear'"
+                f"this model has a kernel ({kernel}), and its scores are no sums over features for explain to show; "
+                "train with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
 
@@ -540,6 +553,30 @@ def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) ->
         name = next(name for name, count in Counter(plain).items() if count > 1)
         raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
     return np.array([str(name) for name in plain], dtype=object)
+
+
+def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: list[int]) -> npt.NDArray[np.float64]:
+    """Top-k accuracy of a model with one label per row at each k, with expected ties, shape (len(ks),).
+
+    `classes` (n_samples,) are places in `classes_`, −1 for labels that the model does not know. In blocks of rows, of
+    all classes: only such lists always show where a tie ends.
+    """
+    n_rows, n_classes = X.shape[0], len(model.classes_)
+    rows_per_block = max(1, RANKED_PLACES_PER_BLOCK // n_classes)
+    hits = np.zeros(len(ks))
+    for start in range(0, n_rows, rows_per_block):
+        rows, truth = X[start : start + rows_per_block], classes[start : start + rows_per_block]
+        top = model.predict_topk(rows, n_classes)
+        by_number = (top.indices, top.scores, top.indices)
+        hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
+    accuracies: npt.NDArray[np.float64] = hits / n_rows
+    return accuracies
+
+
+def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:
+    """Places of the labels y among the classes; −1 for labels that are none of them."""
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    return np.array([places.get(label, -1) for label in np.asarray(y).ravel().tolist()], dtype=np.int64)
 
 
 def training_kernel(estimator: Any, X: Any) -> TrainingKernel | PrecomputedKernel:

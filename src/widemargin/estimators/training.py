@@ -4,7 +4,7 @@
     result = solve(…, callback=progress_callback(self, "passes"))
     finish_fit(self, data, result, ADVICE)               fitted attributes, and a ConvergenceWarning where one is due
 
-Nothing is kept before `finish_fit`, so that a fit that fails leaves the model as it was. Parameters are declared in
+Nothing is kept before `finish_fit`: a fit that fails leaves the model as it was. Parameters are declared in
 `_parameter_constraints`, as in scikit-learn; rules that join several parameters are in `_check_parameters`.
 """
 
@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     _check_feature_names,
     _check_n_features,
     _check_sample_weight,
+    _ensure_no_complex_data,
     _get_feature_names,
     check_consistent_length,
     column_or_1d,
@@ -43,6 +44,7 @@ __all__ = [
     "KERNEL_CONSTRAINTS",
     "NONNEGATIVE",
     "POSITIVE",
+    "Estimator",
     "Number",
     "Trainable",
     "TrainingData",
@@ -115,8 +117,18 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
+class Estimator(Protocol):
+    """Any classifier with scikit-learn's interface."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
+    def set_params(self, **params: Any) -> Any: ...
+
+
 class Trainable(Protocol):
-    """What this module asks of an estimator."""
+    """What this module asks of an estimator of this package."""
 
     callback: Callback | None
     verbose: int
@@ -128,7 +140,7 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Checked rows and targets, which no parameter but `normalize` changes, so that several fits can share them."""
+    """Checked rows and targets. Only the parameter `normalize` changes them, and several fits can share them."""
 
     given: Any  # X as it came, for its feature names
     X: Any
@@ -137,7 +149,14 @@ class TrainingData:
 
 
 def training_data(
-    estimator: Trainable, X: Any, y: Any, sample_weight: Any = None, *, sparse: bool = True, several_labels: bool = True
+    estimator: Trainable,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    sparse: bool = True,
+    several_labels: bool = True,
+    check_rows: bool = True,
 ) -> TrainingData:
     """Check the parameters, the rows and the targets of a fit.
 
@@ -151,21 +170,27 @@ def training_data(
         Whether X may be sparse.
     several_labels : bool
         Whether a row may have several labels.
+    check_rows : bool
+        Whether X is checked here; False if a classifier inside the estimator checks it.
     """
     name = type(estimator).__name__
     estimator._check_parameters()
     if y is None:
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     _get_feature_names(X)  # refuses names of several types
-    options: dict[str, Any] = {"dtype": [np.float64, np.float32], "order": "C", "estimator": name, "input_name": "X"}
-    rows = check_array(X, accept_sparse="csr" if sparse else False, **options)
+    if check_rows:
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": name, "input_name": "X"}
+        rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
+    else:
+        rows = X = X if hasattr(X, "shape") else np.asarray(X)
+        _ensure_no_complex_data(X)
     if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     targets = encode_targets(y)
     check_consistent_length(rows, targets.Y)
     if targets.kind != "multilabel" and len(targets.classes) < 2:
-        only = targets.classes.tolist()[0]
-        raise ValueError(f"y has one class only, {only!r}; a classifier needs rows of at least two classes")
+        found = f"one class only, {targets.classes.tolist()[0]!r}" if len(targets.classes) else "no rows"
+        raise ValueError(f"y has {found}; a classifier needs rows of at least two classes")
     if targets.kind == "multilabel" and not several_labels:
         raise ValueError(
             f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"
@@ -220,7 +245,7 @@ def progress_callback(estimator: Trainable, unit: str) -> Callback | None:
 
 
 def keep_data(model: Any, data: TrainingData) -> None:
-    """Keep what every model knows of its training data but `classes_`; delete what an earlier fit knew of its own.
+    """Keep the facts about the training data, except `classes_`; delete those of an earlier fit.
 
     Sets: feature_names_in_, n_features_in_, kind_, label_counts_, n_samples_fit_, sparse_output_, instruction_set_.
     """
@@ -249,7 +274,7 @@ def finish_fit(
     negligible: float = 0.0,
     stacklevel: int = 5,
 ) -> None:
-    """Keep the facts of the data and of the result, and warn if the solver missed its tolerance.
+    """Keep the facts about the data and the result, and warn if the solver missed its tolerance.
 
     Sets: certificate_, history_, n_iter_, status_, and the attributes of `keep_data`.
     """

@@ -1,7 +1,16 @@
-"""Code matrices of output codes: one row per class, one column per binary problem, entries −1, 0 and +1.
+"""Code matrices of output codes, and decoding: one row per class, one column per binary problem.
 
     M ∈ {−1, 0, +1}^{n_classes × n_columns};   column j separates the classes with M_rj = +1 from those with −1,
-    and leaves out the classes with 0.
+    and leaves out the classes with 0.  Decoding compares outputs h of the binary classifiers with each row:
+
+    inner product   s_r = ⟨h, M_r⟩
+    Hamming         s_r = −Σ_j (1 − sign(M_rj h_j))/2           a zero, in the code or in h, counts one half
+    loss-based      s_r = −Σ_j L(M_rj h_j)                      L(z) = e^−z,  max(0, 1 − z)  or  log(1 + e^−z)
+
+Several classes of a row may have the largest score. The rule of Crammer and Singer (2002, eq. 1) predicts one of them,
+drawn uniformly; `expected_error` is the error of that rule, computed and not drawn.
+
+How far apart rows and columns are:
 
     row separation      min over r ≠ s of Σ_j (1 − M_rj M_sj)/2
     column separation   min over i ≠ j of (n_classes − |Σ_r M_ri M_rj|)/2
@@ -16,7 +25,7 @@ signs) or sparse (half of the entries 0): the best of many draws by its row sepa
 Rows of a BCH code are words of the primitive binary code of length 2^m − 1 whose generator polynomial has the zeros
 α, …, α^(d − 1) in GF(2^m): any two differ in d places or more, so ⌊(d − 1)/2⌋ wrong columns are corrected
 (Bose and Ray-Chaudhuri 1960; as output codes, Dietterich and Bakiri, JAIR 1995).
-Memory: the code (int8), and a bounded block of products of rows while separations are measured.
+Memory: the code (int8), a bounded block of products of rows while separations are measured, and the scores of decoding.
 """
 
 from __future__ import annotations
@@ -26,7 +35,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +46,17 @@ __all__ = [
     "DRAWN_KINDS",
     "Code",
     "CodeKind",
+    "Decoding",
     "all_pairs_code",
     "bch_code",
     "bch_parameters",
     "check_code",
     "check_count",
+    "check_targets",
     "column_separation",
+    "decode",
     "exhaustive_code",
+    "expected_error",
     "fewest_columns",
     "make_code",
     "one_vs_rest_code",
@@ -51,8 +64,11 @@ __all__ = [
     "row_separation",
 ]
 
+Floats: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.intp]
 Code: TypeAlias = npt.NDArray[np.int8]
 CodeKind: TypeAlias = Literal["one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse", "bch"]
+Decoding: TypeAlias = Literal["inner", "hamming", "exponential", "hinge", "logistic"]
 
 DRAWN_KINDS = ("random", "random-sparse", "bch")
 """Codes with as many columns as one asks for; the others have their own number."""
@@ -213,7 +229,7 @@ def column_separation(code: npt.ArrayLike) -> float:
     return _separation(np.asarray(code, dtype=np.float64).T, opposite_too=True)
 
 
-def _separation(rows: npt.NDArray[np.float64], *, opposite_too: bool) -> float:
+def _separation(rows: Floats, *, opposite_too: bool) -> float:
     """Half of: the length of a row less the largest ⟨u, v⟩ (or |⟨u, v⟩|) of two rows; in blocks."""
     largest = -np.inf
     step = max(1, BLOCK_ENTRIES // max(1, len(rows)))
@@ -442,11 +458,11 @@ def _draw_sparse(rng: np.random.Generator, n_classes: int, n_columns: int) -> Co
     """A code with zeros; columns without both signs are drawn again, and for a while equal rows and columns too."""
     code = rng.choice(SPARSE_VALUES, (n_classes, n_columns))
     for n_draws in itertools.count():
-        wanted = (code > 0).any(axis=0) & (code < 0).any(axis=0)
+        wanted = np.asarray((code > 0).any(axis=0) & (code < 0).any(axis=0))
         good_rows = np.ones(n_classes, dtype=bool)
         if n_draws < TWIN_REDRAWS:
             wanted[[later for _, later in _twins(code.T, opposite_too=True)]] = False
-            good_rows = code.any(axis=1)
+            good_rows &= code.any(axis=1)
             good_rows[[later for _, later in _twins(code)]] = False
         if wanted.all() and good_rows.all():
             break
@@ -570,3 +586,125 @@ def _product(a: int, b: int) -> int:
     for place in range(b.bit_length()):
         result ^= (a << place) * (b >> place & 1)
     return result
+
+
+def decode(h: npt.ArrayLike, code: npt.ArrayLike, decoding: Decoding = "inner") -> Floats:
+    """Scores of the classes from the outputs of the binary classifiers.
+
+    Parameters
+    ----------
+    h : array-like of shape (n_samples, n_columns)
+        Outputs: a column for each column of the code, positive for its +1 side.
+    code : array-like of shape (n_classes, n_columns)
+        The code; a learned one may hold any numbers.
+    decoding : {"inner", "hamming", "exponential", "hinge", "logistic"}
+        How a row of outputs is compared with a row of the code; the last three are losses of the products.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_classes)
+        Scores, larger is better.
+
+    Examples
+    --------
+    >>> from widemargin.labels.codes import all_pairs_code, decode
+    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3))
+    array([[ 1. , -1.5,  0.5]])
+    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3), "hamming")
+    array([[-1.5, -1.5, -1.5]])
+    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3), "hinge")
+    array([[-3. , -4.5, -2.5]])
+    """
+    outputs, matrix = np.asarray(h, dtype=np.float64), np.asarray(code, dtype=np.float64)
+    if outputs.ndim != 2:
+        raise ValueError(f"h must have shape (n_samples, n_columns); got {outputs.shape}")
+    if not np.isfinite(outputs).all():
+        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise ValueError("the code must be a matrix of finite numbers of shape (n_classes, n_columns)")
+    if outputs.shape[1] != matrix.shape[1]:
+        raise ValueError(f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must agree")
+    scores: Floats
+    if decoding == "inner":
+        scores = outputs @ matrix.T
+    elif decoding == "hamming":
+        scores = 0.5 * (np.sign(outputs) @ np.sign(matrix).T - matrix.shape[1])
+    elif decoding in get_args(Decoding):
+        scores = np.zeros((len(outputs), len(matrix)))
+        for column, entries in zip(outputs.T, matrix.T, strict=True):
+            z = np.multiply.outer(column, entries)
+            if decoding == "exponential":
+                with np.errstate(over="ignore"):  # a loss of +inf is what e^710 is in float64
+                    scores -= np.exp(-z)
+            else:
+                scores -= np.maximum(1.0 - z, 0.0) if decoding == "hinge" else np.logaddexp(0.0, -z)
+    else:
+        raise ValueError(f"decoding must be one of {list(get_args(Decoding))}; got {decoding!r}")
+    return scores
+
+
+@with_shared_passages
+def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+    """Error of predicting one of the classes with the largest score, drawn uniformly.
+
+        1 − Σ_i weight_i [[y_i ∈ H_i]] / n_i  over  Σ_i weight_i,    H_i = the n_i classes with the largest score of i
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples, n_classes)
+        Scores, larger is better; classes are tied when their scores are equal as numbers.
+    <one_class>
+    <row_weights>
+
+    Returns
+    -------
+    float
+        The expected error, between 0 and 1.
+
+    Examples
+    --------
+    >>> from widemargin.labels.codes import expected_error
+    >>> expected_error([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], [0, 2])   # a tie of two, and a right one
+    0.25
+    """
+    s = np.asarray(scores, dtype=np.float64)
+    if s.ndim != 2 or s.shape[1] < 1:
+        raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
+    if np.isnan(s).any():
+        raise ValueError("scores hold NaN, which has no order")
+    true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
+    best = s == s.max(axis=1, keepdims=True)
+    right = best[np.arange(len(s)), true] / best.sum(axis=1)
+    return float(1.0 - weights @ right / weights.sum())
+
+
+def check_targets(
+    y: npt.ArrayLike,
+    n_samples: int,
+    sample_weight: npt.ArrayLike | None,
+    n_classes: int | None,
+    fewest_classes: int = 2,
+) -> tuple[Indices, Floats, int]:
+    """Indices of classes, weights of the rows and the number of classes, or an error that names what is wrong."""
+    if n_samples == 0:
+        raise ValueError("there are no rows; at least one is needed")
+    weights = np.ones(n_samples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have one weight for each of the {n_samples} row(s); got {weights.shape}")
+    if not (np.isfinite(weights) & (weights >= 0.0)).all():
+        raise ValueError("sample_weight must hold finite numbers of at least 0")
+    if not weights.any():
+        raise ValueError("sample_weight is 0 for every row; at least one must count")
+    given = np.asarray(y)
+    if given.shape != (n_samples,):
+        raise ValueError(f"y must have one class for each of the {n_samples} row(s); got shape {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise TypeError(
+            f"y must hold class indices (integers); got dtype {given.dtype}; make them by "
+            "np.unique(y, return_inverse=True)"
+        )
+    k = max(2, int(given.max()) + 1) if n_classes is None else check_count(n_classes, "n_classes", fewest_classes)
+    if given.min() < 0 or given.max() >= k:
+        wrong = given[(given < 0) | (given >= k)][0]
+        raise ValueError(f"y holds class {wrong}, but there are {k} classes, 0 to {k - 1}")
+    return given.astype(np.intp), weights, k

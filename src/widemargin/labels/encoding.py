@@ -29,23 +29,9 @@ from widemargin.exceptions import DataFormatError
 from widemargin.labels.tree import IntArray
 
 __all__ = [
-    "EncodedTargets",
-    "LabelEncoding",
-    "LabelSets",
-    "TargetKind",
-    "as_indicator",
-    "as_label_sets",
-    "encode_targets",
-    "is_indicator",
-    "is_several",
-    "label_sets",
-    "listed",
-    "look_up",
-    "many",
-    "plain_name",
-    "plain_names",
-    "unwrap",
-]
+    "EncodedTargets", "LabelEncoding", "LabelSets", "TargetKind", "as_indicator", "as_label_sets", "encode_targets",
+    "is_indicator", "is_several", "label_sets", "listed", "look_up", "many", "plain_name", "plain_names", "unwrap",
+]  # fmt: skip
 
 TargetKind = Literal["binary", "multiclass", "multilabel"]
 

@@ -58,7 +58,8 @@ class _Ranking(NamedTuple):
     @property
     def n_true(self) -> Ints:
         """Number of true labels, shape (n, 1); 1 for a row without labels, whose 0/0 becomes 0/1."""
-        return np.asarray(np.maximum(np.diff(self.Y.indptr), 1))[:, None]
+        counts: Ints = np.maximum(np.diff(self.Y.indptr), 1)[:, None]
+        return counts
 
     def mean(self, values: Floats) -> Any:
         """Weighted mean over the rows of values of shape (n, len(k)), as a float if k was a single number."""

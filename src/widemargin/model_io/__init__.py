@@ -1,7 +1,7 @@
 """The model folder: what a fitted model is on disk, without any code in it.
 
-    model.json                      format version, kind, parameters, certificate, and a table of the files beside it
-    coef_data-1a2b3c4d5e6f.npy      arrays; the name carries the beginning of the content's SHA-256
+    model.json                      format version, kind, parameters, certificate, and a table of the other files
+    coef_data-1a2b3c4d5e6f.npy      arrays; the name carries the first digits of the content's SHA-256
     labels-0123456789ab.json        label names
 
 Writing: files get new names, so nothing of the previous model is touched; then `model.json` is replaced in one step,
@@ -9,7 +9,7 @@ which is the switch; then files that nothing refers to are removed. A kill at an
 the new one. Equal models are equal byte for byte: no times, no host names.
 
 Reading: every value is checked before it is used, no pickle is ever opened, and arrays are memory-mapped read-only.
-With `verify` all bytes are read once, for their hash and their range. This package knows nothing of estimators.
+With `verify` all bytes are read once, for their hash and their range. This package knows nothing about estimators.
 """
 
 from __future__ import annotations

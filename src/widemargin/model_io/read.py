@@ -135,8 +135,8 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     for entry in manifest["arrays"].values():
         is_csr = isinstance(entry, dict) and entry.get("type") == "csr"
         files += [entry.get(part) for part in ("data", "indices", "indptr")] if is_csr else [entry]
-    about = {name: manifest[name] for name in ("kind", "package_version", "format_version", "instruction_set")}
-    about |= {name: _decoded(where, manifest[name]) for name in ("params", "certificate", "attributes")}
+    fields = ("kind", "package_version", "format_version", "instruction_set", "params", "certificate", "attributes")
+    about = {name: manifest[name] for name in fields}
     return about | {
         "arrays": {name: list(_shape(where, entry)) for name, entry in manifest["arrays"].items()},
         "n_labels": None if manifest["labels"] is None else _count(where, manifest["labels"], "count"),
@@ -145,7 +145,7 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """`model.json` with its outer fields checked."""
+    """`model.json` with its outer fields checked, and its values decoded."""
     remedy = "give the folder that the model was saved to"
     if not folder.is_dir():
         if folder.exists():
@@ -165,6 +165,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     for name, types in _FIELDS.items():
         if not isinstance(content.get(name, ...), types):
             _fail(path, f"the field {name!r} is missing or of a wrong type")
+    try:
+        for name in ("params", "certificate", "attributes"):
+            content[name] = decode_value(content[name])
+    except (ValueError, RecursionError) as error:
+        _fail(path, f"a value cannot be read ({error})")
     return content
 
 
@@ -183,13 +188,13 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
             _fail(where, "the columns of the history are not vectors of one length")
     return ModelState(
         kind=kind,
-        params=_decoded(where, manifest["params"]),
+        params=manifest["params"],
         arrays=arrays,
         labels=_read_list(folder, manifest["labels"], verify, (str, int, float)),
         feature_names=_read_list(folder, manifest["feature_names"], verify, str),
-        certificate=_decoded(where, manifest["certificate"]),
+        certificate=manifest["certificate"],
         history=history,
-        attributes=_decoded(where, manifest["attributes"]),
+        attributes=manifest["attributes"],
         instruction_set=manifest["instruction_set"],
     )
 
@@ -242,7 +247,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
 
 
 def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The header must be one that NumPy writes for this type and shape; returns where the values begin."""
+    """The header must be one that NumPy writes for this type and shape; returns where the values start."""
     file.seek(0)
     start = file.read(len(NPY_MAGIC) + 2)
     header = file.read(int.from_bytes(start[-2:], "little"))
@@ -275,7 +280,7 @@ def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type,
 
 
 def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.BufferedReader:
-    """Open a file of the table, whose size, and with `verify` its hash, must be those of the table."""
+    """Open a file of the table and compare its size, and with `verify` its hash, with the table."""
     name = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
         _fail(folder / MANIFEST, f"{name!r:.100} is not the name of a model's file")
@@ -337,19 +342,6 @@ def _count(where: Path, entry: Any, field: str) -> int:
     return value
 
 
-def _decoded(where: Path, field: dict[str, Any] | None) -> Any:
-    """The values of a field that is an object, or None."""
-    if field is None:
-        return None
-    try:
-        found = {}
-        for name, value in field.items():
-            found[name] = decode_value(value)
-        return found
-    except (ValueError, RecursionError) as error:
-        _fail(where, f"a value cannot be read ({error})")
-
-
 def decode_value(value: Any) -> Any:
     """Inverse of `encode_value`; ValueError for what it would never have written.
 
@@ -363,7 +355,10 @@ def decode_value(value: Any) -> Any:
         return list(map(decode_value, value))
     if not isinstance(value, dict):
         return value
-    if not any(key.startswith("$") for key in value):
+    for key in value:
+        if key.startswith("$"):
+            break
+    else:
         return dict(zip(value, map(decode_value, value.values()), strict=True))
     ((tag, content),) = value.items()
     if tag == "$float" and isinstance(content, str) and content in SPECIAL_FLOATS:
@@ -401,7 +396,7 @@ def csr_problem(data: Any, indices: Any, indptr: Any, shape: Sequence[int], *, c
 
 
 def all_finite(array: npt.NDArray[Any]) -> bool:
-    """Whether no value is inf or nan, checked in chunks, so that a memory map is not doubled in memory."""
+    """Whether no value is inf or nan, checked in chunks: a memory map is not copied into memory."""
     if array.dtype.kind == "f":
         flat = array.reshape(-1)
         for first in range(0, len(flat), FINITE_CHUNK):

@@ -169,7 +169,7 @@ def encode_value(value: Any, name: str) -> Any:
 
 
 def _savable(array: Any, what: str, *, finite: bool) -> Any:
-    """The array as it is written: C order, little-endian, CSR if sparse; `NotSavableError` when it has no place."""
+    """The array as it is written: C order, little-endian, CSR if sparse; else a `NotSavableError`."""
     if isinstance(array, JoinedArray | JoinedCsr):
         return array  # its parts are checked as they are written
     if sp.issparse(array):
@@ -249,7 +249,7 @@ def _explained(folder: Path) -> Iterator[None]:
 
 
 def refuse_other_files(folder: Path) -> None:
-    """A folder may be written to when it is empty, has a model, or what a killed first save left there."""
+    """Refuse a folder unless it is empty, has a model, or only files that a killed first save left there."""
     manifest = folder / MANIFEST
     if manifest.exists():
         with open(manifest, "rb") as file:
@@ -289,7 +289,7 @@ def _remove_temporary(folder: Path) -> None:
 def _remove_leftovers(folder: Path, previous: set[str]) -> None:
     """Remove temporary files, and our files that the manifest in force does not name.
 
-    Ours are those of the previous model, and any whose name carries the hash of its content.
+    Our files are the files of the previous model, and any whose name carries the hash of its content.
     """
     _remove_temporary(folder)
     in_force = _referenced_files(folder)
@@ -410,7 +410,7 @@ class JoinedCsr:
     data, indices : JoinedArray
         Values and columns, row after row.
     indptr : ndarray of shape (n_rows + 1,)
-        Where rows begin, of the type of the indices.
+        Where rows start, of the type of the indices.
     shape : tuple of int
         Rows and columns.
 

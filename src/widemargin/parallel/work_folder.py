@@ -45,7 +45,7 @@ class WorkFolder:
     Examples
     --------
     >>> import tempfile
-    >>> from widemargin.parallel import WorkFolder
+    >>> from widemargin.parallel.work_folder import WorkFolder
     >>> folder = tempfile.TemporaryDirectory()
     >>> with WorkFolder.open(folder.name, {"data": "1a2b", "n_labels": 4}) as work:
     ...     work.finished(4)
@@ -181,7 +181,7 @@ def plan_shards(n_labels: int, shard_size: int, finished: list[Range]) -> list[R
 
     Examples
     --------
-    >>> from widemargin.parallel import plan_shards
+    >>> from widemargin.parallel.work_folder import plan_shards
     >>> plan_shards(10, 4, [(4, 6)])
     [(0, 4), (6, 10)]
     """

@@ -2,8 +2,8 @@
 
     dual  ≤  optimum  ≤  primal
 
-`primal` is the objective of the weights as stored (rounded and pruned), `dual` the value of a feasible dual
-point; both are recomputed in float64 from what a solver returns, never taken from its running sums.
+`primal` is the objective of the weights as stored (rounded and pruned), `dual` the value of a feasible dual point. Both
+are recomputed in float64 from the result of a solver, never taken from its running sums.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Certificate:
     ) -> Certificate:
         """Add up the bounds of independent problems, each argument of shape (n_problems,), and name the worst.
 
-        Problems that are not `attained` have no minimiser, only ever smaller objectives, so that a relative gap says
-        nothing of them; the worst is one of the others if there are any.
+        Problems that are not `attained` have no minimiser, only ever smaller objectives; a relative gap says nothing
+        about them. The worst problem is one of the others if there are any.
         """
         gaps = relative_gap(primal, dual)
         index = int(np.argmax(gaps if attained is None else np.where(attained, gaps, -1.0)))
@@ -125,7 +125,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Certificate:
-        """Inverse of `to_dict`; the derived gaps are computed anew."""
+        """Inverse of `to_dict`; the derived gaps are recomputed."""
         worst = values["worst"]
         fields = {name: values[name] for name in cls.__dataclass_fields__ if name != "worst"}
         return cls(**fields, worst=None if worst is None else WorstProblem(**worst))

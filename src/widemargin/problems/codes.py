@@ -1,9 +1,4 @@
-"""How good a code is: its expected error, bounds on the error of a learned code, and the best discrete column.
-
-Several classes of a row may have the largest score. The rule of Crammer and Singer (2002, eq. 1) predicts one of them,
-drawn uniformly; its error is computed here, not drawn:
-
-    ε = 1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|,   H_i = argmax_r s_ir,   weights of sum 1
+"""Bounds on the error of a learned code, and the best discrete column for a classifier (Crammer and Singer 2002).
 
 Bounds (corollaries 2 and 3), with probability 1 − δ, for n rows of outputs within ‖h‖ ≤ R:
 
@@ -19,8 +14,11 @@ base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in Shawe-Tayl
 Trans. Information Theory 44, 1998). Natural logarithms would give about half of the bound. The bounds are loose:
 130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
 
-The best column u ∈ {−1, +1}^k for one binary classifier (Theorem 1) with a_r^± the weight of class r where sign h = ±1
-and w^± the number of classes at ±1:
+The best column u ∈ {−1, +1}^k for one binary classifier (Theorem 1) has the smallest expected error
+
+    ε = 1 − Σ_i weight_i [[y_i ∈ H_i]] / |H_i|,   H_i = argmax_r ⟨sign h_i, M_r⟩,   weights of sum 1
+
+With a_r^± the weight of class r where sign h = ±1 and w^± the number of classes at ±1,
 
     1 − ε = Σ_{u_r = +1} a_r^+ / w^+  +  Σ_{u_r = −1} a_r^− / w^−
 
@@ -39,17 +37,14 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
-from widemargin.labels.codes import Code, check_count
+from widemargin.labels.codes import Code, check_targets
 
 __all__ = [
     "CodeMargins",
     "FirstColumn",
     "GeneralizationBound",
     "GreedyCode",
-    "check_targets",
-    "code_margins",
     "error_bound",
-    "expected_error",
     "greedy_code",
     "optimal_first_column",
 ]
@@ -62,71 +57,6 @@ BLOCK_ENTRIES = 1 << 20
 """Entries of the blocks of scores (rows × classes) that a step of the greedy search holds at a time (8 MB each)."""
 SMALLEST_GAIN = 1e-12
 """A step of the local search must lower the error by more than this: less is rounding of sums of weights."""
-
-
-@with_shared_passages
-def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
-    """Error of predicting one of the classes with the largest score, drawn uniformly.
-
-        1 − Σ_i weight_i [[y_i ∈ H_i]] / n_i  over  Σ_i weight_i,    H_i = the n_i classes with the largest score of i
-
-    Parameters
-    ----------
-    scores : array-like of shape (n_samples, n_classes)
-        Scores, larger is better; classes are tied when their scores are equal as numbers.
-    <one_class>
-    <row_weights>
-
-    Returns
-    -------
-    float
-        The expected error, between 0 and 1.
-
-    Examples
-    --------
-    >>> from widemargin.problems.codes import expected_error
-    >>> expected_error([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], [0, 2])   # a tie of two, and a right one
-    0.25
-    """
-    s = np.asarray(scores, dtype=np.float64)
-    if s.ndim != 2 or s.shape[1] < 1:
-        raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
-    if np.isnan(s).any():
-        raise ValueError("scores hold NaN, which has no order")
-    true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
-    return float(1.0 - weights @ _share(s, true) / weights.sum())
-
-
-def check_targets(
-    y: npt.ArrayLike,
-    n_samples: int,
-    sample_weight: npt.ArrayLike | None,
-    n_classes: int | None,
-    fewest_classes: int = 2,
-) -> tuple[Indices, Floats, int]:
-    """Indices of classes, weights of the rows and the number of classes, or an error that names what is wrong."""
-    if n_samples == 0:
-        raise ValueError("there are no rows; at least one is needed")
-    weights = np.ones(n_samples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_samples,):
-        raise ValueError(f"sample_weight must have one weight for each of the {n_samples} row(s); got {weights.shape}")
-    if not (np.isfinite(weights) & (weights >= 0.0)).all():
-        raise ValueError("sample_weight must hold finite numbers of at least 0")
-    if not weights.any():
-        raise ValueError("sample_weight is 0 for every row; at least one must count")
-    given = np.asarray(y)
-    if given.shape != (n_samples,):
-        raise ValueError(f"y must have one class for each of the {n_samples} row(s); got shape {given.shape}")
-    if given.dtype.kind not in "iu":
-        raise TypeError(
-            f"y must hold class indices (integers); got dtype {given.dtype}; make them by "
-            "np.unique(y, return_inverse=True)"
-        )
-    k = max(2, int(given.max()) + 1) if n_classes is None else check_count(n_classes, "n_classes", fewest_classes)
-    if given.min() < 0 or given.max() >= k:
-        wrong = given[(given < 0) | (given >= k)][0]
-        raise ValueError(f"y holds class {wrong}, but there are {k} classes, 0 to {k - 1}")
-    return given.astype(np.intp), weights, k
 
 
 @dataclass(frozen=True)
@@ -192,23 +122,6 @@ class CodeMargins:
     radius: float
     margin: float
     n_samples: int
-
-
-def code_margins(scores: Floats, y: npt.NDArray[np.intp], gram: Floats, squared_norms: Floats) -> CodeMargins:
-    """Margins of scores of shape (n_samples, n_classes), with the Gram matrix of the code and ‖h_i‖² of the rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.problems.codes import code_margins
-    >>> code_margins(np.array([[1.0, 0.25]]), np.array([0]), np.eye(2), np.array([4.0]))
-    CodeMargins(gram=array([[1., 0.],
-           [0., 1.]]), radius=2.0, margin=0.75, n_samples=1)
-    """
-    rows = np.arange(len(y))
-    differences = scores[rows, y][:, None] - scores
-    differences[rows, y] = np.inf
-    return CodeMargins(gram, float(np.sqrt(squared_norms.max())), float(differences.min()), len(y))
 
 
 def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = None) -> GeneralizationBound:

@@ -4,10 +4,10 @@
     rbf      exp(−γ‖x−x'‖²)   sigmoid  tanh(γ x·x' + c)          callable   function(A, B) → matrix
 
 as in scikit-learn. A kernel machine is a convex problem only if the kernel matrix of its training rows is positive
-semidefinite. This is known of linear, rbf and, for c ≥ 0, poly; of the others it is tested, see
-`check_positive_semidefinite`, and a matrix with negative curvature is refused: the problem would have no minimum, and
-there would be nothing to certify. Sigmoid kernels often fail. Blocks are computed by matrix products; memory of a
-block: its result and, for callables, what they use.
+semidefinite. Linear, rbf and, for c ≥ 0, poly kernels always are. Others are tested (`check_positive_semidefinite`),
+and a matrix with negative curvature is refused: the problem would have no minimum, and there would be nothing to
+certify. Sigmoid kernels often fail. Blocks are computed by matrix products. Memory of a block: its result, and what a
+callable needs.
 """
 
 from __future__ import annotations
@@ -31,20 +31,16 @@ Block: TypeAlias = npt.NDArray[Any]
 
 NAMES = ("linear", "rbf", "poly", "sigmoid")
 SINGLE_REACH = 16.0  # γ‖x‖² up to which distances are computed in float32: an error of 2e-6 in exp(−γ d²)
-SAMPLE_ROWS = 400  # of the test of curvature: eigenvalues of this many rows take some 20 ms
+SAMPLE_ROWS = 400  # in the test of curvature: the eigenvalues of that many rows take about 20 ms
 CURVATURE_TOLERANCE = 1e-6  # of the largest eigenvalue: rounding of kernels that were computed in float32
 SYMMETRY_TOLERANCE = 1e-6  # of the largest entry
-DIAGONAL_ROWS = 64  # in a call of a callable for its diagonal
-CHECKED_ROWS = 256  # of a precomputed matrix at a time
+DIAGONAL_ROWS = 64  # per call of a callable for its diagonal
+CHECKED_ROWS = 256  # of a precomputed matrix, at a time
 
-EXACT_REACH = 1e5
-"""Sum of γ‖a‖² and γ‖b‖² up to which their rounding changes no kernel value by more than about 1e-10."""
-ROUNDING = 1e-14
-"""Rounding error of an exponent, at most, relative to that sum."""
-LEAST_EXPONENT = -800.0
-"""Exponents below give 0 in float64."""
-MENDED_PAIRS = 4096
-"""Pairs of rows whose difference is made at a time."""
+EXACT_REACH = 1e5  # sum of γ‖a‖² and γ‖b‖² up to which their rounding changes kernel values by at most about 1e-10
+ROUNDING = 1e-14  # largest rounding error of an exponent, relative to that sum
+LEAST_EXPONENT = -800.0  # exponents below give 0 in float64
+MENDED_PAIRS = 4096  # pairs of rows whose differences are computed at a time
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Kernel:
     degree : int
         Degree of the polynomial.
     function : callable or None
-        function(A, B, **params) gives a matrix of shape (len(A), len(B)).
+        function(A, B, **params) returns a matrix of shape (len(A), len(B)).
     params : mapping
         Further arguments of the function.
 
@@ -82,7 +78,7 @@ class Kernel:
 
     @property
     def is_positive_semidefinite(self) -> bool:
-        """Whether this is known for all rows."""
+        """Whether all kernel matrices are."""
         return self.name in ("linear", "rbf") or (self.name == "poly" and self.coef0 >= 0.0)
 
     def block(self, A: Any, B: Any, dtype: Any = np.float64) -> Block:
@@ -100,7 +96,7 @@ class Kernel:
         return self._finish(_squared_norms(A))
 
     def against(self, B: Any, dtype: Any = np.float64) -> Callable[[Any], Block]:
-        """A function of A that gives block(A, B); B is prepared once for many A."""
+        """A function of A that returns block(A, B); B is prepared once for many A."""
         if self.function is not None:
             return lambda A: self._call(A, B, dtype)
         if self.name == "rbf":
@@ -130,7 +126,7 @@ class Kernel:
 class _Distances:
     """exp(−γ‖a − b‖²) from one product: −γ‖a‖² − γ‖b‖² + 2γ a·b = (√2γ a, −γ‖a‖², 1) · (√2γ b, 1, −γ‖b‖²).
 
-    Where rows are so long that rounding of their norms would show, the distances of near rows are sums of squares.
+    Where rows are long enough for the rounding of their norms to show, distances of near rows are sums of squares.
     """
 
     def __init__(self, B: Any, gamma: float, dtype: Any) -> None:
@@ -158,7 +154,7 @@ class _Distances:
         return exponents
 
     def _mend(self, exponents: Block, A: Any, norms: Floats) -> None:
-        """Put exponents right that rounding may have changed by 1e-10 and whose exponential is not 0."""
+        """Recompute the exponents that rounding may have changed by 1e-10 and whose exponential is not 0."""
         sums = norms[:, None] + self.norms
         i, j = np.nonzero((sums > EXACT_REACH) & (exponents > LEAST_EXPONENT - ROUNDING * sums))
         for first in range(0, len(i), MENDED_PAIRS):
@@ -174,16 +170,16 @@ def make_kernel(
     coef0: float = 0.0,
     params: Mapping[str, Any] | None = None,
 ) -> Kernel:
-    """Check the parameters of a kernel and put them together.
+    """A kernel with checked parameters.
 
     Parameters
     ----------
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable
         Name, or a function of two matrices of rows that returns the matrix of their kernel values.
     gamma : float
-        γ > 0; `resolve_gamma` makes a number of "scale" and "auto". Not used by linear and callables.
+        γ > 0; `resolve_gamma` turns "scale" and "auto" into a number. Not used by linear and callables.
     degree : int
-        Of poly, at least 0.
+        Degree of poly, at least 0.
     coef0 : float
         c of poly and sigmoid.
     params : mapping or None
@@ -224,7 +220,7 @@ def resolve_gamma(gamma: float | str, X: Any) -> float:
     Parameters
     ----------
     gamma : float or {"scale", "auto"}
-        What the user gave.
+        The parameter of the estimator.
     X : ndarray or csr_array of shape (n_samples, n_features)
         Training rows.
 
@@ -285,7 +281,7 @@ class TrainingKernel:
 
     @property
     def is_positive_semidefinite(self) -> bool:
-        """Whether this is known beforehand."""
+        """Whether the matrix is known to be."""
         return self.kernel.is_positive_semidefinite
 
     def diagonal(self) -> Floats:
@@ -304,7 +300,7 @@ class TrainingKernel:
         return self.kernel.block(self.X[indices], self.X[indices])
 
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
-        """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
+        """A function that returns the float64 block of a slice of rows and the chosen columns."""
         block = self.kernel.against(self.X[indices], np.float64)
         return lambda rows: block(self.X[rows])
 
@@ -315,7 +311,7 @@ class PrecomputedKernel:
     Parameters
     ----------
     K : array-like of shape (n_samples, n_samples)
-        Symmetric to rounding, float32 or float64; not copied.
+        Symmetric up to rounding, float32 or float64; not copied.
 
     Examples
     --------
@@ -362,15 +358,15 @@ class PrecomputedKernel:
         return self.K[np.ix_(indices, indices)].astype(np.float64)
 
     def strip(self, indices: Ints) -> Callable[[slice], Block]:
-        """A function that gives the float64 block of some rows, a slice, and the chosen columns."""
+        """A function that returns the float64 block of a slice of rows and the chosen columns."""
         return lambda rows: self.K[rows][:, indices].astype(np.float64)
 
 
 def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed: int = 0) -> None:
-    """Refuse a kernel matrix with negative curvature, as far as its diagonal and a sample of rows show it.
+    """Refuse a kernel matrix whose diagonal or a sample of whose rows shows negative curvature.
 
-    Tests the diagonal and, where the kernel is not known to be positive semidefinite, the smallest eigenvalue of at
-    most 400 rows drawn at random: all rows of a small problem; of a large one it may miss a little negative curvature.
+    Tests the diagonal and, unless the kernel is known to be positive semidefinite, the smallest eigenvalue of at most
+    400 random rows: in a small problem these are all rows; in a large one a little negative curvature may go unnoticed.
     """
     diagonal = kernel.diagonal()
     _check_finite(diagonal, "the diagonal of the kernel matrix holds")
@@ -389,9 +385,9 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
 
 
 def not_positive_semidefinite(evidence: str) -> NotPositiveDefiniteError:
-    """The error, with what shows it and what to do."""
+    """The error, with the evidence and the remedy."""
     return NotPositiveDefiniteError(
-        f"the kernel matrix is not positive semidefinite ({evidence}), so that the problem has no minimum; use "
+        f"the kernel matrix is not positive semidefinite ({evidence}), and the problem has no minimum; use "
         "kernel='rbf' or 'poly' with coef0 >= 0, or give as precomputed matrix K + δI with δ of at least minus its "
         "smallest eigenvalue"
     )
@@ -419,6 +415,6 @@ def _product(rows: Any, columns: Any) -> Block:
 
 
 def _check_finite(values: Any, what: str) -> None:
-    """Refuse values whose extremes are not numbers."""
+    """Refuse NaN and infinity."""
     if values.size and not np.isfinite([values.min(), values.max()]).all():
         raise ValueError(f"{what} NaN or infinity; kernels need finite values")

@@ -1,12 +1,10 @@
-"""The losses by the names that users write; the formulas are in `widemargin.problems.losses`.
-
-Losses of a margin: all that a solver or a certificate knows of them.
+"""Losses of a margin, by the names that users write: all that a solver or a certificate needs to know.
 
     squared hinge    φ(m) = max(0, 1 − m)²     −(c φ)*(−α) = α − α² / (4c)                              for α ≥ 0
     logistic         φ(m) = log(1 + e^−m)      −(c φ)*(−α) = −α log(α/c) − (c − α) log(1 − α/c)     for 0 ≤ α ≤ c
 
 A new loss is a new class with these methods; no solver changes. Every method works elementwise on arrays of margins.
-Twins: cpp/squared_hinge.hpp, cpp/logistic.hpp.
+The compiled core has the same losses.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Loss(Protocol):
-    """What a loss of a margin m = y·score has to tell; convex, decreasing, never negative.
+    """A loss of a margin m = y·score: convex, decreasing, never negative.
 
     Examples
     --------
@@ -44,7 +42,7 @@ class Loss(Protocol):
         """φ'(m)."""
 
     def second_derivative(self, m: Floats) -> Floats:
-        """φ''(m), at a kink that of one side."""
+        """φ''(m); at a kink, the one-sided one."""
 
     def change(self, m: Floats, step: Floats) -> Floats:
         """φ(m + step) − φ(m), accurate for the smallest steps."""

@@ -1,11 +1,11 @@
-"""Probabilities as functions of scores: what a calibrated model keeps, a few numbers a label or a group of classes.
+"""Probabilities as functions of scores: the few numbers per label, or per group of classes, of a calibrated model.
 
-    labels    P(l) = c(α_l s_l + β_l)                      each label for itself; two classes are one label
+    labels    P(l) = c(α_l s_l + β_l)                      labels are independent; two classes are one label
     classes   P(j) = e^{τ v_j} / Σ_i e^{τ v_i},   v_j = log σ(α s_j + β)       over classes that exclude each other
 
 with c = σ, or a non-decreasing curve that is linear between knots in the log-odds; for classes such a curve is applied
-to the log-odds of P(j), and the results divided by their sum. All is done element by element or row by row: the
-probabilities of a row do not depend on the rows beside it. See `widemargin.solvers.calibration` for the fit.
+to the log-odds of P(j), and the results are divided by their sum. Everything is computed element by element or row by
+row: the probabilities of a row do not depend on the rows beside it. `widemargin.solvers.calibration` fits the numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["METHODS", "Calibration", "Method", "log_odds"]
 Method: TypeAlias = Literal["sigmoid", "isotonic"]
 METHODS: tuple[Method, ...] = ("sigmoid", "isotonic")
 LOGIT_LIMIT = 36.0
-"""Log-odds beyond which a probability is 0 or 1 to rounding error."""
+"""Log-odds beyond which a probability is 0 or 1 up to rounding."""
 ARRAYS = ("slope", "offset", "temperature", "knots", "values")
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ class Calibration:
     values: Floats | None = None
 
     def of_labels(self, scores: Floats, labels: Ints | None = None) -> Floats:
-        """Probabilities of all labels, for scores of shape (n_rows, n_labels), or place by place of the given ones."""
+        """Probabilities of all labels for scores of shape (n_rows, n_labels), or of one given label per score."""
         pick: Any = slice(None) if labels is None else labels
         logits = self.slope[pick] * scores + self.offset[pick]
         found: Floats = expit(logits) if self.knots is None else self._curve(logits)
@@ -100,7 +100,7 @@ class Calibration:
             return shares
         curved = self._curve(log_odds(shares))
         sums = np.add.reduceat(curved, starts, axis=1)[:, of_class]
-        # Where the curve has 0 for all classes it says nothing about them.
+        # A curve that is 0 for all classes says nothing about them.
         return np.where(sums > 0, curved / np.where(sums > 0, sums, 1.0), shares)
 
     def _curve(self, logits: Floats) -> Floats:
@@ -108,12 +108,12 @@ class Calibration:
         return found
 
     def to_arrays(self) -> dict[str, Floats]:
-        """The parameters that are there, by name."""
+        """The parameters that are not None, by name."""
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
     @classmethod
     def from_arrays(cls, method: Any, arrays: Mapping[str, Any], n_labels: int, n_groups: int | None) -> Calibration:
-        """Inverse of `to_arrays`; a ValueError unless they fit so many labels, or groups of classes."""
+        """Inverse of `to_arrays`; a ValueError unless they fit the number of labels, or of groups of classes."""
         found = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS if name in arrays}
         n_maps = n_labels if n_groups is None else 1
         shapes = {"slope": (n_maps,), "offset": (n_maps,)} | ({} if n_groups is None else {"temperature": (n_groups,)})
@@ -133,7 +133,7 @@ class Calibration:
 
 
 def log_odds(probabilities: Floats) -> Floats:
-    """log p/(1 − p), within limits that are finite.
+    """log p/(1 − p), clipped to finite limits.
 
     Examples
     --------

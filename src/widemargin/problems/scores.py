@@ -6,13 +6,13 @@
 Linear: the products are rounded to float64 and added in increasing order of f, starting from the intercept, zeros left
 out. This fixes the number bit for bit: it is the same for sparse and dense storage, any batch of rows, any number of
 threads, and for `scores`, `top_k` and `label_scores`. Sparse weights are held by feature (one more copy of the
-non-zeros, built once), so that a row costs as much as the weights it meets: labels that share no feature with it score
+non-zeros, built once): a row costs as much as the weights that it meets, and labels that share no feature with it score
 their intercept, and the best of those are known beforehand. Dense weights go through a blocked product; for the top k
 of dense rows a BLAS product first leaves a few candidates (`CandidateFilter`). Nothing of size rows × labels is ever
 made but by `scores`; work arrays are bounded by `memory_limit_mb`, plus at most 1 MB per thread.
 
 Kernel: work is done in blocks of rows whose kernel values and scores stay within `memory_limit_mb`. The blocks depend
-on nothing but that limit, so that all methods give the same numbers.
+only on that limit; all methods give the same numbers.
 
 Weights that are mostly zero are kept as CSR if that halves their bytes and the dense array is above `PLAIN_BYTES`; the
 factor 2 is for the index by feature, another copy of the values.
@@ -450,7 +450,7 @@ def saves_memory(sparse_bytes: int, dense_bytes: int) -> bool:
 
 
 def compact(coef: Any) -> Any:
-    """Dense weights as CSR if that saves memory; nothing but exact zeros is left out, and other forms stay as they are.
+    """Dense weights as CSR if that saves memory; only exact zeros are left out, and other forms stay as they are.
 
     Parameters
     ----------

@@ -1,14 +1,14 @@
 """Top-k hinge losses α and β of the margins z of the wrong classes, plain and smoothed, with their conjugates.
 
-    z_j = 1 + s_j − s_y,  j ≠ y       (the true class is left out: with it the dual of the paper is not the dual)
+    z_j = 1 + s_j − s_y,  j ≠ y       (the true class is left out: with it, the paper's dual is not the dual)
     α:  φ(z) = max(0, mean of the k largest z_j)      domain  { 0 ≤ x_j ≤ ⟨1,x⟩/k,  ⟨1,x⟩ ≤ 1 }   top-k simplex
     β:  φ(z) = mean of the k largest max(0, z_j)      domain  { 0 ≤ x_j ≤ 1/k,      ⟨1,x⟩ ≤ 1 }   capped simplex
 
-Both are the largest ⟨x,z⟩ over their domain, α ≤ β ≤ the hinge of the top 1, and for k = 1 all three are the same.
+Both are the largest ⟨x,z⟩ over their domain; α ≤ β ≤ the hinge of the top 1, and for k = 1 all three are equal.
 Smoothed by γ > 0 they are the largest ⟨x,z⟩ − ½γ‖x‖²: the maximiser, a projection of z/γ, is their gradient, which has
-Lipschitz constant 1/γ; the conjugate is ½γ‖x‖² on the domain. With a cost C of an example the domain grows to
+Lipschitz constant 1/γ; the conjugate is ½γ‖x‖² on the domain. With the cost C of an example the domain grows to
 ⟨1,x⟩ ≤ C, x_j ≤ C/k, and the conjugate of Cφ is γ/(2C) ‖x‖². (Lapin, Hein, Schiele, NIPS 2015; eq. 3 and 5.)
-Cost: a selection for each row, a projection if smoothed; memory of the size of z.
+Time: one selection per row, one projection if smoothed; memory of the size of z.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 FEASIBILITY_TOLERANCE = 1e-12
-"""How far a constraint may be violated, relative to the cost of the example: rounding of sums of many values."""
+"""Allowed violation of a constraint, relative to the cost of the example: rounding of sums of many values."""
 
 
 def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
@@ -63,7 +63,7 @@ def margins_of_wrong_classes(scores: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class TopKHinge:
-    """Top-k hinge loss; rows of margins in, a number for each row out.
+    """Top-k hinge loss; rows of margins in, one number per row out.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class TopKHinge:
         return mean
 
     def gradient(self, z: Floats) -> Floats:
-        """∇φ(z), shape of z; without smoothing a subgradient, of equal margins the first ones counting as larger."""
+        """∇φ(z), shape of z; without smoothing a subgradient, of equal margins the first ones count as larger."""
         if z.ndim != 2 or self.k > z.shape[1]:
             self._refuse(z)
         if self.smoothing > 0.0:  # the projection of z/γ, written so that a small γ does not overflow

@@ -187,7 +187,7 @@ class TreeFactor:
 
     def solve(self, B: Any) -> Any:
         """W = M⁻¹ B for B dense or sparse of shape (m,) or (m, n)."""
-        return self.backward(self.forward(B))
+        return self.backward(self._inverses[0] @ B)
 
 
 def factorize(paths: AncestorPaths, M: Floats) -> TreeFactor:

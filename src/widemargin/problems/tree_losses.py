@@ -123,7 +123,7 @@ class TreeLosses:
     @cached_property
     def at_zero(self) -> float:
         """H(0) = Σ_g γ_g max_c ρ_c."""
-        return self.evaluate_scores(lambda rows, nodes: np.zeros((len(rows), nodes.stop - nodes.start))).value
+        return self.evaluate_scores(None).value
 
     def evaluate(self, X: Any, W: Any, *, memory_limit_mb: float = 64.0) -> LossPoint:
         """H(W) for X of shape (n_samples, n) and W of shape (m, n), each dense or CSR.
@@ -138,14 +138,15 @@ class TreeLosses:
 
         return self.evaluate_scores(score_of, memory_limit_mb=memory_limit_mb)
 
-    def evaluate_scores(self, score_of: ScoreOf, *, memory_limit_mb: float = 64.0) -> LossPoint:
-        """H from a function that returns scores, such as that of a kernel model."""
+    def evaluate_scores(self, score_of: ScoreOf | None, *, memory_limit_mb: float = 64.0) -> LossPoint:
+        """H from a function that returns scores, such as that of a kernel model; None for scores of 0."""
         loss, kappa = np.zeros(len(self.row)), np.ones(len(self.row))
         winner = np.full(len(self.row), -1, dtype=np.int64)
         loser = winner.copy()
         for blocks, right, nodes in self._parts(int(memory_limit_mb * MEGABYTE)):
             rho, slope = (1.0, 1.0) if self.rescaling == "none" else self._rescaled(blocks, nodes)
-            scores, each = score_of(self.row[blocks], nodes), np.arange(len(blocks))
+            shape, each = (len(blocks), nodes.stop - nodes.start), np.arange(len(blocks))
+            scores = np.zeros(shape) if score_of is None else score_of(self.row[blocks], nodes)
             margins = scores[each, right - nodes.start][:, None] - scores
             slack = rho - slope * margins
             slack[each, right - nodes.start] = -np.inf
@@ -253,15 +254,6 @@ def tree_losses(
     -------
     TreeLosses
         The losses.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> losses = tree_losses("tree-loss", Tree(np.array([-1, 0, 0, 1, 1])), labels=np.array([3]))
-    >>> losses.at_zero, losses.row, losses.node  # row 2 against the leaves in rows 1 and 3, at distances 1.5 and 1
-    (1.5, array([0]), array([2]))
     """
     paths, labels = AncestorPaths.of(tree.parent), np.asarray(labels).astype(np.int64)
     weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)

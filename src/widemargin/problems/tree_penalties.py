@@ -256,18 +256,6 @@ class QuadraticPenalty:
         The matrix on the layout of `factor`.
     factor : TreeFactor
         Its factor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> penalty = tree_penalty("similarity", Tree(np.array([-1, 0, 1])))
-    >>> penalty.value(np.array([[1.0], [3.0]]))  # ½ (1 + 9 + 4)
-    7.0
-    >>> penalty.value_and_subgradient(np.array([[1.0], [3.0]]))[1]
-    array([[-1.],
-           [ 5.]])
     """
 
     M: Floats

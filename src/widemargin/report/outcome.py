@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from widemargin import metrics
 from widemargin.displays._axes import short_text as short
-from widemargin.estimators._path_scoring import top_k_accuracies
+from widemargin.estimators.scoring import top_k_accuracies
 from widemargin.estimators.tree.model import nearest_labels, nodes_of_labels
 
 __all__ = ["LabelRow", "Outcome", "Side", "label_rows", "make_outcome"]

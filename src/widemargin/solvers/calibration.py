@@ -4,10 +4,10 @@
     temperature   P(j | v) = e^{τ v_j} / Σ_i e^{τ v_i}   over a group of classes, by the log-loss of the true one
     isotonic      the non-decreasing function of the log-odds with the least squared error (pool adjacent violators)
 
-The first two are convex with one or two parameters, for many labels or groups at once: each has its own, held by a
-quadratic prior to those that all share, so that a label with few positives keeps the shared ones. Truths 1 and 0 are
-moved inwards as by Platt (1999), by which separable data have an optimum, too. Newton's method with step halving.
-Memory: a few arrays of the size of the scores that are given.
+The first two are convex with one or two parameters, for many labels or groups at once. Each label or group has its own
+parameters; a quadratic prior keeps them near the shared ones, which labels with few positives therefore keep. Truths 1
+and 0 are moved inwards as in Platt (1999), so that separable data have an optimum, too. Newton's method with step
+halving. Memory: a few arrays of the size of the scores.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
 MAX_STEPS = 100
 MAX_HALVINGS = 40
 STEP_TOL = 1e-9
-"""Newton steps converge quadratically: the one below this leaves rounding error."""
+"""Newton steps converge quadratically: after one below this, only rounding error is left."""
 RIDGE = 1e-12
-"""Share of the largest curvature that is added to it: scores that are all equal leave a direction without any."""
+"""Added to the curvature, relative to its largest entry: equal scores leave a direction without any."""
 PRECISION = 1.0
 """Inverse prior variance of a label's slope and offset, in units of the shared log-odds, and of the factor between a
 group's temperature and the shared one. From 1 to 100 changed little on debian-tags; see decision 0012."""
@@ -52,7 +52,7 @@ Evaluate: TypeAlias = Callable[[Floats], tuple[Floats, Floats, Floats]]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of a row and a label, each with its score and whether it is true.
+    """Pairs of a row and a label, each with its score and its truth.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Choices:
     scores : ndarray of float64 of shape (n_scores,)
         Scores of the classes of the first choice, of the second, and so on.
     starts : ndarray of int64 of shape (n_choices,)
-        Where the scores of each choice begin; each has at least one.
+        Where the scores of each choice start; each has at least one.
     true : ndarray of int64 of shape (n_choices,)
         Place of the true class in `scores`.
     weights : ndarray of float64 of shape (n_choices,)
@@ -114,7 +114,7 @@ class Choices:
 
 
 def calibrate_pairs(pairs: Pairs, n_labels: int, method: Method) -> Calibration:
-    """Calibration of labels, each for itself: one sigmoid for all, one a label near it, and a curve for all.
+    """Calibrate independent labels: one sigmoid for all, one per label near it, and for isotonic a curve for all.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def calibrate_pairs(pairs: Pairs, n_labels: int, method: Method) -> Calibration:
 
 
 def calibrate_choices(choices: Choices, n_groups: int, method: Method) -> Calibration:
-    """Calibration of classes that exclude each other within groups: one sigmoid, a temperature a group, and a curve.
+    """Calibrate classes that exclude each other within groups: one sigmoid, one temperature per group, and a curve.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def calibrate_choices(choices: Choices, n_groups: int, method: Method) -> Calibr
 
 
 def fit_sigmoid(pairs: Pairs) -> tuple[float, float]:
-    """Slope and offset of one sigmoid for all pairs: Platt's, as scikit-learn has it.
+    """Slope and offset of one sigmoid for all pairs: Platt's, as in scikit-learn.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def fit_sigmoid(pairs: Pairs) -> tuple[float, float]:
 
 
 def refine_sigmoids(pairs: Pairs, n_labels: int) -> tuple[Floats, Floats]:
-    """Slope and offset of a sigmoid for each label, near 1 and 0; `pairs` has log-odds that all labels share.
+    """Slope and offset of one sigmoid per label, near 1 and 0; `pairs` has the log-odds of the shared sigmoid.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def refine_sigmoids(pairs: Pairs, n_labels: int) -> tuple[Floats, Floats]:
 
 
 def fit_temperatures(choices: Choices, n_groups: int) -> Floats:
-    """τ of each group, at least 0, near one that all share; shape (n_groups,).
+    """τ of each group, at least 0, near a shared one; shape (n_groups,).
 
     Examples
     --------

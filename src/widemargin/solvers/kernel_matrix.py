@@ -1,7 +1,7 @@
 """Parts of the kernel matrix K + bias² as the kernel solvers ask for them, scores, and bounds of the top-k problem.
 
-Everything is computed in chunks of fixed size, so that results do not depend on the number of threads; BLAS is to run
-on one thread. Memory: a chunk of rows of K for each thread, and for the bounds the scores, n × m in float64.
+Everything is computed in chunks of fixed size: results do not depend on the number of threads, as long as BLAS runs on
+one. Memory: a chunk of rows of K per thread, and for the bounds the scores, n × m in float64.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["KernelMatrix", "signed", "wrong_classes"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-COLUMNS_AT_ONCE = 128  # that a core asks for at most
+COLUMNS_AT_ONCE = 128  # largest number that a core asks for
 GRAM_ROWS = 128  # in a chunk of the matrix: 1.5 MB of float32 at 3,000 rows, which stays in the cache
-COLUMN_ROWS = 32  # in a chunk of columns that are asked for
+COLUMN_ROWS = 32  # in a chunk of the columns asked for
 CERTIFIED_ROWS = 64  # in a chunk of the scores of the bounds
 GAP_ROWS = 1024  # in a chunk of their sum
-DENSE_SHARE = 0.1  # of the dual variables that are not 0, from which a dense product is faster
-CURVATURE_TOLERANCE = 1e-9  # of the terms of aᵀKa, for what rounding may make negative
+DENSE_SHARE = 0.1  # share of dual variables that are not 0 above which a dense product is faster
+CURVATURE_TOLERANCE = 1e-9  # relative to the terms of aᵀKa: rounding may make the sum negative
 
 
 def signed(x: sp.csr_array, y: Ints) -> sp.csr_array:
@@ -39,18 +39,18 @@ def signed(x: sp.csr_array, y: Ints) -> sp.csr_array:
 
 
 class KernelMatrix:
-    """K + bias² of the training rows, in chunks, by some threads."""
+    """K + bias² of the training rows, in chunks, on several threads."""
 
     def __init__(self, kernel: TrainingKernel | PrecomputedKernel, bias: float, n_threads: int) -> None:
         self.kernel, self.shift, self.n_threads = kernel, bias**2, n_threads
         self.n = kernel.n_rows
 
     def diagonal(self) -> Floats:
-        """Diagonal; what is negative by rounding is 0."""
+        """Diagonal; values that rounding made negative are 0."""
         return np.maximum(self.kernel.diagonal(), 0.0) + self.shift
 
     def room(self, cache_bytes: float, dtype: Any) -> tuple[bool, int]:
-        """Whether the whole matrix fits, and if not, how many columns do, next to those asked for at once."""
+        """Whether the whole matrix fits, and if not, how many columns do besides those asked for at once."""
         column_bytes = np.dtype(dtype).itemsize * self.n
         whole = column_bytes * self.n <= cache_bytes
         return whole, 0 if whole else max(0, int(cache_bytes / column_bytes) - COLUMNS_AT_ONCE)
@@ -83,7 +83,7 @@ class KernelMatrix:
     ) -> tuple[float, float, Floats]:
         """Primal and dual objective of the dual variables x (n, m), and the scores (n, m) they give.
 
-        `margins` (n, m) are those asked for, 1 if not given.
+        `margins` (n, m) are the margins asked for, 1 by default.
         """
         A = signed(x, y)
         scores = self.scores(A)
@@ -112,7 +112,7 @@ class KernelMatrix:
         return scores
 
     def squared_norm(self, A: sp.csr_array, scores: Floats) -> float:
-        """⟨A, KA⟩; a class with negative curvature is an error, unless the kernel has none but by rounding."""
+        """⟨A, KA⟩; negative curvature is an error unless the kernel is known to be positive semidefinite."""
         terms = A.multiply(scores).tocsc()
         sums, sizes = np.asarray(terms.sum(axis=0)).ravel(), np.asarray(abs(terms).sum(axis=0)).ravel()
         rounding = np.finfo(np.float64).eps * (abs(A).T @ np.sqrt(self.diagonal())) ** 2

@@ -1,4 +1,8 @@
-"""What ends a solver: its tolerance, a number of passes, a time limit, a callback; and the best multiple of weights."""
+"""What stops a solver: its tolerance, a number of passes, a deadline, a callback; and the best multiple of weights.
+
+A `TimeLimit` is a callback that carries a deadline through estimators and pipelines down to the solver; `Limits` reads
+it there, and the solver ends with `Status.TIME_LIMIT`.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +29,12 @@ __all__ = [
     "worst_of",
 ]
 
-ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
-"""Of the objective at zero: a smaller gap cannot be told from the rounding of the sums that it is a difference of."""
-HALVINGS = 200.0
-"""Multiples are looked for down to 2^-200: weights after few passes with a very large C are that far off."""
-NEGLIGIBLE = 1e-13
-"""Relative difference of two objectives that is rounding."""
-GROWTH_GAP = 1e-6
-"""Gap, relative to the objective at zero, from which on it is likely that only margins just below 1 are left."""
-GROWTHS = 26
-"""4^-26 is the last place of float64."""
-MULTIPLE_STEPS = 28
-"""Evaluations of a search for the best multiple; they leave it within a factor of 1.001."""
+ROUNDING = 64.0 * float(np.finfo(np.float64).eps)  # of the objective at zero: a smaller gap may be rounding
+HALVINGS = 200.0  # multiples are searched down to 2^-200: weights after few passes with a very large C are that far off
+NEGLIGIBLE = 1e-13  # relative difference of two objectives that is rounding
+GROWTH_GAP = 1e-6  # gap, relative to the objective at zero, below which usually only margins just below 1 are left
+GROWTHS = 26  # 4^-26 is the last place of float64
+MULTIPLE_STEPS = 28  # evaluations of a search for the best multiple; they leave it within a factor of 1.001
 
 SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_LIMIT, Status.STOPPED)
 """From the best to the worst."""
@@ -48,14 +46,14 @@ class TimeLimit:
     Parameters
     ----------
     seconds : float
-        Time from now; the clock starts when the object is made, so that several fits can share one limit.
+        Time from now. The clock starts when the object is made; several fits can share one limit.
     callback : callable or None, default=None
-        Another callback, which is called with every `Progress` and may stop training as well.
+        Another callback. It is called with every `Progress` and may stop training as well.
 
     Attributes
     ----------
     deadline : float
-        When the time is up, on the clock of `time.monotonic`.
+        When the time is up, by the clock of `time.monotonic`.
 
     Examples
     --------
@@ -103,14 +101,14 @@ class Limits:
     """A number of passes, and a callback that ends the solver when it returns true or when its time is up."""
 
     def __init__(self, max_iter: int, callback: Callback | None = None) -> None:
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.max_iter, self.callback = max_iter, callback
         self.deadline = float(getattr(callback, "deadline", math.inf))
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self.began
+        return time.monotonic() - self.started
 
     @property
     def seconds_left(self) -> float:
@@ -134,16 +132,16 @@ class Limits:
 
 
 def ending(primal: float, dual: float, at_zero: float, tol: float, rounding: float = ROUNDING) -> Status | None:
-    """Whether bounds are close enough: primal − dual at most tol · (at_zero − dual), the `decrease_gap`.
+    """Whether bounds are close enough: primal − dual is at most tol · (at_zero − dual), the `decrease_gap`.
 
-    None while they are not, `NOT_ATTAINED` where the gap is rounding and the tolerance asks for less than that.
+    None while they are not; `NOT_ATTAINED` where the gap is rounding and the tolerance is smaller than that.
 
     Examples
     --------
     >>> from widemargin.solvers.limits import ending
     >>> ending(5.01, 5.0, at_zero=10.0, tol=1e-2), ending(5.1, 5.0, at_zero=10.0, tol=1e-2)
     (<Status.CONVERGED: 'converged'>, None)
-    >>> ending(10.0, 10.0, at_zero=10.0, tol=1e-2)  # what zero weights can be improved by is lost in rounding
+    >>> ending(10.0, 10.0, at_zero=10.0, tol=1e-2)  # any improvement of zero weights is lost in rounding
     <Status.NOT_ATTAINED: 'not_attained'>
     """
     allowed, noise = tol * max(at_zero - dual, 0.0), rounding * max(abs(primal), abs(at_zero))
@@ -156,8 +154,8 @@ def best_multiple(objective: Callable[[float], float]) -> float:
     """The t of [0, 1] with the smallest convex objective(t), found by golden section on the logarithm of t.
 
     Ascent on the dual may stop, or be within its tolerance, at weights W that are worse than zero weights. Then some
-    t W is better; or zero is the best multiple, and t is the largest for which t W is as good but for rounding: it
-    still ranks the classes.
+    t W is better. If zero is the best multiple, t is the largest for which t W is as good up to rounding: it still
+    ranks the classes.
 
     Examples
     --------
@@ -176,7 +174,7 @@ def best_multiple(objective: Callable[[float], float]) -> float:
             high, right, at_right = right, left, at_left
             left = high - share * (high - low)
             at_left = objective(2.0**left)
-        else:  # also where both are equal: so small multiples are as good as 0
+        else:  # also where both are equal: multiples that small are as good as 0
             low, left, at_left = left, right, at_right
             right = low + share * (high - low)
             at_right = objective(2.0**right)
@@ -193,9 +191,8 @@ def best_multiple(objective: Callable[[float], float]) -> float:
 def best_growth(objective: Callable[[float], float]) -> float:
     """The t among 1 and 1 + 4^−j, j = 1 … 26, with the smallest objective(t).
 
-    Of rows that can be told apart with a margin, the optimum is a corner at which many margins are exactly 1. Rounding
-    leaves some just below, which costs C times as much; weights that are longer by a few units in the last place have
-    no loss at all.
+    The optimum of separable rows is a corner at which many margins are exactly 1. Rounding leaves some just below,
+    which costs C times as much; weights that are longer by a few units in the last place have no loss at all.
 
     Examples
     --------
@@ -207,7 +204,7 @@ def best_growth(objective: Callable[[float], float]) -> float:
 
 
 def worst_of(statuses: Iterable[Status]) -> Status:
-    """The status of several problems together: that of the one that is furthest from its end."""
+    """The status of several problems together: the worst of them."""
     return max(statuses, key=SEVERITY.index)
 
 

@@ -7,11 +7,20 @@ The code is discrete (random, one-vs-rest, all pairs, …), or its numbers are l
 
     minimise  ‖M‖ + C Σ_i weight_i max(0, max_{r ≠ y_i} 1 − ⟨h_i, M_{y_i} − M_r⟩)       ‖M‖₁, ½‖M‖₂² or ‖M‖_∞
 
-(Crammer and Singer, 2002), on outputs for rows that the classifiers have not seen. See `widemargin.labels.codes`,
-`widemargin.solvers.codes.continuous` and `widemargin.estimators.codes.learning`.
+(Crammer and Singer, 2002). See `widemargin.labels.codes` and `widemargin.solvers.codes.continuous`.
 
-A fit draws the code, trains its columns, and learns the code if asked to. Two classes have one score, s_1 − s_0, as in
-other models. With linear columns and the inner product, class r has the weights Σ_t M_rt w_t, which `explain` uses.
+A fit draws the code, trains its columns (`widemargin.estimators.codes.columns`), and learns the code if asked to, on
+outputs for rows that the classifiers were not trained on:
+
+    h_i = outputs of classifiers that were trained without the fold of row i   (or, if asked for, on all rows)
+    M   = continuous_code(h, y)  for l1, l2 or l∞,   or  greedy_code(h, y), a code of signs
+
+Interleaved (Crammer and Singer leave it open): column t is trained again, with class r on the side sign(M_rt − mean)
+and its rows weighted by |M_rt − mean|, of mean 1; then the outputs and the code are recomputed. The round with the
+smallest objective of the code (greedy: expected error) is kept, so that rounds never make it worse.
+
+Two classes have one score, s_1 − s_0, as in other models. With linear columns and the inner product, class r has the
+weights Σ_t M_rt w_t, which `explain` uses.
 Memory: the data and the classifiers; for learning the outputs, samples × columns, and the work of the code's solver;
 for prediction the outputs and scores of a block of rows.
 """
@@ -22,13 +31,16 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
 
+import joblib
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, _safe_indexing, check_random_state, get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metadata_routing import (
@@ -38,19 +50,10 @@ from sklearn.utils.metadata_routing import (
     _routing_enabled,
     process_routing,
 )
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _get_feature_names,
-    _num_samples,
-    check_consistent_length,
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn.utils.validation import _num_samples, check_is_fitted, has_fit_parameter
 
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
-from widemargin.estimators.codes.learning import CodeLearner, CodeRound, Stopped, Watch, fold_of_rows
 from widemargin.estimators.codes.storage import CodeCodec
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec
@@ -70,64 +73,76 @@ from widemargin.estimators.training import (
     row_factors,
     training_data,
 )
-from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, fewest_columns, make_code
-from widemargin.labels.decoding import Decoding, decode
-from widemargin.labels.encoding import encode_targets
-from widemargin.problems.codes import GeneralizationBound, error_bound
-from widemargin.problems.kernels import Kernel, make_kernel
+from widemargin.labels.codes import (
+    DRAWN_KINDS,
+    Code,
+    CodeKind,
+    Decoding,
+    decode,
+    expected_error,
+    fewest_columns,
+    make_code,
+)
+from widemargin.problems.certificate import Certificate
+from widemargin.problems.codes import CodeMargins, GeneralizationBound, error_bound, greedy_code
+from widemargin.problems.kernels import Kernel, make_kernel, resolve_gamma
 from widemargin.problems.scores import BlockScorer, LinearScorer
-from widemargin.solvers.codes.continuous import NORMS
-from widemargin.solvers.result import Callback, History, Status
+from widemargin.solvers.codes.continuous import NORMS, ContinuousCode, continuous_code
+from widemargin.solvers.limits import Limits
+from widemargin.solvers.result import Callback, History, Progress, Status
 
-__all__ = ["CodeScorer", "OutputCodeClassifier"]
+__all__ = ["CodeScorer", "OutputCodeClassifier", "fold_of_rows", "margins_of", "retraining_task"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Indices: TypeAlias = npt.NDArray[np.intp]
 
 BYTES_PER_MB = 2**20
 BYTES_PER_VALUE = 32
 """An output or score, its copies on the way through decoding, and its place in the ranking."""
+OWN = (type(None), OneVsAllClassifier)
+"""Types of `estimator` whose columns our solver trains, in one call if they have the same rows."""
+DEFAULT_FOLDS = 5
 SEEDS = np.iinfo(np.int32).max
 OF_ONE_FIT = ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the outputs",
     Status.NOT_ATTAINED: "double precision allows no smaller one: loosen tol, use a smaller C, or scale the outputs",
     Status.TIME_LIMIT: "allow more time, or use fewer columns (code_size), fewer folds (cv) or a larger tol",
-    Status.STOPPED: "the callback asked for it",
 }
 
 
 class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
-    Takes the place of scikit-learn's class of this name, and adds scores, codes without equal rows, and learned codes.
+    A replacement for scikit-learn's class of this name that adds scores, codes without equal rows, and learned codes.
 
     Parameters
     ----------
     estimator : classifier or None, default=None
-        The binary classifier: any with `decision_function`, or else `predict_proba`, cloned for each column. None is
-        `OneVsAllClassifier()`, whose solver trains all columns in one go.
+        The binary classifier: any with `decision_function` or `predict_proba`, cloned for each column. By default
+        `OneVsAllClassifier()`, whose solver trains all columns in one call.
     code_size : float, default=1.5
         A random code has int(n_classes · code_size) columns, a "bch" code at most that many: 2^m − 1.
     random_state : int, RandomState instance or None, default=None
-        Decides the random code, the words of a "bch" code, and the folds.
+        Seed of the random code, of the words of a "bch" code, and of the folds.
     n_jobs : int or None, default=None
-        Columns that are fitted at the same time; threads of `OneVsAllClassifier`. -1 for all cores.
+        Number of columns that are fitted at the same time, or of threads of `OneVsAllClassifier`; -1 for all cores.
     code : {"random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"} or array, default="random"
         The code that the classifiers are trained on: −1, +1, and 0 for classes that a column leaves out, of shape
-        (n_classes, n_columns). Random codes are the best of many by the distance of rows; "bch" codes correct errors,
-        with a distance of rows that is guaranteed. See `make_code`.
+        (n_classes, n_columns). A random code is the best of many by the distance of its rows; "bch" codes correct
+        errors, with a guaranteed distance of rows. See `make_code`.
     learn : {None, "l1", "l2", "linf", "greedy"}, default=None
-        Whether the code is learned anew for the trained classifiers: numbers with a penalty on their absolute sum, sum
-        of squares or largest absolute value, or signs, found greedily one column after another.
+        How to learn another code for the trained classifiers: numbers with a penalty on their absolute sum, sum of
+        squares or largest absolute value, or signs, found greedily one column after another. None: not at all.
     C : float, default=1.0
         Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows. inf asks for a
         code without any loss, the paper's problem without slack variables; fitting fails if there is none.
     norm_bound : float or None, default=None
-        Instead of a penalty, the largest norm of a learned code.
+        Largest norm of a learned code, instead of a penalty.
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
         Kernel of the outputs of the classifiers, in place of the inner product with a row of the code; for "l2".
     gamma : {"scale", "auto"} or float, default="scale"
-        γ of rbf, poly and sigmoid, with outputs for features.
+        γ of rbf, poly and sigmoid, with outputs as features.
     degree : int, default=3
         Degree of poly.
     coef0 : float, default=0.0
@@ -135,32 +150,32 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     kernel_params : dict or None, default=None
         Keyword arguments of a callable kernel.
     cache_size_mb : float, default=512
-        Bound on the rows of the kernel matrix that are kept in learning.
+        Limit on the kernel values that are kept while a code is learned.
     decoding : {None, "inner", "hamming", "exponential", "hinge", "logistic"}, default=None
-        How outputs are compared with a row of the code, see `decode`. None is what the code is made for: "hamming" for
-        a greedy code, which counts signs, and "inner" for all others.
+        How outputs are compared with a row of the code, see `decode`. By default "hamming" for a greedy code, which
+        counts signs, and "inner" for all others.
     cv : None, int, "training" or splitter, default=None
-        Where the outputs come from on which a code is learned: classifiers that did not see the row, by folds (None: 5)
-        or a splitter of scikit-learn. "training" takes the outputs of the classifiers for the rows that they were
-        trained on, which saves time, and fits the code to their training error.
+        Where the outputs come from on which a code is learned: classifiers that did not see the row, by a number of
+        folds (None: 5) or a splitter of scikit-learn. "training" takes the outputs for the rows that the classifiers
+        were trained on: it saves time, and fits the code to their training error.
     interleave : int, default=0
-        How often columns are trained again for the learned code, and the code anew for them. The round with the best
-        objective of the code is kept.
+        How often the columns are trained again for the learned code, and the code is learned again for them. The round
+        with the best objective of the code is kept.
     tol : float, default=1e-3
         Largest certified relative gap of a learned code.
     max_iter : int or None, default=None
-        Limit on the steps of the solvers: of the columns, if their classifier has this parameter, and of an "l2" code;
-        None is their own.
+        Limit on the iterations of the columns, if their classifier has this parameter, and on the passes of an "l2"
+        code. By default, the limits of these solvers.
     prune : float, default=0.0
         Weights of the columns below this in absolute value are dropped, before a code is learned for them; 0 leaves it
         to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, in training the classifiers and in learning the code.
     memory_limit_mb : float, default=1024
-        Bound on the dense result of `decision_function`, and on work areas of prediction.
+        Limit on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
-        Called with a `Progress` while columns are trained and between folds and rounds; training stops when it returns
-        true, with the code as far as it got.
+        Called with a `Progress` while columns are trained, after each fold and round, and while an "l2" code is
+        learned. Training stops when it returns true, and keeps the best code so far.
     warm_start : bool, default=False
         Whether `fit` keeps the code of the previous fit and starts from the weights of its columns, if the classes,
         features and kind of code are the same; for `OneVsAllClassifier`.
@@ -170,23 +185,24 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     Attributes
     ----------
     estimators_ : list of classifiers
-        The fitted binary classifiers, one a column; those of our solver share their weights with the model.
+        The fitted binary classifiers, one per column. Those of our solver are made when the attribute is read, and
+        share their weights with the model.
     code_book_ : ndarray of int8 of shape (n_classes, n_columns)
-        The code that the classifiers were trained on; its columns without use are left out by "greedy".
+        The code that the classifiers were trained on; "greedy" leaves out the columns that it does not use.
     code_matrix_ : ndarray of shape (n_classes, n_columns)
-        The code that decides: `code_book_`, or the learned one. Codes with a kernel have none.
+        The code that decides: `code_book_`, or the learned one. A code with a kernel has none.
     dual_coef_, support_, support_vectors_, gamma_
-        Of a code with a kernel: coefficients of shape (n_classes, n_support), numbers of the training rows that have
-        one, their outputs, and γ.
+        With a kernel: coefficients of shape (n_classes, n_support), indices of the training rows that have one, their
+        outputs, and γ.
     classes_ : ndarray of shape (n_classes,)
         The labels.
     certificate_ : Certificate
-        Bounds on the optimum of the learned code; of the columns, summed, where none with a norm was learned. Not there
-        if these are not of our solver.
+        Bounds on the optimum of a code that was learned with a norm; otherwise of the columns, summed. Classifiers
+        other than `OneVsAllClassifier` have none.
     history_ : History
-        One row a round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
+        One row per round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
     n_iter_ : int or ndarray of shape (n_columns,)
-        Steps of the solver of the code; of the columns where none with a norm was learned (1 if one does not tell).
+        Iterations of the solver of a code that was learned with a norm; otherwise of each column (1 if unknown).
     status_ : Status
         Why training ended.
     label_counts_ : ndarray of shape (n_classes,)
@@ -198,12 +214,12 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     instruction_set_ : str
         Vector instructions used in training.
     n_features_in_, feature_names_in_
-        As in scikit-learn; where X has features.
+        As in scikit-learn, if X has features.
 
     See Also
     --------
     sklearn.multiclass.OutputCodeClassifier : random codes only.
-    TopKClassifier : the same as an l2 code with outputs h(x) = x.
+    TopKClassifier : with k=1, the l2 code of the outputs h(x) = x.
 
     Examples
     --------
@@ -317,26 +333,25 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         OutputCodeClassifier
             The fitted model.
         """
-        data = self._training_data(X, y, sample_weight)
-        targets, weights, start = data.targets, None, None
+        own = type(self.estimator) in OWN  # other classifiers check their rows themselves
+        data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)
+        classes, weights, start = data.targets.classes, None, None
         if data.sample_weight is not None or self.class_weight is not None:
-            weights = row_factors(self.class_weight, targets, data.sample_weight)
+            weights = row_factors(self.class_weight, data.targets, data.sample_weight)
             if not weights.any():
                 raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
-        book = self._drawn_code(targets.n_classes, rng)
+        book = self._drawn_code(len(classes), rng)
         if self.warm_start and self.__dict__.get("_first_fit") is not None:
             earlier, coef, intercept = self._first_fit
             drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
             same_code = earlier.shape == book.shape and (drawn or np.array_equal(earlier, book))
             same_shape = coef.shape == (book.shape[1], data.X.shape[1])
-            if same_code and same_shape and np.array_equal(self.classes_, targets.classes):
+            if same_code and same_shape and np.array_equal(self.classes_, classes):
                 book, start = earlier, (coef, intercept)
-        n_stages, seed, fold = 1, 0, None
-        if self.learn is not None:
-            seed, fold = int(rng.integers(SEEDS)), fold_of_rows(self.cv, data.X, targets.indices, weights, rng)
-            n_folds = 0 if fold is None else int(fold.max()) + 1
-            n_stages += (n_folds + 1) * (self.interleave + 1) + self.interleave
+        learner = None if self.learn is None else self._learner(data, weights, rng)
+        # Training; in each round the folds and the code; and training again between two rounds.
+        n_stages = 1 if learner is None else 1 + (learner.n_folds + 1) * (self.interleave + 1) + self.interleave
         watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
         trainer = self._trainer(data, weights, sample_weight, fit_params, watch)
         began, rounds, status = time.perf_counter(), list[CodeRound](), None
@@ -344,17 +359,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         seconds = time.perf_counter() - began
         try:
             watch.end_stage(columns.certificate)
-            if self.learn is not None:
-                options: dict[str, Any] = {"C": self.C, "norm_bound": self.norm_bound, "tol": self.tol}
-                if self.learn == "l2":
-                    options |= {"cache_size_mb": float(self.cache_size_mb), "callback": watch.listener, "seed": seed}
-                    options |= {"n_threads": self._n_threads()}
-                    options |= {} if self.max_iter is None else {"max_iter": int(self.max_iter)}
-                kernel = None if self.kernel == "linear" else kernel_description(self, self.gamma)
-                problem = (targets.indices, weights, targets.n_classes, fold)
-                learner = CodeLearner(trainer, *problem, watch, self.learn, options, kernel)
-                for found in learner.rounds(columns, book, self.interleave):
-                    rounds.append(found)
+            for found in () if learner is None else learner.rounds(columns, book, trainer, watch):
+                rounds.append(found)
         except Stopped:
             status = watch.status
         first = CodeRound(columns, book, book.astype(np.float64), columns.certificate, columns.status, seconds)
@@ -370,9 +376,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         Parameters
         ----------
         delta : float, default=0.05
-            Chance that the bound fails.
+            Probability that the bound fails.
         label : label, optional
-            One of `classes_`; then the bound is on confusing this class.
+            One of `classes_`; the bound is then on the error of this class.
 
         Returns
         -------
@@ -427,7 +433,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             raise ValueError("OutputCodeClassifier: a greedy code is learned for the classifiers; use learn='greedy'")
         check_parameters(self)
         learn, inner, linear = self.learn, self.estimator, self.kernel == "linear"
-        own = self._is_own()
+        own = type(inner) in OWN
         if inner is not None:
             if isinstance(inner, type) or not is_classifier(inner):
                 raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
@@ -435,7 +441,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
                 inner._check_parameters()
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
-        norms = "learn='l1', 'l2' or 'linf'"
+        norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
         own_cost = "the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
         limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
         for name, belongs, why in (
@@ -450,40 +456,13 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             ("max_iter", limited, "belongs to codes with learn='l2', or to an estimator that has it"),
             ("decoding", linear, "has no meaning for a code with a kernel, whose scores are kernel values"),
             ("code_size", drawn, "belongs to random and bch codes; this one has its own number of columns"),
-            ("prune", not prunes_inside, "differs from that of the estimator inside; set one of them"),
+            ("prune", not prunes_inside, "differs from that of the estimator; set only one"),
             ("warm_start", own, "starts from weights of OneVsAllClassifier; other classifiers have no start"),
         ):  # fmt: skip
-            value, default = getattr(self, name), type(self).__init__.__kwdefaults__[name]
+            value, default = getattr(self, name), defaults[name]
             is_default = value is default or (isinstance(value, str | int | float) and value == default)
             if not belongs and not is_default:
                 raise ValueError(f"OutputCodeClassifier: {name} {why}")
-
-    def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Checked rows and targets; a classifier inside that is not ours checks its rows itself."""
-        if self._is_own():
-            data = training_data(self, X, y, sample_weight)
-        else:
-            self._check_parameters()
-            X = X if hasattr(X, "shape") else np.asarray(X)
-            _get_feature_names(X)  # refuses names of several types
-            targets = encode_targets(validate_data(self, X="no_validation", y=y))
-            check_consistent_length(X, targets.Y)
-            if sample_weight is not None:
-                sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            data = TrainingData(X, X, targets, sample_weight)
-        if data.targets.kind == "multilabel":
-            raise ValueError(
-                "y has several labels per row, and OutputCodeClassifier trains on one; use OneVsAllClassifier for such "
-                "targets"
-            )
-        if data.targets.n_classes < 2:
-            what = "one class only" if data.targets.n_classes else "no rows"
-            raise ValueError(f"y has {what}; a classifier needs rows of at least two classes")
-        return data
-
-    def _is_own(self) -> bool:
-        """Whether the columns are trained by our solver, all of them in one call."""
-        return self.estimator is None or type(self.estimator) is OneVsAllClassifier
 
     def _drawn_code(self, n_classes: int, rng: np.random.Generator) -> Code:
         """The discrete code that the parameters ask for."""
@@ -512,12 +491,13 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             params = params if self.estimator is None else dict(routed.estimator.fit)
         else:
             _raise_for_params(fit_params, self, "fit")
-        if self._is_own():
+        if type(self.estimator) in OWN:
             template = OneVsAllClassifier() if self.estimator is None else clone(self.estimator)
             template.n_jobs = self.n_jobs if template.n_jobs is None else template.n_jobs
             template.max_iter = template.max_iter if self.max_iter is None else self.max_iter
             template.prune = self.prune if self.prune > 0 else template.prune
-            return OwnTrainer(template, data.X, y, weights, watch.listener)
+            X = with_unit_rows(data.X) if template.normalize else data.X
+            return OwnTrainer(template, X, y, weights, watch.listener)
         template, wanted = self.estimator, self.class_weight is not None or "sample_weight" in params
         if weights is not None and wanted and not has_fit_parameter(template, "sample_weight"):
             raise ValueError(
@@ -528,6 +508,19 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             template = clone(template).set_params(max_iter=self.max_iter)
         further = {name: value for name, value in params.items() if name != "sample_weight"}
         return ClonedTrainer(template, data.X, y, weights if wanted else None, further, self.n_jobs, float(self.prune))
+
+    def _learner(self, data: TrainingData, weights: Floats | None, rng: np.random.Generator) -> CodeLearner:
+        """What learns the code."""
+        y, kernel, seed = data.targets.indices, None, int(rng.integers(SEEDS))
+        options: dict[str, Any] = {"norm": self.learn, "C": self.C, "norm_bound": self.norm_bound, "tol": self.tol}
+        options |= {"n_classes": len(data.targets.classes)}
+        if self.learn == "l2":
+            options |= {"n_threads": joblib.effective_n_jobs(self.n_jobs), "cache_size_mb": float(self.cache_size_mb)}
+            options |= {"seed": seed} if self.max_iter is None else {"seed": seed, "max_iter": int(self.max_iter)}
+            kernel = None if self.kernel == "linear" else kernel_description(self, cast(Any, self.gamma))
+        fold = fold_of_rows(self.cv, data.X, y, weights, rng)
+        n_folds = 0 if fold is None else int(fold.max()) + 1
+        return CodeLearner(y, weights, fold, n_folds, self.interleave, options, kernel)
 
     def _keep(self, data: TrainingData, first: CodeRound, rounds: list[CodeRound], status: Status | None) -> None:
         """Keep the best round, or the first columns and their code; warn of a code that was not learned to the end."""
@@ -555,24 +548,21 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             self.dual_coef_, self.support_ = np.ascontiguousarray(learned.dual_coef.T), learned.support
             self.support_vectors_, self.gamma_ = learned.support_outputs, learned.kernel.gamma
         keep_data(self, data)
-        text = ""
-        if self.status_ in (Status.STOPPED, Status.TIME_LIMIT):
-            what = "the callback stopped" if self.status_ is Status.STOPPED else "the time limit ended"
-            how = "with the code that it started with" if kept is first and self.learn else "before its end"
-            text = f"{what} training {how}"
-            text += f"; {ADVICE[self.status_]}" if self.status_ is Status.TIME_LIMIT else ""
+        how, text = "with the code that it started with" if kept is first and self.learn else "before its end", ""
+        if self.status_ is Status.STOPPED:
+            text = f"the callback stopped training {how}"
+        elif self.status_ is Status.TIME_LIMIT:
+            text = f"the time limit ended training {how}; {ADVICE[self.status_]}"
         elif learned is not None and self.status_ is not Status.CONVERGED:  # columns warn themselves
-            text = (
-                f"the code was learned to a certified relative gap of {learned.certificate.relative_gap:.2g}, above "
-                f"tol={self.tol:g}; {ADVICE[self.status_]}"
-            )
+            gap = learned.certificate.relative_gap
+            text = f"the code has a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {ADVICE[self.status_]}"
         if text:
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows for our solver are checked here; other classifiers check theirs themselves."""
         check_is_fitted(self)
-        if self._is_own():
+        if type(self.estimator) in OWN:
             return super()._check_rows(X)
         return X if hasattr(X, "shape") else np.asarray(X)
 
@@ -593,19 +583,20 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     def scorer(self) -> CodeScorer:
         """The scores of this model."""
         n_values, decoding = sum(self.code_book_.shape), self._decoding()
-        decoder: Any = functools.partial(decode, code=self.__dict__.get("code_matrix_"), decoding=decoding)
+        matrix: Any = self.__dict__.get("code_matrix_")
+        decoder: Any = functools.partial(decode, code=matrix, decoding=decoding)
         if "dual_coef_" in self.__dict__:
             kernel = make_kernel(*kernel_description(self, self.gamma_))
             decoder = functools.partial(_kernel_scores, kernel, self.support_vectors_, self.dual_coef_)
             n_values += len(self.support_)
         elif decoding == "inner":
-            scorer = LinearScorer(np.ascontiguousarray(self.code_matrix_, dtype=np.float64))
+            scorer = LinearScorer(np.ascontiguousarray(matrix, dtype=np.float64))
             decoder = functools.partial(_inner_scores, scorer)
         return CodeScorer(self._columns, decoder, n_values, self.memory_limit_mb)
 
     def _explained_row(self, X: Any) -> Any:
         X = self._check_rows(X)
-        return with_unit_rows(X) if self._is_own() and getattr(self.estimator, "normalize", False) else X
+        return with_unit_rows(X) if type(self.estimator) in OWN and getattr(self.estimator, "normalize", False) else X
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         if "code_matrix_" not in self.__dict__:
@@ -622,6 +613,210 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         M = np.asarray(self.code_matrix_, dtype=np.float64)
         M = M[1:] - M[:1] if self.kind_ == "binary" else M
         return M[outputs] @ weights, M[outputs] @ intercepts
+
+
+class Stopped(Exception):
+    """The callback asked to stop between two stages, or the time is up."""
+
+
+class Watch:
+    """The callback of all solvers of a fit: adds up the columns of its stages, and carries the deadline.
+
+    A stage is a training of all columns, or a learning of the code.
+
+    Parameters
+    ----------
+    callback : callable or None
+        The callback of the estimator.
+    n_columns, n_stages : int
+        Columns of the code, and stages of the fit.
+
+    Attributes
+    ----------
+    listener : Watch or None
+        This watch, for solvers; None if there is no callback.
+    status : Status or None
+        Why the fit must end, STOPPED or TIME_LIMIT; None while it need not.
+    """
+
+    def __init__(self, callback: Callback | None, n_columns: int, n_stages: int) -> None:
+        self.limits, self.n_columns = Limits(n_columns * n_stages, callback), n_columns
+        self.listener = None if callback is None else self
+        self.deadline, self.done = self.limits.deadline, 0
+        self.status: Status | None = None
+
+    def __call__(self, progress: Progress) -> bool:
+        """Report from within a stage."""
+        if self.status is None:
+            done = self.done + min(progress.done, self.n_columns)
+            status = self.limits.reached(done, self.limits.elapsed_s, progress.primal, progress.dual)
+            self.status = None if status is Status.MAX_ITER else status  # all columns are done
+        return self.status is not None
+
+    def end_stage(self, certificate: Certificate | None) -> None:
+        """Report a finished stage; raises `Stopped` if there is to be no other."""
+        if self.listener is None:
+            return
+        primal, dual = (np.nan, np.nan) if certificate is None else (certificate.primal, certificate.dual)
+        stop = self(Progress(self.n_columns, self.limits.max_iter, self.limits.elapsed_s, primal, dual))
+        self.done += self.n_columns
+        if stop and self.done < self.limits.max_iter:
+            raise Stopped
+
+
+@dataclass(frozen=True)
+class CodeRound:
+    """A code and the classifiers that it is for; the first fields are all that a code has that was not learned."""
+
+    columns: Columns
+    book: Code
+    matrix: Floats | None  # None with a kernel
+    certificate: Certificate | None
+    status: Status
+    seconds: float
+    criterion: float = np.nan
+    expected_error: float = np.nan
+    margins: CodeMargins | None = None
+    learned: ContinuousCode | None = None  # for l1, l2 and l∞; its support holds numbers of training rows
+
+
+@dataclass(frozen=True)
+class CodeLearner:
+    """Learns a code, in rounds if that is interleaved with the training of the columns.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Class of each row.
+    weights : ndarray of shape (n_samples,) or None
+        Weights of the rows.
+    fold : ndarray of shape (n_samples,) or None
+        The fold of each row, −1 for rows that do not count; None: outputs for the rows trained on.
+    n_folds : int
+        Number of folds.
+    interleave : int
+        How often the columns are trained again.
+    options : dict
+        Keyword arguments of `continuous_code`; a greedy code has the norm "greedy".
+    kernel : tuple or None
+        Arguments of `make_kernel`, γ not yet resolved; None for the inner product.
+    """
+
+    y: Indices
+    weights: Floats | None
+    fold: Indices | None
+    n_folds: int
+    interleave: int
+    options: dict[str, Any]
+    kernel: tuple[Any, ...] | None
+
+    def rounds(self, columns: Columns, book: Code, trainer: ColumnTrainer, watch: Watch) -> Iterator[CodeRound]:
+        """The code of the given columns, then those of columns that are trained again; `Stopped` ends them."""
+        task = BinaryTask(book)
+        for n_left in reversed(range(self.interleave + 1)):
+            found = self._round(columns, task, trainer, watch)
+            yield found
+            watch.end_stage(found.certificate)
+            if n_left > 0:
+                assert found.matrix is not None  # a kernel is refused with interleave
+                task = retraining_task(found.matrix, found.book)
+                columns = trainer.fit(task)
+                watch.end_stage(columns.certificate)
+
+    def _round(self, columns: Columns, task: BinaryTask, trainer: ColumnTrainer, watch: Watch) -> CodeRound:
+        """The code of some columns."""
+        began, fold = time.perf_counter(), cast(Indices, self.fold)
+        h = trainer.outputs(columns) if fold is None else np.zeros((len(self.y), task.book.shape[1]))
+        for number in range(self.n_folds):
+            inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
+            without = trainer.fit(replace(task, rows=others))
+            h[inside] = trainer.outputs(without, inside)
+            watch.end_stage(without.certificate)
+        used = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
+        h, y, weights, options = h[used], self.y[used], self.weights, self.options
+        weights = None if weights is None else weights[used]
+        if options["norm"] == "greedy":
+            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], began)
+        if self.kernel is not None:
+            name, gamma, *rest = self.kernel
+            options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
+        learned = continuous_code(h, y, sample_weight=weights, callback=watch.listener, **options)
+        scores, certificate, code = learned.scores(h), learned.certificate, learned.code
+        if code is not None:
+            gram, squared_norms = code @ code.T, (h**2).sum(axis=1)
+        else:
+            coef, rows, kernel = cast(Floats, learned.dual_coef), learned.support_outputs, cast(Kernel, learned.kernel)
+            gram, squared_norms = coef.T @ kernel.block(rows, rows) @ coef, kernel.diagonal(h)
+            learned = replace(learned, support=used[learned.support])
+        margins, error = margins_of(scores, y, gram, squared_norms), expected_error(scores, y, weights)
+        seconds = time.perf_counter() - began
+        ends = (certificate, learned.status, seconds, certificate.primal, error, margins, learned)
+        return CodeRound(columns, task.book, code, *ends)
+
+
+def _greedy_round(
+    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, began: float
+) -> CodeRound:
+    """A code of signs; columns that would be constant, and so change no decision, are left out."""
+    code = greedy_code(h, y, weights, n_classes).code
+    kept = np.flatnonzero((code < 0).any(axis=0))
+    matrix, h, columns = code[:, kept].astype(np.float64), h[:, kept], columns.select(kept)
+    error = expected_error(np.where(h >= 0.0, 1.0, -1.0) @ matrix.T, y, weights)
+    margins = margins_of(h @ matrix.T, y, matrix @ matrix.T, (h**2).sum(axis=1))
+    ends = (columns.certificate, columns.status, time.perf_counter() - began, error, error, margins)
+    return CodeRound(columns, book[:, kept], matrix, *ends)
+
+
+def margins_of(scores: Floats, y: Indices, gram: Floats, squared_norms: Floats) -> CodeMargins:
+    """Margins of scores (n_samples, n_classes), with the Gram matrix of the code and ‖h_i‖² of the rows."""
+    rows = np.arange(len(y))
+    differences = scores[rows, y][:, None] - scores
+    differences[rows, y] = np.inf
+    return CodeMargins(gram, float(np.sqrt(squared_norms.max())), float(differences.min()), len(y))
+
+
+def fold_of_rows(cv: Any, X: Any, y: Indices, weights: Floats | None, rng: np.random.Generator) -> Indices | None:
+    """The fold of each row, −1 for rows of weight 0; None for `cv="training"`.
+
+    A number of folds deals the rows of each class out in turn, in random order: no class needs as many rows as there
+    are folds. Other values are scikit-learn's, and every row must be held out once.
+    """
+    if isinstance(cv, str):
+        return None
+    used = np.arange(len(y)) if weights is None else np.flatnonzero(weights > 0.0)
+    fold = np.full(len(y), -1, dtype=np.intp)
+    if cv is None or isinstance(cv, int | np.integer):
+        n_folds = min(DEFAULT_FOLDS if cv is None else int(cv), len(used))
+        shuffled = rng.permutation(used)
+        dealt = shuffled[np.argsort(y[shuffled], kind="stable")]
+        fold[dealt] = np.arange(len(dealt)) % max(n_folds, 1)
+        return fold
+    for number, (_, held_out) in enumerate(check_cv(cv, y, classifier=True).split(X, y)):
+        if (fold[held_out] >= 0).any():
+            raise ValueError("cv holds a row out twice; it must divide the rows into parts, as KFold does")
+        fold[held_out] = number
+    if (fold[used] < 0).any():
+        raise ValueError("cv never holds out some of the rows; it must divide the rows into parts, as KFold does")
+    if weights is not None:
+        fold[weights <= 0.0] = -1
+    return fold
+
+
+def retraining_task(matrix: Floats, book: Code) -> BinaryTask:
+    """The task of columns that are trained again for a learned code: sides by sign, weights by size.
+
+    Columns of M are centred first, since a constant on a column changes no decision. A constant column says nothing
+    about its classifier, which keeps its sides.
+    """
+    centred = matrix - matrix.mean(axis=0)
+    scale = np.abs(matrix).max(axis=0)
+    centred[np.abs(centred) <= 1e-12 * scale] = 0.0
+    silent = ~((centred > 0).any(axis=0) & (centred < 0).any(axis=0))
+    sides, factors = np.sign(centred).astype(np.int8), np.abs(centred)
+    sides[:, silent], factors[:, silent] = book[:, silent], np.abs(book[:, silent])
+    factors /= factors.sum(axis=0) / np.count_nonzero(factors, axis=0)
+    plain = bool((factors[sides != 0] == 1.0).all())
+    return BinaryTask(sides, None if plain else factors)
 
 
 def _kernel_scores(kernel: Kernel, rows: Floats, dual_coef: Floats, h: Floats) -> Floats:

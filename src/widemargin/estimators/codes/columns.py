@@ -15,7 +15,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, _num_samples, has_fit_parameter
 
-from widemargin.data.normalize import l2_normalize_rows, with_unit_rows
+from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.explanation import weights_of_rows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.training import TrainingData
@@ -78,33 +78,6 @@ class BinaryTask:
         if self.rows is not None:
             return self.rows[used[self.rows]], weights
         return None if used.all() else np.flatnonzero(used), weights
-
-
-class Columns(Protocol):
-    """Trained columns."""
-
-    steady: ClassVar[bool]  # whether the last bits of outputs are the same in any batch
-
-    @property
-    def certificate(self) -> Certificate | None: ...
-    @property
-    def status(self) -> Status: ...
-    @property
-    def n_iter(self) -> Ints: ...
-    @property
-    def estimators(self) -> list[Any]: ...
-    @property
-    def n_weights(self) -> int: ...
-    def output_function(self) -> Callable[[Any, int], Floats]: ...
-    def select(self, kept: Indices) -> Columns: ...
-    def weights_at(self, features: npt.NDArray[Any]) -> tuple[Floats, Floats]: ...
-
-
-class ColumnTrainer(Protocol):
-    """What trains columns on some rows."""
-
-    def fit(self, task: BinaryTask, start: tuple[Any, Any] | None = None) -> Columns: ...
-    def outputs(self, columns: Any, rows: Indices | None = None) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -183,7 +156,7 @@ class FittedColumns:
     @property
     def n_weights(self) -> int:
         """Number of stored weights of linear classifiers; 0 for classifiers without."""
-        coefs = [getattr(estimator, "coef_", np.empty(0)) for estimator in self.fitted]
+        coefs: list[Any] = [getattr(estimator, "coef_", np.empty(0)) for estimator in self.fitted]
         return int(sum(coef.nnz if sp.issparse(coef) else coef.size for coef in coefs))
 
     def output_function(self) -> Callable[[Any, int], Floats]:
@@ -199,6 +172,10 @@ class FittedColumns:
         parts = [linear_part(column, int(features.max(initial=0)) + 1) for column in self.fitted]
         weights = [weights_of_rows(coef, np.array([0]), features)[0] for coef, _ in parts]
         return np.array(weights), np.array([intercept for _, intercept in parts])
+
+
+Columns: TypeAlias = LinearColumns | FittedColumns
+"""Trained columns: outputs, classifiers, weights at some features, and a selection of them."""
 
 
 class ConstantColumn:
@@ -225,6 +202,7 @@ def linear_part(column: Any, n_features: int) -> tuple[Any, float]:
     return coef, float(np.ravel(column.intercept_)[0])
 
 
+@dataclass
 class OwnTrainer:
     """Trains columns by the solver of `OneVsAllClassifier`.
 
@@ -233,7 +211,7 @@ class OwnTrainer:
     template : OneVsAllClassifier
         Its parameters.
     X : ndarray or CSR matrix of shape (n_samples, n_features)
-        Checked rows.
+        Checked rows, scaled if the template says so.
     y : ndarray of shape (n_samples,)
         Class of each row.
     weights : ndarray of shape (n_samples,) or None
@@ -242,11 +220,11 @@ class OwnTrainer:
         Called while columns are trained.
     """
 
-    def __init__(
-        self, template: OneVsAllClassifier, X: Any, y: Indices, weights: Floats | None, callback: Callback | None
-    ) -> None:
-        self.template, self.y, self.weights, self.callback = template, y, weights, callback
-        self.X = with_unit_rows(X) if template.normalize else X
+    template: OneVsAllClassifier
+    X: Any
+    y: Indices
+    weights: Floats | None
+    callback: Callback | None
 
     def fit(self, task: BinaryTask, start: tuple[Any, Any] | None = None) -> LinearColumns:
         """Train the columns of a task, from given weights and intercepts if there are any."""
@@ -263,7 +241,7 @@ class OwnTrainer:
             parts = parallel(delayed(self._solve)(*call) for call in calls)
         return _joined(parts)
 
-    def outputs(self, columns: LinearColumns, rows: Indices | None = None) -> Floats:
+    def outputs(self, columns: Any, rows: Indices | None = None) -> Floats:
         """Outputs for training rows."""
         return LinearScorer(columns.coef, columns.intercept).scores(self.X if rows is None else self.X[rows])
 
@@ -278,8 +256,8 @@ class OwnTrainer:
         if len(targets) == 0:  # this fold has no row of the column: nothing is known, the output is 0
             zeros, none = np.zeros((1, X.shape[1]), dtype=X.dtype), np.zeros(1, dtype=np.int64)
             nothing = Certificate(0.0, 0.0, 0.0, 0.0)
-            parts = (zeros, np.zeros(1), nothing, none, Status.CONVERGED, np.zeros((1, N_BOUNDS)))
-            return LinearColumns(self.template, *parts)
+            ends = (nothing, none, Status.CONVERGED, np.zeros((1, N_BOUNDS)))
+            return LinearColumns(self.template, zeros, np.zeros(1), *ends)
         positive, single = sp.csr_array(targets > 0, dtype=np.int8), len(columns) == 1
         encoded = EncodedTargets(
             "binary" if single else "multilabel", SIGNS if single else np.arange(len(columns)), positive, not single
@@ -287,11 +265,12 @@ class OwnTrainer:
         model: OneVsAllClassifier = clone(self.template)
         model.n_jobs, model.callback = n_jobs, model.callback if self.callback is None else self.callback
         begin = None if start is None else (start[0][columns], start[1][columns])
-        result = model._fit_checked(TrainingData(X, X, encoded, weights), begin)
+        result = model._fit_checked(TrainingData(X, X, encoded, weights), begin, keep=False)
         parts = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
         return LinearColumns(self.template, *parts, result.bounds_by_label[:, :N_BOUNDS])
 
 
+@dataclass
 class ClonedTrainer:
     """Trains a clone of any classifier for each column.
 
@@ -313,18 +292,13 @@ class ClonedTrainer:
         Weights below this in absolute value are dropped.
     """
 
-    def __init__(
-        self,
-        template: Any,
-        X: Any,
-        y: Indices,
-        weights: Floats | None,
-        fit_params: Mapping[str, Any],
-        n_jobs: int | None,
-        prune: float = 0.0,
-    ) -> None:
-        self.template, self.X, self.y, self.weights = template, X, y, weights
-        self.fit_params, self.n_jobs, self.prune = fit_params, n_jobs, prune
+    template: Any
+    X: Any
+    y: Indices
+    weights: Floats | None
+    fit_params: Mapping[str, Any]
+    n_jobs: int | None
+    prune: float
 
     def fit(self, task: BinaryTask, start: tuple[Any, Any] | None = None) -> FittedColumns:
         """Train the columns of a task; these classifiers have no start."""
@@ -340,9 +314,10 @@ class ClonedTrainer:
         jobs = (delayed(_fit_one)(self.template, self.prune, *self._call(task, j)) for j in range(task.book.shape[1]))
         return FittedColumns(tuple(Parallel(n_jobs=self.n_jobs)(jobs)))
 
-    def outputs(self, columns: FittedColumns, rows: Indices | None = None) -> Floats:
+    def outputs(self, columns: Any, rows: Indices | None = None) -> Floats:
         """Outputs for training rows."""
-        return columns.output_function()(self.X if rows is None else _safe_indexing(self.X, rows), 1)
+        found: Floats = columns.output_function()(self.X if rows is None else _safe_indexing(self.X, rows), 1)
+        return found
 
     def _solve(self, task: BinaryTask, j: int) -> Any:
         """The fitted classifier of one column."""
@@ -356,6 +331,10 @@ class ClonedTrainer:
         if rows is None:
             return self.X, targets, params
         return _safe_indexing(self.X, rows), targets[rows], _check_method_params(self.X, params, rows)
+
+
+ColumnTrainer: TypeAlias = OwnTrainer | ClonedTrainer
+"""Trains columns on some rows, and computes their outputs for these rows."""
 
 
 def _fit_one(template: Any, prune: float, X: Any, targets: Ints, params: dict[str, Any]) -> Any:
@@ -385,7 +364,7 @@ def _output(estimator: Any, X: Any) -> Floats:
 
 
 def _run_on(
-    executor: Executor, trainer: OwnTrainer | ClonedTrainer, calls: list[tuple[Any, ...]], callback: Callback | None
+    executor: Executor, trainer: ColumnTrainer, calls: list[tuple[Any, ...]], callback: Callback | None
 ) -> list[Any] | None:
     """What `_solve` of a trainer returns for each call, by tasks that map the rows; None if the callback stops it."""
     light = copy.copy(trainer)
@@ -402,7 +381,7 @@ def _run_on(
     return [found[number] for number in range(len(calls))]
 
 
-def _solve_call(trainer: OwnTrainer | ClonedTrainer, rows: SharedRows, *call: Any) -> Any:
+def _solve_call(trainer: ColumnTrainer, rows: SharedRows, *call: Any) -> Any:
     """The task of one call."""
     trainer = copy.copy(trainer)
     trainer.X = rows.load()

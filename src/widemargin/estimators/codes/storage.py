@@ -66,9 +66,6 @@ class CodeCodec(Codec):
         kind = LINEAR_CLASSIFIERS[inner["class"]]
         return {"estimator": kind(**super().constructor_parameters(inner["params"])), **parameters}
 
-    def check_parameters(self, model: Any) -> None:
-        model._check_parameters()
-
     def arrays(self, model: Any) -> dict[str, Any]:
         arrays: dict[str, Any] = {"code_book": model.code_book_}
         if isinstance(model._columns, LinearColumns):
@@ -92,6 +89,7 @@ class CodeCodec(Codec):
         return {"radius": margins.radius, "margin": margins.margin, "n_learned": margins.n_samples, **kernel}
 
     def restore(self, model: Any, state: ModelState) -> None:
+        model._check_parameters()
         arrays, attributes = state.arrays, state.attributes
         if model.learn in NORMS:
             model.n_iter_ = int(np.sum(model.n_iter_))
@@ -149,7 +147,7 @@ class CodeCodec(Codec):
 
 
 def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
-    """A dense matrix of numbers: codes are whole numbers when drawn, others when learned."""
+    """Raise unless it is a dense matrix of numbers, whole ones for a drawn code."""
     if not isinstance(code, np.ndarray) or code.shape != shape or code.dtype.kind not in "if":
         raise ValueError(f"a code is not a dense matrix of shape {shape}")
 

@@ -36,7 +36,7 @@ from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel.executors import CURRENT_EXECUTOR
 from widemargin.problems.losses import LOSSES
 from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
-from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem
+from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.one_vs_all.starts import INITS, start_parameters
 from widemargin.solvers.result import Callback, Status
@@ -64,22 +64,22 @@ class OneVsAllClassifier(LabelModel):
         The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
-        Where training starts; all lead to the same optimum. "auto" leaves it to the solver: large data are trained many
-        labels at a time, small ones and those with an iteration limit by Newton from "subspace", the optimum in the
-        span of the mean positive row, the mean row and the intercept. A named start asks for Newton from there: zero
-        weights, an intercept of −lam, mean-separating, the solution for a label without positives (`ovap`), and the
-        solution of a similar label (`ovap++`).
+        Where training starts; all starts lead to the same optimum. "auto" leaves it to the solver: large problems are
+        solved many labels at a time; small ones, and those with an iteration limit, by Newton from "subspace", the
+        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
+        there: zero weights, an intercept of −lam ("bias"), mean-separating weights ("msi"), the solution for a label
+        without positives ("ovap"), or the solution of a similar label ("ovap++").
     init_params : dict or None, default=None
-        Numbers of the starts, any of `lam` (2.0, of "bias"), `s` and `t` (1 and −2, of "msi"; −3 for the logistic
-        loss) and `strict` (False, of "ovap" and "ovap++").
+        Numbers of the starts: `lam` (default 2.0) for "bias"; `s` and `t` (1 and −2; −3 for the logistic loss) for
+        "msi"; `strict` (False) for "ovap" and "ovap++".
     tol : float, default=0.01
         A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
-        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small problems, of
+        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small problems, for
         which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are solved to
         rounding error.
     gap_tol : float or None, default=1e-3
-        A label is finished only when its certified relative gap, before pruning, is at most this as well; None
-        leaves the gradient rule alone.
+        A label is finished only when its certified relative gap, before pruning, is at most this as well. None: only
+        the gradient rule counts.
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. The
         intercept is never pruned. DiSMEC++ uses 0.01.
@@ -90,17 +90,18 @@ class OneVsAllClassifier(LabelModel):
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     class_weight : dict, "balanced" or None, default=None
-        Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, of the rows of
-        each class. "balanced" gives the positive and the negative rows of every label the same total weight.
+        Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, on the rows of each
+        class. "balanced" gives the positive and the negative rows of every label the same total weight.
     max_iter : int, default=1000
-        Newton iterations a label; text needs about 20, nearly separable rows with a very large C one or two hundred.
+        Newton iterations per label; text needs about 20, nearly separable rows with a very large C up to 200.
     memory_limit_mb : float, default=1024
         Bound on work areas, and on the dense result of `decision_function`.
     callback : callable or None, default=None
-        Called with a `Progress` between blocks of labels; training stops when it returns true.
+        Called with a `Progress` between blocks of labels; training stops when it returns true. A `TimeLimit` stops it
+        with the status `TIME_LIMIT`.
     warm_start : bool, default=False
-        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same; it goes
-        before `init`.
+        Whether `fit` starts from the weights of the previous fit, if the labels and features are the same; `init` is
+        then not used.
     n_jobs : int or None, default=None
         Threads over labels and rows; -1 for all cores. Results do not depend on it.
     verbose : int, default=0
@@ -109,8 +110,8 @@ class OneVsAllClassifier(LabelModel):
     Attributes
     ----------
     coef_ : ndarray or csr_array of shape (n_labels, n_features)
-        Weights, one row a label (one row in all for a binary problem); CSR when `prune` is positive. Read-only:
-        to change weights, assign a new array.
+        Weights, one row per label (a single row for a binary problem); CSR when `prune` is positive. Read-only: to
+        change weights, assign a new array.
     intercept_ : ndarray of shape (n_labels,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
@@ -126,12 +127,12 @@ class OneVsAllClassifier(LabelModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when every label reached its tolerance, `Status.NOT_ATTAINED` when the
-        others have no minimiser (see `loss`), or rounding ended their progress before the tolerance.
+        Why training ended: `Status.CONVERGED` when every label reached its tolerance; `Status.NOT_ATTAINED` when the
+        other labels have no minimiser (see `loss`), or rounding stopped them before the tolerance.
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
-        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
+        Vector instructions used in training; the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
     See Also
     --------
@@ -218,7 +219,7 @@ class OneVsAllClassifier(LabelModel):
         OneVsAllClassifier
             The fitted model.
         """
-        self._fit_checked(self._training_data(X, y, sample_weight))
+        self._fit_checked(training_data(self, X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -235,9 +236,16 @@ class OneVsAllClassifier(LabelModel):
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         return training_data(self, X, y, sample_weight)
 
-    def _fit_checked(self, data: TrainingData, initial: tuple[Any, Any] | None = None) -> OneVsAllResult:
-        """Train on checked data, from weights that go before those of the previous fit."""
-        plan = self._plan(data, self._previous_weights(data) if initial is None else initial)
+    def _fit_checked(
+        self, data: TrainingData, initial: tuple[Any, Any] | None = None, *, keep: bool = True
+    ) -> OneVsAllResult:
+        """Train on checked data, from `initial` weights or from those of the previous fit.
+
+        Without `keep` the caller has no use for the model, which is then kept only where it may have to warn.
+        """
+        if initial is None and self.warm_start and hasattr(self, "coef_"):
+            initial = self._previous_weights(data)
+        plan = self._plan(data, initial)
         result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
         if executor is not None:
             from widemargin.estimators.one_vs_all.shards import can_be_split, solve_on_workers
@@ -245,8 +253,8 @@ class OneVsAllClassifier(LabelModel):
             # None when the callback asked to stop; it is asked again below.
             result = solve_on_workers(plan, callback, executor) if can_be_split(plan) else None
         result = result or solve(plan, callback=callback)
-        self._keep(data, result)
-        self._freeze_weights()
+        if keep or result.status is not Status.CONVERGED or self.prune > 0.0:
+            self._keep(data, result)
         return result
 
     def _plan(
@@ -280,8 +288,6 @@ class OneVsAllClassifier(LabelModel):
 
     def _previous_weights(self, data: TrainingData) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""
-        if not self.warm_start or not hasattr(self, "coef_"):
-            return None
         same_shape = self.coef_.shape == (data.targets.Y.shape[1], data.X.shape[1])
         return (self.coef_, self.intercept_) if same_shape and self._has_labels_of(data.targets) else None
 
@@ -312,18 +318,17 @@ class OneVsAllClassifier(LabelModel):
             model = copy.copy(self)
             model.prune = threshold
             model.coef_, model.certificate_ = pruned.coef, pruned.certificate
-            model._freeze_weights()
             model._warn_of_pruning(pruned, stacklevel=4)
             yield model
 
     def _warn_of_pruning(self, result: OneVsAllResult, stacklevel: int) -> None:
-        n_hollow = int(np.sum(result.pruned_share > PRUNED_SHARE_TO_WARN))
+        primal, dual, _, before, pruned_share = result.bounds_by_label.T  # see BOUND_COLUMNS
+        n_hollow = int(np.sum(pruned_share > PRUNED_SHARE_TO_WARN))
         if n_hollow:
             warnings.warn(
                 f"prune={self.prune:g} removed more than half of ‖w‖² from {n_hollow:,} of "
-                f"{len(result.pruned_share):,} labels; choose a smaller value",
+                f"{len(pruned_share):,} labels; choose a smaller value",
                 UserWarning,
                 stacklevel=stacklevel,
             )
-        before = result.bounds_by_label[:, BOUND_COLUMNS.index("primal_before_pruning")]
-        warn_of_pruned_gap(result.primal_by_label, before, result.dual_by_label, self.prune, stacklevel=stacklevel + 1)
+        warn_of_pruned_gap(primal, before, dual, self.prune, stacklevel=stacklevel + 1)

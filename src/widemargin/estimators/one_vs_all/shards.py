@@ -1,4 +1,4 @@
-"""Ranges of labels solved by tasks on any executor: what a task is given, the file it writes, and the files together.
+"""Ranges of labels solved by tasks on any executor: what a task is given, the file it writes, a run over all ranges.
 
     solve_shard(job, (first, last), out)
 
@@ -21,13 +21,14 @@ import contextlib
 import functools
 import io
 import os
+import shutil
 import sys
 import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
-from widemargin.data.store import open_store, write_store
-from widemargin.exceptions import DataFormatError, WidemarginError
+from widemargin.data.store import is_store, open_store, write_store
+from widemargin.exceptions import DataFormatError, UnfinishedTrainingError, WidemarginError
 from widemargin.files import atomic_file
 from widemargin.model_io.write import JoinedArray, JoinedCsr
-from widemargin.parallel import Executor, folders, plan_shards, run_tasks, shared_folders
-from widemargin.parallel.executors import check_memory
-from widemargin.solvers.limits import with_deadline_of
+from widemargin.parallel import Executor, folders, run_tasks
+from widemargin.parallel.executors import MEGABYTE, PROCESS_MB, check_memory
+from widemargin.parallel.work_folder import WorkFolder, plan_shards
+from widemargin.solvers.limits import deadline_of, with_deadline_of
 from widemargin.solvers.one_vs_all.fast import SharedChoices, shared_choices
 from widemargin.solvers.one_vs_all.newton import HistoryTable
 from widemargin.solvers.one_vs_all.plan import Plan, solve
@@ -57,30 +59,26 @@ from widemargin.solvers.one_vs_all.problem import (
 )
 from widemargin.solvers.result import Callback, Progress, Status
 
-__all__ = [
-    "ShardJob",
-    "can_be_split",
-    "find_choices",
-    "merge_shards",
-    "pack_shard",
-    "pin_instruction_set",
-    "read_shard",
-    "release_solver",
-    "sample_labels",
-    "solve_on_workers",
-    "solve_ranges",
-    "solve_shard",
-    "watching_memory",
-    "write_labels",
-    "write_shard",
-]
+__all__ = ["ShardJob", "ShardRun", "can_be_split", "find_choices", "merge_shards", "solve_on_workers", "solve_shard"]
 
 FINISHED = (Status.CONVERGED, Status.MAX_ITER, Status.NOT_ATTAINED)
 """How a label of a shard may have ended."""
-SHARDS_PER_WORKER = 4  # so that workers end at about the same time
-LABEL_ARRAYS = ("intercept", "bounds", "n_iter", "ending")
 STARTS_OF_MANY_LABELS = ("ovap++",)
 """Starts that take weights from other labels: such labels cannot be solved apart."""
+CONTINUE = "start it again with the same data and options to continue"
+CHOICES = "choices.json"
+SAMPLED_LABELS = 48  # evenly spaced; their time and size stand for all
+FEWEST_TO_SAMPLE = 1000  # labels; of fewer, a sample would cost more than it tells
+SHARD_S = 30.0  # of one worker: what a kill may cost
+SHARDS_PER_WORKER = 4  # at least, so that workers end at about the same time
+SMALLEST_SHARD = 64  # labels that fill the lanes of a batch a few times
+LARGEST_SHARD = 16384
+SHARD_SHARE = 0.25  # of the memory limit, at most, for the weights of a shard
+COPIES_OF_SHARD = 3  # while it is written: as solved, as arrays of the file, and what is being written
+# Bytes of the copy that a solver makes of the rows: for each stored value, and for each row.
+COPY_BYTES = {"fast": (13.0, 60.0), "logistic": (9.0, 60.0), "dense": (0.0, 8.0), "newton": (0.0, 8.0)}
+DRIVER_BYTES_PER_LABEL, DRIVER_BYTES_PER_POSITIVE = 100, 40  # of the process that also encodes and merges the labels
+LABEL_ARRAYS = ("intercept", "bounds", "n_iter", "ending")
 
 Arrays = dict[str, npt.NDArray[Any]]
 Ints = npt.NDArray[np.int64]
@@ -115,18 +113,263 @@ class ShardJob:
     memory_limit_mb: float | None = None
 
     @classmethod
-    def of(cls, plan: Plan, rows: str, labels: str, n_threads: int | None, *rest: Any) -> ShardJob:
-        """The job of a plan whose rows and labels are in stores."""
+    def of(
+        cls, plan: Plan, stores: Sequence[str], n_threads: int | None, memory_limit_mb: float | None = None
+    ) -> ShardJob:
+        """The job of a plan whose rows and labels are in two stores."""
         names = ("X", "positive_rows", "positive_indptr", "row_weight", "positive_factor", "negative_factor")
         nothing: dict[str, Any] = dict.fromkeys(names)
         light = replace(plan.problem, **nothing)
-        return cls(rows, labels, replace(plan, problem=light, spare_cores=[]), n_threads, *rest)
+        light_plan = replace(plan, problem=light, spare_cores=[])
+        rows, labels = stores
+        return cls(rows, labels, light_plan, n_threads, _core.choose_instruction_set(), memory_limit_mb)
 
 
 def can_be_split(plan: Plan) -> bool:
     """Whether the labels are independent of each other and of anything but the rows."""
     several = plan.problem.n_labels > 1 and plan.init not in STARTS_OF_MANY_LABELS and plan.start is None
     return several and bool((plan.problem.row_weight == 1.0).all())
+
+
+def solve_on_workers(plan: Plan, callback: Callback | None, executor: Executor) -> OneVsAllResult | None:
+    """Solve the labels of a plan on an executor, with the result of `solve`; None when the callback asked to stop.
+
+    Rows, labels and shards are in a temporary folder. Memory of this process: the result.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="widemargin-fit-") as folder,
+        WorkFolder.open(folder, WorkFolder.WHOLE) as work,
+    ):
+        write_store(work.path / "rows", plan.problem.X)
+        size = -(-plan.problem.n_labels // (SHARDS_PER_WORKER * executor.n_workers))
+        run = ShardRun(plan, work, executor, callback)
+        try:
+            return run.solve(str(work.path / "rows"), size, in_memory=True)
+        except UnfinishedTrainingError:
+            return None
+
+
+@dataclass
+class ShardRun:
+    """One run over the shards of a training: what is done, what it will need, who solves the rest, and how it ends.
+
+    A time limit, Ctrl-C or a failure loses the shards in flight and keeps the others; the message says how to continue.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is trained.
+    work : WorkFolder
+        Where labels and shards are kept.
+    executor : Executor
+        Who solves.
+    callback : callable, optional
+        Called with the progress of the whole training; a true answer stops.
+    time_limit_s : float, optional
+        Seconds from now.
+    memory_limit_mb : float, optional
+        Bound on the memory of a worker.
+    report : callable, optional
+        Called with sentences about what is done and what will be needed.
+    """
+
+    plan: Plan
+    work: WorkFolder
+    executor: Executor
+    callback: Callback | None = None
+    time_limit_s: float | None = None
+    memory_limit_mb: float | None = None
+    report: Callable[[str], object] | None = None
+    n_done: int = 0
+    stop_asked: bool = False
+    started: float = field(default_factory=lambda: time.monotonic())
+
+    def solve(self, rows: str, shard_size: int | None = None, *, in_memory: bool = False) -> OneVsAllResult:
+        """Solve what is left on the rows of a store, and merge all shards. Sets: n_done."""
+        labels, executor, problem = self.work.path / "labels", self.executor, self.plan.problem
+        if is_store(labels):
+            open_store(labels, verify=True)
+        else:
+            write_labels(labels, problem)
+        try:
+            with folders.shared_folders(executor, [rows, labels]) as stores:
+                threads = self._n_threads() if executor.in_process else None
+                job = ShardJob.of(self.plan, stores, threads, self.memory_limit_mb)
+                if self.plan.algorithm == "fast":
+                    job = replace(job, plan=replace(job.plan, choices=self._choices(job)))
+                done, ranges = self._ranges(job, shard_size)
+                self._solve_ranges(job, ranges)
+        finally:
+            release_solver()
+        if n_copies := getattr(executor, "n_copies", 0):
+            self._report(f"{n_copies} stores were copied to machines without the shared file system")
+        # Not what is in the folder now: a worker of a killed driver may have added a shard that overlaps others.
+        files = [(first, last, self.work.shard(first, last)) for first, last in sorted([*done, *ranges])]
+        return merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr), in_memory=in_memory)
+
+    def so_far(self) -> str:
+        """How many labels are done, and where they are."""
+        n_labels = self.plan.problem.n_labels
+        done = sum(last - first for first, last in self.work.finished(n_labels))
+        return f"{done:,} of {n_labels:,} labels are done and kept in {self.work.path.parent}"
+
+    def _report(self, sentence: str) -> None:
+        if self.report is not None:
+            self.report(sentence)
+
+    def _run_one(self, function: Callable[..., Any], arguments: tuple[Any, ...], **watch: Any) -> Any:
+        """The result of one task; `watch` are arguments for a task in this process, which can be stopped."""
+        task = functools.partial(function, **watch) if self.executor.in_process else function
+        ((_, result),) = run_tasks(task, [arguments], self.executor)
+        return result
+
+    def _choices(self, job: ShardJob) -> SharedChoices:
+        """What is decided on all labels: of an earlier run, or from pilot labels, and then kept for a later run."""
+        if (kept := self.work.read_json(CHOICES)) is not None:
+            return SharedChoices(**kept)
+        choices: SharedChoices | None = self._run_one(find_choices, (job,), stop=self._is_late)
+        if choices is None:
+            raise self._unfinished()
+        self.work.write_json(CHOICES, vars(choices))
+        return choices
+
+    def _ranges(self, job: ShardJob, shard_size: int | None) -> tuple[list[Range], list[Range]]:
+        """The finished shards and those that are left, all labels together, after reporting what they will need."""
+        X, pruned, n_labels = self.plan.problem.X, self.plan.prune > 0, self.plan.problem.n_labels
+        done, sample = self.work.finished(n_labels), None
+        self.n_done = sum(last - first for first, last in done)
+        left = n_labels - self.n_done
+        if self.n_done:
+            self._report(f"{self.so_far()}; continuing with the others")
+        if left == 0:
+            return done, []
+        if left >= FEWEST_TO_SAMPLE and (shard_size is None or self.report is not None):
+            numbers = np.linspace(0, n_labels - 1, SAMPLED_LABELS).astype(int).tolist()
+            sample = self._run_one(sample_labels, (job, numbers), callback=lambda progress: self._is_late())
+            if self._is_late():
+                raise self._unfinished()
+        # Without a sample, the most that the weights of a label can take.
+        n_weights = sample["n_weights"] / SAMPLED_LABELS if pruned and sample is not None else X.shape[1]
+        label_bytes = float((X.dtype.itemsize + (4 if pruned else 0)) * n_weights)
+        size = shard_size or self._shard_size(left, label_bytes, sample)
+        width = self.plan.width or 1  # shards of the dense solver consist of whole blocks
+        size = -(-size // width) * width
+        self._announce(job.n_threads or 1, left, min(size, left), label_bytes, sample)
+        return done, plan_shards(n_labels, size, done)
+
+    def _shard_size(self, left: int, label_bytes: float, sample: dict[str, float] | None) -> int:
+        """About SHARD_S of work, several shards per worker, and weights that fit in memory."""
+        size = left if sample is None else int(SHARD_S * SAMPLED_LABELS / max(1e-9, sample["seconds"]))
+        if not self.executor.in_process:
+            size = min(size, -(-left // (SHARDS_PER_WORKER * self.executor.n_workers)))
+        limit_mb = self.memory_limit_mb or self.plan.memory_limit_mb
+        fitting = int(SHARD_SHARE * limit_mb * MEGABYTE / (COPIES_OF_SHARD * max(1.0, label_bytes)))
+        return max(1, min(max(size, SMALLEST_SHARD), LARGEST_SHARD, fitting))
+
+    def _n_threads(self) -> int:
+        """Threads in this process, as many as the memory allows."""
+        limit, most = self.memory_limit_mb or np.inf, self.plan.n_threads
+        return max((n for n in range(1, most + 1) if self._memory_mb(n) <= limit), default=1)
+
+    def _memory_mb(self, n_threads: int, shard_bytes: float = 0.0) -> float:
+        """Resident memory of a worker, the mapped pages of X included."""
+        problem, (per_value, per_row) = self.plan.problem, COPY_BYTES[self.plan.algorithm]
+        X, n_values = problem.X, problem.X.nnz if sp.issparse(problem.X) else problem.X.size
+        copy = n_values * per_value + X.shape[0] * per_row
+        if self.plan.algorithm == "fast" and X.dtype.itemsize == 8:
+            copy += 8.0 * n_values
+        total = bytes_of(X) + copy + n_threads * self.plan.thread_bytes + COPIES_OF_SHARD * shard_bytes
+        if self.executor.in_process:
+            total += DRIVER_BYTES_PER_LABEL * problem.n_labels + DRIVER_BYTES_PER_POSITIVE * len(problem.positive_rows)
+        return float(PROCESS_MB + total / MEGABYTE)
+
+    def _announce(
+        self, n_threads: int, left: int, size: int, label_bytes: float, sample: dict[str, float] | None
+    ) -> None:
+        """Report the estimate of memory, disk and time; raise an error where it exceeds a limit."""
+        n_workers, limit, own_rows = self.executor.n_workers, self.memory_limit_mb, self.work.path / "rows"
+        memory_mb = self._memory_mb(n_threads, size * label_bytes)
+        weights = 2.0 * self.plan.problem.n_labels * label_bytes  # as shards and as the model
+        rows = float(sum(file.stat().st_size for file in own_rows.iterdir())) if own_rows.exists() else 0.0
+        seconds = None if sample is None else sample["seconds"] * left / SAMPLED_LABELS / n_workers
+        self._report(estimate_text(memory_mb, rows + weights, seconds, n_workers, n_threads))
+        if limit is not None and memory_mb > limit:
+            raise MemoryError(
+                f"a worker will need about {memory_mb:,.0f} MB, above the memory limit of {limit:,.0f} MB; raise the "
+                "limit, or train on fewer rows or features"
+            )
+        free = shutil.disk_usage(self.work.path).free
+        if sample is not None and weights > free:
+            raise OSError(
+                f"{self.work.path.parent}: the training will need about {(rows + weights) / 1e9:.1f} GB of disk, and "
+                f"{free / 1e9:.1f} GB are free; free some, raise prune, or choose another folder"
+            )
+
+    def _solve_ranges(self, job: ShardJob, ranges: list[Range]) -> None:
+        """Run the tasks until all ranges are done. Sets: n_done."""
+
+        def callback(progress: Progress) -> bool:
+            return self._asks_to_stop(progress.done, progress.primal, progress.dual)
+
+        in_process, files = self.executor.in_process, [self.work.shard(*label_range) for label_range in ranges]
+        function: Any = functools.partial(solve_shard, callback=callback) if in_process else solve_shard
+        tasks = [(job, label_range, str(file)) for label_range, file in zip(ranges, files, strict=True)]
+        with contextlib.closing(run_tasks(function, tasks, self.executor)) as results:
+            for number, done in results:
+                if not done["finished"]:
+                    raise self._unfinished()
+                if done["content"] is not None:
+                    write_shard(files[number], done["content"])
+                self.n_done += ranges[number][1] - ranges[number][0]
+                if not in_process:
+                    self._asks_to_stop(0, 0.0, 0.0)
+                if self.stop_asked and self.n_done < self.plan.problem.n_labels:
+                    raise self._unfinished()
+
+    def _asks_to_stop(self, n_in_flight: int, primal: float, dual: float) -> bool:
+        """Call the callback with the progress of the whole training. Sets: stop_asked, which is returned."""
+        n_labels = self.plan.problem.n_labels
+        done, elapsed_s = min(self.n_done + n_in_flight, n_labels), time.monotonic() - self.started
+        asked = self.callback is not None and self.callback(Progress(done, n_labels, elapsed_s, primal, dual))
+        self.stop_asked = self.stop_asked or bool(asked) or self._is_late()
+        return self.stop_asked
+
+    def _is_late(self) -> bool:
+        deadline = deadline_of(self.callback)
+        if self.time_limit_s is not None:
+            deadline = min(deadline, self.started + self.time_limit_s)
+        return time.monotonic() >= deadline
+
+    def _unfinished(self) -> UnfinishedTrainingError:
+        reason = "the time limit came first" if self._is_late() else "the callback asked to stop"
+        return UnfinishedTrainingError(f"{reason}; {self.so_far()}; {CONTINUE}")
+
+
+def estimate_text(
+    memory_mb: float, disk_bytes: float, seconds: float | None, n_workers: int = 1, n_threads: int = 1
+) -> str:
+    """What a training will need; without a time where no labels were sampled.
+
+    Examples
+    --------
+    >>> from widemargin.estimators.one_vs_all.shards import estimate_text
+    >>> print(estimate_text(800.0, 3e9, 5400.0, n_workers=2, n_threads=4))
+    about 800 MB of memory per worker, 3.0 GB of disk, 1.5 hours on 2 workers with 4 threads each
+    """
+    unit, size = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6)) if disk_bytes >= s), ("kB", 1e3))
+    disk = f"{disk_bytes / size:.1f} {unit}" if unit != "kB" else f"{max(1.0, disk_bytes / size):.0f} kB"
+    text = f"about {memory_mb:,.0f} MB of memory per worker, {disk} of disk"
+    if seconds is None:
+        return text
+    duration = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    duration = f"{max(1.0, seconds):.0f} s" if seconds < 90 else duration
+    threads = f"{n_threads} thread{'' if n_threads == 1 else 's'}"
+    return f"{text}, {duration} on {threads if n_workers == 1 else f'{n_workers} workers with {threads} each'}"
+
+
+def bytes_of(X: Any) -> int:
+    """Size of a dense or CSR matrix."""
+    return sum(part.nbytes for part in ((X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)))
 
 
 def write_labels(folder: Path, problem: Problem) -> None:
@@ -187,6 +430,7 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
         parts = [np.asarray(problem.positive_rows[indptr[label] : indptr[label + 1]]) for label in numbers]
         some = replace(
             problem,
+            n_labels=len(numbers),
             positive_rows=np.concatenate(parts),
             positive_indptr=np.append(0, np.cumsum([len(part) for part in parts])),
             positive_factor=problem.positive_factor[numbers],
@@ -262,62 +506,6 @@ def watching_memory(limit_mb: float | None, callback: Callback | None) -> Callba
         return callback is not None and bool(callback(progress))
 
     return with_deadline_of(callback, watch)
-
-
-# Lists of tasks
-
-
-def solve_ranges(
-    job: ShardJob,
-    ranges: Sequence[Range],
-    file_of: Callable[[int, int], Path],
-    executor: Executor,
-    callback: Callback | None = None,
-) -> Iterator[tuple[Range, bool]]:
-    """Solve ranges of labels; yield each one, and whether its file is written, or `callback` dropped it.
-
-    The callback of the solver is for an executor that works in this process.
-    """
-    function: Any = functools.partial(solve_shard, callback=callback) if executor.in_process else solve_shard
-    results = run_tasks(function, [(job, (first, last), str(file_of(first, last))) for first, last in ranges], executor)
-    with contextlib.closing(results):
-        for number, done in results:
-            if done["content"] is not None:
-                write_shard(file_of(*ranges[number]), done["content"])
-            yield ranges[number], done["finished"]
-
-
-def solve_on_workers(plan: Plan, callback: Callback | None, executor: Executor) -> OneVsAllResult | None:
-    """Solve the labels of a plan on an executor, with the result of `solve`; None when the callback asked to stop.
-
-    Rows and labels go to stores in a temporary folder. Memory of this process: the result.
-    """
-    problem, n_labels = plan.problem, plan.problem.n_labels
-
-    def file_of(first: int, last: int) -> Path:
-        return folder / "shards" / f"{first}-{last}.npz"
-
-    with tempfile.TemporaryDirectory(prefix="widemargin-fit-") as temporary:
-        folder = Path(temporary)
-        write_store(folder / "rows", problem.X)
-        write_labels(folder / "labels", problem)
-        (folder / "shards").mkdir()
-        with shared_folders(executor, [folder / "rows", folder / "labels"]) as (rows, labels):
-            job = ShardJob.of(plan, rows, labels, None, _core.choose_instruction_set())
-            if plan.algorithm == "fast":
-                ((_, choices),) = run_tasks(find_choices, [(job,)], executor)
-                job = replace(job, plan=replace(job.plan, choices=choices))
-            width = plan.width or 1  # shards of the dense solver consist of whole blocks
-            size = -(-n_labels // (SHARDS_PER_WORKER * executor.n_workers * width)) * width
-            ranges = plan_shards(n_labels, size, [])
-            began, n_done = time.monotonic(), 0
-            for (first, last), _ in solve_ranges(job, ranges, file_of, executor):
-                n_done += last - first
-                progress = Progress(n_done, n_labels, time.monotonic() - began, 0.0, 0.0)
-                if callback is not None and callback(progress) and n_done < n_labels:
-                    return None
-        files = [(first, last, file_of(first, last)) for first, last in ranges]
-        return _in_memory(merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr)))
 
 
 # Files of shards
@@ -406,7 +594,9 @@ def _damage(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
 # Shards put together
 
 
-def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: Ints) -> OneVsAllResult:
+def merge_shards(
+    files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: Ints, *, in_memory: bool = False
+) -> OneVsAllResult:
     """The result of all labels.
 
     Parameters
@@ -417,11 +607,9 @@ def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_posi
         Columns of X.
     n_positives : ndarray of shape (n_labels,)
         Positive rows of each label, for the history.
-
-    Returns
-    -------
-    OneVsAllResult
-        Its `coef` is a `JoinedArray` or a `JoinedCsr`: parts on disk, to be written to a model.
+    in_memory : bool
+        Whether to read the weights; otherwise `coef` is a `JoinedArray` or a `JoinedCsr`, which can be written to a
+        model part after part.
     """
     kept: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*LABEL_ARRAYS, "lengths")}
     bins, table, dtype = frequency_bin(n_positives), None, np.dtype(np.float32)
@@ -433,48 +621,40 @@ def merge_shards(files: Sequence[tuple[int, int, Path]], n_features: int, n_posi
         if "records" in arrays:
             table = table or HistoryTable()
             table.add(arrays["records"], bins[first:last])
-    by_label = {name: np.concatenate(kept[name]) for name in LABEL_ARRAYS}
-    bounds, n_iter = by_label["bounds"], by_label["n_iter"]
+    intercept, bounds, n_iter, ending = (np.concatenate(kept[name]) for name in LABEL_ARRAYS)
     return OneVsAllResult.of(
-        np.array([status.value for status in FINISHED])[by_label["ending"]],
+        _joined_weights(files, kept["lengths"], dtype, (len(n_iter), n_features), in_memory),
+        intercept,
+        np.array([status.value for status in FINISHED])[ending],
         bounds,
-        coef=_joined_weights(files, kept["lengths"], dtype, (len(n_iter), n_features)),
-        intercept=by_label["intercept"],
         history=frequency_history(n_positives, n_iter, bounds) if table is None else table.history(),
         n_iter=n_iter,
     )
 
 
 def _joined_weights(
-    files: Sequence[tuple[int, int, Path]], lengths: list[npt.NDArray[Any]], dtype: np.dtype[Any], shape: Range
-) -> JoinedArray | JoinedCsr:
-    """The weights of all shards, read when they are written: dense, or CSR where shards have lengths of rows."""
+    files: Sequence[tuple[int, int, Path]], lengths: list[Any], dtype: np.dtype[Any], shape: Range, in_memory: bool
+) -> Any:
+    """The weights of all shards: dense, or CSR where shards have lengths of rows."""
 
-    def members(name: str) -> Iterator[npt.NDArray[Any]]:
-        for _, _, path in files:
-            with np.load(path, allow_pickle=False) as archive:
-                yield archive[name]
+    def joined(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        def parts() -> Iterator[npt.NDArray[Any]]:
+            for _, _, path in files:
+                with np.load(path, allow_pickle=False) as archive:
+                    yield archive[name]
+
+        return (
+            np.concatenate(list(parts())).astype(dtype, copy=False) if in_memory else JoinedArray(dtype, shape, parts)
+        )
 
     if not lengths:
-        return JoinedArray(dtype, shape, lambda: members("coef"))
+        return joined("coef", dtype, shape)
     starts = np.append(0, np.cumsum(np.concatenate(lengths).astype(np.int64)))
-    total = int(starts[-1])
-    index_dtype = np.dtype(np.int32 if total <= np.iinfo(np.int32).max else np.int64)
-    return JoinedCsr(
-        data=JoinedArray(dtype, (total,), lambda: members("data")),
-        indices=JoinedArray(index_dtype, (total,), lambda: members("indices")),
-        indptr=starts.astype(index_dtype),
-        shape=shape,
-    )
-
-
-def _in_memory(result: OneVsAllResult) -> OneVsAllResult:
-    """The same result with its weights in memory, CSR or dense."""
-    joined = result.coef
-    if isinstance(joined, JoinedArray):
-        return replace(result, coef=np.concatenate(list(joined.parts())))
-    coef = sp.csr_array(joined.shape, dtype=joined.data.dtype)
-    coef.data = np.concatenate(list(joined.data.parts()))
-    coef.indices = np.concatenate(list(joined.indices.parts())).astype(joined.indices.dtype, copy=False)
-    coef.indptr = joined.indptr
-    return replace(result, coef=coef)
+    total = (int(starts[-1]),)
+    index_dtype = np.dtype(np.int32 if total[0] <= np.iinfo(np.int32).max else np.int64)
+    arrays = joined("data", dtype, total), joined("indices", index_dtype, total), starts.astype(index_dtype)
+    if not in_memory:
+        return JoinedCsr(*arrays, shape=shape)
+    coef = sp.csr_array(shape, dtype=dtype)
+    coef.data, coef.indices, coef.indptr = arrays
+    return coef

@@ -1,4 +1,4 @@
-"""Top-k multiclass SVM: one label a row, trained so that the true class is among the k best.
+"""Top-k multiclass SVM: one label per row; the true class should be among the top k.
 
     minimise  ½‖W‖² + C Σ_i weight_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   s_i = W x_i
 
@@ -50,7 +50,7 @@ OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
-    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to go on",
+    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to continue",
     Status.NOT_ATTAINED: "double precision allows no smaller one here; raise tol, lower C, or scale the features",
 }
 
@@ -61,15 +61,15 @@ class TopKClassifier(LabelModel):
     Parameters
     ----------
     k : int, default=1
-        The true class shall be among the k best; at least 1, below the number of classes. 1 is the multiclass SVM of
+        The true class should be among the top k; at least 1, below the number of classes. 1 is the multiclass SVM of
         Crammer and Singer.
     C : float, default=1.0
         Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR.
     loss : {"beta", "alpha"}, default="beta"
         With z the margins of the wrong classes, positive where one comes closer than 1 to the true class: the mean of
-        the k largest of max(0, z) (β), or the positive part of the mean of the k largest z (α).
+        the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α).
     smoothing : float, default=0.0
-        γ ≥ 0 of the smoothed loss, which is below the plain one by at most γ/(2k) and has a gradient.
+        γ ≥ 0. The smoothed loss has a gradient, and is below the plain one by at most γ/(2k).
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         As in `sklearn.svm.SVC`; a callable takes two sets of rows and returns the matrix of their kernel values, which
         must be positive semidefinite for rows with themselves.
@@ -82,33 +82,33 @@ class TopKClassifier(LabelModel):
     kernel_params : dict or None, default=None
         Keyword arguments of a callable kernel.
     cache_size_mb : float, default=512
-        Bound on the columns of the kernel matrix that are kept in training.
+        Limit on the columns of the kernel matrix that are kept in training.
     tol : float, default=1e-3
-        Training ends when the certified relative gap, primal − dual over the larger of them in absolute value, is at
+        Training stops when the certified relative gap, primal − dual over the larger of them in absolute value, is at
         most this.
     fit_intercept : bool, default=True
         Whether each class has an intercept: the weight of a constant feature, and part of the penalty.
     intercept_scaling : float, default=1.0
-        Value of the constant feature; the larger, the less the penalty on the intercept counts.
+        Value of the constant feature; the larger, the weaker the penalty on the intercept.
     normalize : bool, default=False
         Whether rows are scaled to unit length, in `fit` and in prediction alike.
     prune : float, default=0.0
-        Weights below this in absolute value are dropped from the stored model, which is then sparse; of a linear model.
+        Weights of a linear model below this in absolute value are dropped from the stored model, which is then sparse.
         The intercept is never pruned, and `tol` holds before pruning.
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
     max_iter : int, default=10000
-        Passes over the rows at most. Rows that hardly change are left out of most of them: a pass may be very short.
+        Largest number of passes over the rows. Rows that hardly change are left out of most passes, which may be short.
     memory_limit_mb : float, default=1024
         Bound on the dense result of `decision_function`, and on work areas of prediction.
     callback : callable or None, default=None
-        Called with a `Progress` after evaluations of the objective; training stops when it returns true.
+        Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` is one.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if there are as many rows with the same
         labels. C, k, the loss and weights may have changed: the variables are scaled, and projected where needed.
     n_jobs : int or None, default=None
-        Threads of evaluations and prediction, -1 for all cores; the ascent itself is sequential. Results of a fit do
-        not depend on it.
+        Threads of evaluations and prediction, -1 for all cores; the ascent itself is sequential. Results do not depend
+        on it.
     random_state : int, RandomState instance or None, default=None
         Decides the order in which rows are visited.
     verbose : int, default=0
@@ -117,17 +117,16 @@ class TopKClassifier(LabelModel):
     Attributes
     ----------
     coef_ : ndarray or csr_array of shape (n_classes, n_features), or (1, n_features) for two classes
-        Weights of a linear model, one row per class; for two classes the difference of the second and the first. CSR
-        when `prune` is positive, and for large weights of which few are not 0. Read-only: to change weights, assign a
-        new array.
+        Weights of a linear model, one row per class; for two classes the second minus the first. CSR when `prune` is
+        positive, and for large weights that are mostly 0. Read-only: to change weights, assign a new array.
     intercept_ : ndarray of shape (n_classes,) or (1,)
         Intercepts, zeros without.
     dual_coef_ : csr_array of shape (n_classes, n_support) or (1, n_support)
         Coefficients of a kernel model.
     support_ : ndarray of shape (n_support,)
-        Numbers of the training rows with a coefficient that is not 0; of a kernel model.
+        Indices of the training rows with a coefficient that is not 0, for a kernel model.
     support_vectors_ : ndarray or csr_array of shape (n_support, n_features)
-        These rows, scaled if `normalize`; of shape (0, 0) for a precomputed kernel.
+        These rows, scaled if `normalize`; shape (0, 0) for a precomputed kernel.
     gamma_ : float
         γ of a kernel model as a number.
     classes_ : ndarray of shape (n_classes,)
@@ -135,7 +134,7 @@ class TopKClassifier(LabelModel):
     certificate_ : Certificate
         Bounds on the optimum.
     history_ : History
-        What happened, one row an evaluation.
+        What happened, one row per evaluation.
     n_iter_ : int
         Passes over the rows.
     label_counts_ : ndarray of shape (n_classes,)
@@ -143,16 +142,16 @@ class TopKClassifier(LabelModel):
     n_samples_fit_ : int
         Training rows.
     status_ : Status
-        Why training ended; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when double
-        precision does not allow it.
+        Why training stopped: `Status.CONVERGED` if the tolerance was reached, `Status.NOT_ATTAINED` if double precision
+        does not allow it.
     kind_ : str
         "binary" or "multiclass".
     instruction_set_ : str
-        Vector instructions used in training; the environment variable `WIDEMARGIN_ISA` chooses others than the widest.
+        Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
     See Also
     --------
-    OneVsAllClassifier : one problem a class, and several labels a row.
+    OneVsAllClassifier : one problem per class, and several labels per row.
     sklearn.svm.LinearSVC : with `multi_class="crammer_singer"` the problem of k = 1, without a certificate.
 
     Examples
@@ -343,7 +342,7 @@ class TopKClassifier(LabelModel):
             warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune)
 
     def _keep_support(self, coefficients: Any, X: Any, kernel: Any) -> None:
-        """Set what a kernel model predicts from; rows without influence are left out."""
+        """Keep the coefficients and rows of a kernel model; rows without influence are left out."""
         coefficients.eliminate_zeros()
         self.support_ = np.flatnonzero(np.diff(coefficients.indptr))
         coef = sp.csr_array(coefficients[self.support_].T)
@@ -352,6 +351,6 @@ class TopKClassifier(LabelModel):
 
 
 def _difference(coef: Any) -> Any:
-    """The second row less the first, of shape (1, n_features), in float64."""
+    """The second row minus the first, of shape (1, n_features), in float64."""
     coef = coef.astype(np.float64)
     return sp.csr_array(coef[[1]] - coef[[0]]) if sp.issparse(coef) else np.diff(coef, axis=0)

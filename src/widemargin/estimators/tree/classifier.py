@@ -65,9 +65,9 @@ from widemargin.problems.tree_penalties import (
 )
 from widemargin.solvers.pruning import prune_tree
 from widemargin.solvers.result import Callback, SolverResult, Status
-from widemargin.solvers.tree.joint_dual import JointResult, JointStart
+from widemargin.solvers.tree.joint_dual import JointResult, JointStart, TreeOptions
 from widemargin.solvers.tree.node_top_k import solve_node
-from widemargin.solvers.tree.plan import Solver, TreeOptions, TreePlan, make_plan, solve
+from widemargin.solvers.tree.plan import Solver, TreePlan, make_plan, solve
 
 __all__ = ["HierarchicalClassifier"]
 
@@ -367,14 +367,21 @@ class HierarchicalClassifier(TreeLabelModel):
             data.targets, self.taxonomy, separator=self.separator, stop=bool(self.stop), multilabel=self.multilabel
         )
         plan = self._plan(data, targets)
-        start = None
-        if self.warm_start and hasattr(self, "_solution") and self.taxonomy_ == targets.taxonomy:
-            start = plan.start_from(*self._solution)
-        result = stored = self._solve(plan, data, start)
+        options = TreeOptions(
+            bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+            seed=int(check_random_state(self.random_state).randint(SEEDS)),
+            callback=progress_callback(self, "passes"),
+            n_threads=self._n_threads(),
+            memory_limit_mb=float(self.memory_limit_mb),
+            cache_size_mb=float(self.cache_size_mb),
+        )
+        result = stored = self._solve(plan, options, data, targets)
         if self.prune > 0:
-            options: dict[str, Any] = {"bias": plan.bias, "k": plan.k, "n_threads": self._n_threads()}
-            stored = prune_tree(result, data.X, plan.losses, plan.penalty, threshold=self.prune, **options)
-        self._keep(stored, data, targets, plan)
+            given: dict[str, Any] = {"bias": options.bias, "threshold": self.prune, "n_threads": options.n_threads}
+            stored = prune_tree(result, data.X, plan.losses, plan.penalty, k=plan.k, **given)
+        self._keep(stored, data, targets, plan, options.bias)
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
@@ -453,19 +460,13 @@ class HierarchicalClassifier(TreeLabelModel):
         share = float(self.alpha_share)
         penalty = tree_penalty(self.method, tree, alpha=self.alpha, K=self.K, share=share, repair=self.repair)
         kernel = None if self.kernel == "linear" else training_kernel(self, data.X)
-        bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
-        return make_plan(self.method, losses, penalty, bias=bias, k=int(self.k), solver=self.solver, kernel=kernel)
+        return make_plan(self.method, losses, penalty, k=int(self.k), solver=self.solver, kernel=kernel)
 
-    def _solve(self, plan: TreePlan, data: TrainingData, start: JointStart | None) -> SolverResult:
-        options = TreeOptions(
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-            seed=int(check_random_state(self.random_state).randint(SEEDS)),
-            callback=progress_callback(self, "passes"),
-            n_threads=self._n_threads(),
-            memory_limit_mb=float(self.memory_limit_mb),
-            cache_size_mb=float(self.cache_size_mb),
-        )
+    def _solve(self, plan: TreePlan, options: TreeOptions, data: TrainingData, targets: TreeTargets) -> SolverResult:
+        """Solve from the dual variables of the previous fit if possible; by the executor in use if there is one."""
+        start = None
+        if self.warm_start and hasattr(self, "_solution") and self.taxonomy_ == targets.taxonomy:
+            start = plan.start_from(*self._solution)
         executor = current_executor() if plan.algorithm == "per-parent" else None
         if executor is None:
             return solve(plan, data.X, options, start=start)
@@ -477,7 +478,9 @@ class HierarchicalClassifier(TreeLabelModel):
 
             return solve(plan, data.X, options, run=run)
 
-    def _keep(self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan) -> None:
+    def _keep(
+        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, bias: float
+    ) -> None:
         """Set the fitted attributes."""
         for name in OF_ONE_FIT:
             self.__dict__.pop(name, None)
@@ -496,10 +499,11 @@ class HierarchicalClassifier(TreeLabelModel):
             self.coef_ = compact(result.coef)
             self._freeze_weights()
         if isinstance(plan.penalty, OrthogonalPenalty):
-            self._pairs = _ancestor_pairs(result, plan, plan.penalty)
+            self._pairs = _ancestor_pairs(result, plan, plan.penalty, bias)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
-            self._solution = plan, JointStart(result.dual, getattr(result, "S", None))
+            # Without the kernel, which refers to the training rows.
+            self._solution = replace(plan, kernel=None), JointStart(result.dual, getattr(result, "S", None))
         self.certificate_, self.history_, self.status_ = result.certificate, result.history, result.status
         self.n_iter_ = int(result.n_iter.sum())
 
@@ -509,14 +513,16 @@ def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
     return solve_node(shared.load(), *arguments)
 
 
-def _ancestor_pairs(result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty) -> tuple[Floats, Floats]:
+def _ancestor_pairs(
+    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, bias: float
+) -> tuple[Floats, Floats]:
     """S and the scalar products of weights on ancestor pairs, also if K joins other nodes."""
     if isinstance(result, JointResult) and result.S is not None and result.products is not None:
         S, products = result.S, result.products
     else:
         products = pair_products(penalty.paths, result.coef)
-        if plan.bias:
-            products += pair_products(penalty.paths, result.intercept[:, None] / plan.bias)
+        if bias:
+            products += pair_products(penalty.paths, result.intercept[:, None] / bias)
         S = penalty.signs(products)
     paths = plan.losses.paths
     if penalty.paths.n_entries == paths.n_entries:

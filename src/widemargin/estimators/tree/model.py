@@ -188,24 +188,6 @@ class TreeLabelModel(LabelModel):
     def explain(
         self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
     ) -> Explanation:
-        """As for other models, and for each node on the way to a label: its score, and its lead over the best sibling.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
-            The row.
-        labels : label or list of labels, default=None
-            Labels to explain, names or full paths. By default, the top k labels of the row.
-        k : int, default=1
-            Number of top labels.
-        feature_names : sequence of str of length n_features, default=None
-            Names of the features. By default, those of the model, else the column numbers.
-
-        Returns
-        -------
-        Explanation
-            Its `steps` are empty where all labels compete at once.
-        """
         if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
         checked = self._explained_row(one_row(X))
@@ -213,6 +195,8 @@ class TreeLabelModel(LabelModel):
         best = paths.best(max(int(k), 2))
         chosen = best[:k] if labels is None else self._class_numbers(as_list(labels)).tolist()
         return Explanation(tuple(paths.explain(label, best) for label in chosen))
+
+    explain.__doc__ = LabelModel.explain.__doc__
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, at_or_below: bool = False) -> float:
         """Share of rows whose label is predicted exactly: the accuracy, as for every other classifier.
@@ -778,6 +762,8 @@ class PairOfNodes(NamedTuple):
 
 class Orthogonality:
     """The ancestor pairs of a model with orthogonal transfer, in the order of the descendants, nearest ancestor first.
+
+    The penalty is a maximum over the multipliers S::
 
         Ω(W) = ½ Σ K_ij |w_iᵀ w_j| = max over |S_ij| ≤ 1 of ½ Σ K_ij S_ij w_iᵀ w_j
 

@@ -55,9 +55,6 @@ class TreeCodec(Codec):
             **super().attributes(model),
         }
 
-    def check_parameters(self, model: Any) -> None:
-        """Postponed: the tree and K come from arrays."""
-
     def restore(self, model: Any, state: ModelState) -> None:
         arrays, attributes = state.arrays, state.attributes
         model.taxonomy_ = Taxonomy(tuple(attributes["nodes"]), Tree(np.array(arrays["tree_parent"])))

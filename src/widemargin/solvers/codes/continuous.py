@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from widemargin._docstrings import with_shared_passages
+from widemargin.labels.codes import check_targets
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.codes import check_targets
 from widemargin.problems.kernels import Kernel
 from widemargin.solvers.codes.l2 import LEAST_TOL, NormSearch, Separation
 from widemargin.solvers.codes.linear_programs import scaled_program, solve_by_pairs
 from widemargin.solvers.codes.spoc import signed_duals, solve_spoc
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import Callback, Status
 
 __all__ = [
     "NORMS",
@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Form: TypeAlias = Literal["auto", "primal", "dual"]
 CodeNorm: TypeAlias = Literal["l1", "l2", "linf"]
 CodeSolution: TypeAlias = tuple[Floats, Floats, Certificate, Status, int]
 """M, or τ (n_samples, n_classes) with a kernel; η (n_samples, n_classes), 0 for the true class; their objectives; why
@@ -70,8 +69,6 @@ class ContinuousCode:
         η, a feasible dual point; 0 for the true class.
     certificate : Certificate
         Objective of `code` and of `dual`, recomputed from them.
-    form : {"primal", "dual", "spoc"}
-        Which linear program was solved; "spoc" for l2.
     status : Status
         Why the solver stopped. NOT_ATTAINED if HiGHS leaves the gap of a linear program above `tol`.
     n_iter : int
@@ -99,7 +96,6 @@ class ContinuousCode:
     code: Floats | None
     dual: Floats
     certificate: Certificate
-    form: Literal["primal", "dual", "spoc"]
     status: Status = Status.CONVERGED
     n_iter: int = 0
     kernel: Kernel | None = None
@@ -127,7 +123,6 @@ def continuous_code(
     sample_weight: npt.ArrayLike | None = None,
     b: npt.ArrayLike | None = None,
     n_classes: int | None = None,
-    form: Form = "auto",
     kernel: Kernel | None = None,
     tol: float = 1e-6,
     max_iter: int = 10_000,
@@ -157,9 +152,6 @@ def continuous_code(
         Margins asked for, any numbers, 0 for the true class; 1 for wrong classes if not given.
     n_classes : int, optional
         Number of classes. By default that of `b`, or else one more than the largest index in y.
-    form : {"auto", "primal", "dual"}
-        Which linear program is solved; "auto" is the dual, which HiGHS solves in half the time for l1 and in the same
-        time for linf. Not for l2.
     kernel : Kernel or None
         Kernel of outputs, from `make_kernel`, for l2; None for the inner product.
     tol : float
@@ -189,8 +181,6 @@ def continuous_code(
     ValueError: C=inf asks for a code without any loss, and no code separates these outputs: ...
     """
     problem = _checked_problem(h, y, norm, C, norm_bound, sample_weight, b, n_classes)
-    if form not in get_args(Form):
-        raise ValueError(f"form must be 'auto', 'primal' or 'dual'; got {form!r}")
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be a finite number above 0; got {tol}")
     if norm != "l2":
@@ -198,35 +188,32 @@ def continuous_code(
             raise ValueError(f"order={order!r} belongs to SPOC and norm='l2'; norm={norm!r} is a linear program")
         if kernel is not None:
             raise ValueError(f"a kernel needs norm='l2'; norm={norm!r} is a linear program in the entries of the code")
-        used: Literal["primal", "dual"] = "primal" if form == "primal" else "dual"
-        code, dual, certificate, status, n_iter = solve_by_pairs(problem, used, tol)
-        return ContinuousCode(code, dual, certificate, used, status, n_iter)
-    if form != "auto":
-        raise ValueError(f"form={form!r} is for linear programs; norm='l2' has none, leave form='auto'")
+        return ContinuousCode(*solve_by_pairs(problem, tol))
     options: dict[str, Any] = {
         "kernel": kernel, "tol": tol, "max_iter": max_iter, "seed": seed, "n_threads": n_threads, "callback": callback,
         "cache_size_mb": cache_size_mb, "order": order,
     }  # fmt: skip
     if norm_bound is not None:
-        code, dual, certificate, status, n_iter = NormSearch(problem, options).run()
+        solution = NormSearch(problem, options).run()
     elif np.isinf(C):
-        code, dual, certificate, status, n_iter = Separation(problem, options).run()
+        solution = Separation(problem, options).run()
     else:
-        code, dual, certificate, status, n_iter = _soft_l2(problem, options)
+        solution = _soft_l2(problem, options)
     if kernel is None:
-        return ContinuousCode(code, dual, certificate, "spoc", status, n_iter)
-    support = np.flatnonzero(code.any(axis=1))
-    parts = (kernel, support, code[support], problem.h[support])
-    return ContinuousCode(None, dual, certificate, "spoc", status, n_iter, *parts)
+        return ContinuousCode(*solution)
+    tau, *_ = solution
+    support = np.flatnonzero(tau.any(axis=1))
+    return ContinuousCode(None, *solution[1:], kernel, support, tau[support], problem.h[support])
 
 
 def _soft_l2(problem: CodeProblem, options: dict[str, Any]) -> CodeSolution:
     """SPOC once, or again to smaller tolerances while its code is within the tolerance and yet worse than none."""
-    result, tol = problem.solve_soft(problem.costs, None, **options), options["tol"]
+    given: Any = (problem.h, problem.y, problem.b.shape[1], problem.costs)
+    result, tol = solve_spoc(*given, margins=problem.b, **options), options["tol"]
     passes, at_zero = int(result.n_iter[0]), result.certificate.primal_at_zero
     while result.certificate.primal > at_zero and result.status is Status.CONVERGED and tol > LEAST_TOL:
         tol = STRICTER * tol
-        result = problem.solve_soft(problem.costs, result.dual, **(options | {"tol": tol}))
+        result = solve_spoc(*given, margins=problem.b, **(options | {"tol": tol, "start": result.dual}))
         passes += int(result.n_iter[0])
     code = signed_duals(result.dual, problem.y) if result.coef is None else result.coef
     certificate, status = result.certificate, result.status
@@ -270,12 +257,6 @@ class CodeProblem:
         scores = self.h.astype(dtype, copy=False) @ matrix.astype(dtype, copy=False).T
         lacks: npt.NDArray[Any] = self.b + (scores - scores[np.arange(len(self.y)), self.y][:, None])
         return lacks
-
-    def solve_soft(self, costs: Floats, start: Any, **options: Any) -> SolverResult:
-        """The soft l2 problem with these costs, by SPOC."""
-        y, n_classes = self.y.astype(np.int64, copy=False), self.b.shape[1]
-        margins = None if np.array_equal(self.b, np.arange(n_classes) != y[:, None]) else self.b
-        return solve_spoc(self.h, y, n_classes, costs, margins=margins, start=start, **options)
 
 
 def _checked_problem(
@@ -334,7 +315,6 @@ def incremental_column(
     C: float = 1.0,
     norm_bound: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    form: Form = "auto",
     tol: float = 1e-6,
     max_iter: int = 10_000,
 ) -> ContinuousCode:
@@ -349,7 +329,7 @@ def incremental_column(
         Their columns.
     h_new : array-like of shape (n_samples,)
         Outputs of the new classifier.
-    norm, C, norm_bound, sample_weight, form, tol, max_iter
+    norm, C, norm_bound, sample_weight, tol, max_iter
         As in `continuous_code`; the norm is that of the new column alone.
 
     Returns
@@ -371,7 +351,7 @@ def incremental_column(
         raise ValueError(f"h_new must have shape (n_samples,), one output per row; got {new.shape}")
     b = incremental_margins(h, y, code)
     return continuous_code(
-        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, form=form, tol=tol,
+        new[:, None], y, norm=norm, C=C, norm_bound=norm_bound, sample_weight=sample_weight, b=b, tol=tol,
         max_iter=max_iter,
     )  # fmt: skip
 

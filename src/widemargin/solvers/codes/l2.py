@@ -6,8 +6,8 @@
 The hard problem has the dual  max ⟨b, η⟩ − A ‖G(η)‖,  η ≥ 0, Σ_{r ≠ y_i} η_ir ≤ c_i,  and its solution is the soft one
 for costs γ c_i with some γ: then M = γ G(η/γ), ‖M‖ grows with γ, ‖M‖/γ falls. γ is searched on logarithmic scales by
 regula falsi, each problem started from the dual variables of the one before. Every soft solution gives both bounds: an
-upper one by M scaled into the bound, a lower one by η/γ; the search ends when the best two are as close as asked. Where
-the bound is not active γ only grows. With a kernel the same from scores and ‖M‖² = ⟨T, K T⟩.
+upper one by M scaled into the bound, a lower one by η/γ; the search stops when the best two are close enough. Where the
+bound is not active, γ only grows. With a kernel, scores and ‖M‖² = ⟨T, K T⟩ take the place of M.
 
 The separable problem has the dual  max ⟨b, η⟩ − ½‖G(η)‖²,  η ≥ 0, and no bound on sums: it is the soft one from some
 finite cost on. So soft problems with growing costs are solved, each from the one before. Their η, at the best length
@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.kernels import TrainingKernel
 from widemargin.solvers.codes.linear_programs import check_separable
-from widemargin.solvers.codes.spoc import CAREFUL, SoftProblem, signed_duals
+from widemargin.solvers.codes.spoc import CAREFUL, SoftProblem, signed_duals, solve_spoc
 from widemargin.solvers.kernel_matrix import KernelMatrix
 from widemargin.solvers.result import SolverResult, Status
 
@@ -39,14 +39,14 @@ Floats = npt.NDArray[np.float64]
 
 INNER_SHARE = 0.1  # of the tolerance, for the soft problems of a search
 TIGHTER = 0.1  # their tolerance when the search does not halve the gap
-LEAST_TOL = 1e-12  # of them
+LEAST_TOL = 1e-12  # their smallest tolerance
 MOST_SOLVES = 100
 SEPARATING_COSTS = tuple(10.0**power for power in range(1, 15))  # over the mean of ‖h‖²
 MOST_LENGTHS = 6  # tried for a code without any loss
-LONGER = 1e-14  # what a code without any loss is longer by, so that rounding of its entries leaves none
-GROWTH = 4.0  # of γ beyond what the norm asks for, until the bound lies between two norms
-MOST_GROWTH = 16.0  # at once: from a start that is too far away SPOC is slow
-ROUNDING = 1e-14  # of the objective at zero: a gap that is none
+LONGER = 1e-14  # added to the length of a code without any loss, so that rounding of its entries leaves none
+GROWTH = 4.0  # factor of γ beyond the one for the norm, until the bound lies between two norms
+MOST_GROWTH = 16.0  # largest factor of one step: SPOC is slow from a start that is far away
+ROUNDING = 1e-14  # of the objective at zero: a smaller gap is rounding
 
 
 class _Series:
@@ -61,8 +61,9 @@ class _Series:
 
     def solve(self, costs: Floats, tol: float, start: Any) -> SolverResult:
         """The soft problem with these costs, within the passes that are left. Sets: passes."""
-        left = {"tol": tol, "max_iter": max(1, self.options["max_iter"] - self.passes)}
-        result = self.problem.solve_soft(costs, start, **(self.options | left))
+        left = {"tol": tol, "max_iter": max(1, self.options["max_iter"] - self.passes), "start": start}
+        given: Any = (self.problem.h, self.problem.y, self.problem.b.shape[1], costs)
+        result = solve_spoc(*given, margins=self.problem.b, **(self.options | left))
         self.passes += int(result.n_iter[0])
         return result
 

@@ -8,10 +8,10 @@ row for each, (D M)_ir = ⟨h_i, M_{y_i} − M_r⟩, and E adds the pairs of a r
 
 The separable problem has c = ∞: its primal has no ξ, its dual no E η ≤ c.
 
-Balls have one variable per entry where that is possible: x ≤ 2a for |x − a| ≤ a (primal of l∞, dual of l1), and
-u ≥ max(0, g), Σ (2u − g) ≤ t for ‖g‖₁ ≤ t (dual of l∞); in the primal of l1, M = M⁺ − M⁻. The dual has the code in its
-multipliers. HiGHS solves either by its interior point method, and then goes to a vertex: with 520 letters, 26 classes,
-39 columns and 3 pairs per row in 0.7 s where its simplex method takes 1.9 s (primal) or 7 s (dual), l1 and C = 1.
+The dual is solved, which has the code in its multipliers: HiGHS takes half the time of the primal for l1 and the same
+time for l∞. Its balls have one variable per entry: x ≤ 2t for |x − t| ≤ t (l1), and u ≥ max(0, g), Σ (2u − g) ≤ t for
+‖g‖₁ ≤ t (l∞). HiGHS solves it by its interior point method, and then goes to a vertex: with 520 letters, 26 classes,
+39 columns and 3 pairs per row in 0.7 s where its simplex method takes 7 s, l1 and C = 1.
 
 Of the n (k − 1) margins of a code, those against the few wrong classes with the highest scores decide the losses. So
 the program starts with `PAIRS` wrong classes of each row, the worst for a rough code, and is solved again with margins
@@ -35,13 +35,14 @@ Memory: a few arrays of shape (n_samples, n_classes), and the matrices of the pa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
 from widemargin.problems.certificate import Certificate
+from widemargin.solvers.codes.spoc import solve_spoc
 from widemargin.solvers.result import Status
 
 if TYPE_CHECKING:
@@ -52,19 +53,18 @@ __all__ = ["check_separable", "scaled_program", "solve_by_pairs"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Form: TypeAlias = Literal["primal", "dual"]
 
 PAIRS = 6
 """Wrong classes of a row to start with, and the most to add in a round. Seconds with 4 and with 8: l1, 260 letters,
 104 columns 2.7 and 2.6, l∞ 14 and 10; with 4 and with 6: 520 letters, 39 columns, four values of C 12 and 13."""
 FEW_PAIRS = 2_000
-"""With no more pairs than these the program has all at once. Seconds with some and with all of 2,000 pairs of 26
-classes, 15 columns: l1 0.37 and 0.19, l∞ 0.55 and 0.25; of 3,250 pairs, 104 columns: l1 2.0 and 4.6, l∞ 3.4 and 5.5."""
+"""The program has all pairs at once if there are no more than this. Seconds with some and with all of 2,000 pairs of 26
+classes, 15 columns: l1 0.37 and 0.19, l∞ 0.55 and 0.25; 3,250 pairs, 104 columns: l1 2.0 and 4.6, l∞ 3.4 and 5.5."""
 ROUGH_COSTS = (0.1, 1.0, 10.0, 100.0)
 """Costs of the rough codes, over the mean of ‖h‖²: from codes that hardly separate to codes that fit nearly all."""
 ROUGH_SCALES = tuple(2.0**power for power in range(-6, 3))
 """Factors of a rough code that are tried, because another norm asks for another length."""
-ROUGH = {"tol": 1e-2, "max_iter": 50}
+ROUGH_GAP, ROUGH_PASSES = 1e-2, 50
 CAPS = (1e8, 1e6, 1e4, 1e2)
 """Costs over the largest output that are tried instead of larger ones, which HiGHS cannot tell from infinity."""
 CAPPED_ABOVE = 1e-6  # gap from which they are tried: below it HiGHS has solved its program
@@ -76,19 +76,19 @@ OBJECTIVE_ROUNDING = 1e-10
 """Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
 ROOM = 1e-9
 """The hard and the separable program ask for margins larger by this share of the largest, so that codes without any
-loss, whose margins HiGHS meets but for rounding, have a loss of exactly 0."""
+loss, whose margins HiGHS meets up to rounding, have a loss of exactly 0."""
 MOST_DIVISIONS = 5
-"""Times that η is divided by its dual norm until rounding leaves it feasible."""
+"""Largest number of divisions of η by its dual norm until it is feasible in spite of rounding."""
 LEAST_LACK = 1e-6
-"""Of the largest margin asked for: outputs whose best code has a margin that lacks more are not separable."""
+"""Share of the largest margin: outputs whose best code lacks more than that are not separable."""
 
 
-def solve_by_pairs(problem: CodeProblem, form: Form, tol: float) -> CodeSolution:
+def solve_by_pairs(problem: CodeProblem, tol: float) -> CodeSolution:
     """Solve programs with more and more pairs until the relative gap is at most `tol` or no pair is missing.
 
     Programs have no more digits than HiGHS gives them: a gap above `tol` is NOT_ATTAINED.
     """
-    search = _Search(problem, form, tol)
+    search = _Search(problem, tol)
     pairs = search.run(problem)
     if problem.separable and not np.isfinite(search.least):
         check_separable(problem, pairs)
@@ -107,8 +107,8 @@ def solve_by_pairs(problem: CodeProblem, form: Form, tol: float) -> CodeSolution
 class _Search:
     """Programs of one problem: the best code and the best dual variables so far."""
 
-    def __init__(self, problem: CodeProblem, form: Form, tol: float) -> None:
-        self.problem, self.form, self.tol = problem, form, tol
+    def __init__(self, problem: CodeProblem, tol: float) -> None:
+        self.problem, self.tol = problem, tol
         self.best = np.zeros((problem.b.shape[1], problem.h.shape[1]))
         self.least, self.n_programs = np.inf, 0
         self.eta, self.value = np.zeros(problem.b.shape), 0.0
@@ -123,7 +123,7 @@ class _Search:
             self.n_programs += 1
             program, size, factor = scaled_program(solved, used)
             try:
-                matrix, of_pairs = program.solve_dual() if self.form == "dual" else program.solve_primal()
+                matrix, of_pairs = program.solve()
             except ProgramFailed:
                 return used
             matrix, eta = _within_bound(solved, matrix / size), np.zeros(used.shape)
@@ -170,7 +170,7 @@ def _first_pairs(problem: CodeProblem) -> Mask:
 
 
 def _worst(lacks: Floats, allowed: Mask) -> Mask:
-    """Of the pairs that are allowed, the `PAIRS` of each row with the largest lack of margin."""
+    """The `PAIRS` allowed pairs of each row with the largest lack of margin."""
     n_kept = min(PAIRS, lacks.shape[1])
     order = np.argpartition(-np.where(allowed, lacks, -np.inf), n_kept - 1, axis=1)[:, :n_kept]
     worst = np.zeros(lacks.shape, dtype=bool)
@@ -179,7 +179,7 @@ def _worst(lacks: Floats, allowed: Mask) -> Mask:
 
 
 def _rough_code(problem: CodeProblem) -> Floats:
-    """Of l2 codes for a few costs, each at a few lengths, the one with the least objective; never 0 unless all are."""
+    """The l2 code, among a few costs and lengths, with the least objective; never 0 unless all are."""
     best, least = np.zeros((problem.b.shape[1], problem.h.shape[1])), np.inf
     square = float((problem.h**2).sum(axis=1).mean())
     if square == 0.0:
@@ -187,7 +187,8 @@ def _rough_code(problem: CodeProblem) -> Floats:
     shares = (problem.costs > 0.0).astype(np.float64) if problem.separable else problem.costs / problem.costs.mean()
     judge = replace(problem, costs=ROUGH_COSTS[-1] * shares) if problem.separable else problem
     for cost in ROUGH_COSTS:
-        code = problem.solve_soft(cost / square * shares, None, **ROUGH).coef
+        given: Any = (problem.h, problem.y, problem.b.shape[1], cost / square * shares)
+        code = solve_spoc(*given, margins=problem.b, tol=ROUGH_GAP, max_iter=ROUGH_PASSES).coef
         for scale in ROUGH_SCALES:
             matrix = _within_bound(problem, scale * code)
             if (primal := _primal(judge, matrix)) < least:
@@ -196,7 +197,7 @@ def _rough_code(problem: CodeProblem) -> Floats:
 
 
 def _primal(problem: CodeProblem, matrix: Floats, dtype: Any = np.float64) -> float:
-    """Objective of a code, its losses over all classes; in the hard version its norm must be within the bound."""
+    """Objective of a code, with losses over all classes; in the hard version its norm must be within the bound."""
     losses = np.maximum(problem.lacks(matrix, dtype).max(axis=1), 0.0)
     norm = 0.0 if problem.hard else _norm(matrix.astype(dtype, copy=False), problem.norm == "l1")
     if problem.separable:
@@ -310,11 +311,6 @@ class CodeProgram:
     bound: float
     pairs: tuple[Indices, Indices]
 
-    @property
-    def separable(self) -> bool:
-        """Whether no margin may be missed."""
-        return bool(np.isinf(self.costs).any())
-
     def least_lack(self) -> float:
         """min_M max_ir (b_ir − (D M)_ir)₊: 0 if some code has all margins. Its dual: max ⟨b, η⟩, Dᵀη = 0, Σ η ≤ 1."""
         differences = self.differences()
@@ -344,37 +340,17 @@ class CodeProgram:
         rows, _ = self.pairs
         return sparse.csr_array((np.ones(len(rows)), (rows, np.arange(len(rows)))), shape=(len(self.y), len(rows)))
 
-    def solve_primal(self) -> tuple[Floats, Floats]:
-        """M of shape (n_classes, n_columns) and η of shape (n_pairs,), not yet made feasible."""
-        differences, sums = self.differences(), self.row_sums()
-        n_pairs, n_entries = differences.shape
-        if self.norm == "l1":
-            margins, of_norm = sparse.hstack([-differences, differences]), np.zeros(n_pairs)
-            ball, radius = _column(np.ones(2 * n_entries)).T, -np.ones(1)
-        else:
-            margins, of_norm = -differences, differences.sum(axis=1)
-            ball, radius = sparse.eye_array(n_entries), np.full(n_entries, -2.0)
-        blocks = [[margins, -sums.T, _column(of_norm)], [ball, None, _column(radius)]]
-        slack = self.costs
-        if self.separable:
-            blocks, slack = [[margins, _column(of_norm)], [ball, _column(radius)]], np.empty(0)
-        constraints = sparse.block_array(blocks)
-        objective = np.concatenate([np.zeros(margins.shape[1]), slack, [self.price]])
-        largest = (self.bound, self.bound) if np.isfinite(self.bound) else (0.0, np.inf)
-        limits = np.concatenate([-self.b[self.pairs], np.zeros(len(radius))])
-        solution = _solve(objective, largest, A_ub=constraints, b_ub=limits)
-        parts = solution.x[: margins.shape[1]]
-        matrix = parts[:n_entries] - parts[n_entries:] if self.norm == "l1" else parts - solution.x[-1]
-        return matrix.reshape(self.b.shape[1], -1), -solution.ineqlin.marginals[:n_pairs]
+    def solve(self) -> tuple[Floats, Floats]:
+        """M of shape (n_classes, n_columns), the multipliers of the ball of Dᵀη, and η of shape (n_pairs,).
 
-    def solve_dual(self) -> tuple[Floats, Floats]:
-        """The same from the dual program: η is the solution, and M is in the multipliers of the ball of Dᵀη."""
+        Neither has been made feasible yet.
+        """
         differences = self.differences()
         n_pairs, n_entries = differences.shape
         upper, equal = self._dual_ball(differences)
         n_ball = upper.shape[0]
         limits = np.zeros(n_ball)
-        if not self.separable:
+        if not np.isinf(self.costs).any():
             upper = sparse.vstack([upper, _padded(self.row_sums(), n_entries + 1)])
             limits = np.concatenate([limits, self.costs])
         hard = np.isfinite(self.bound)

@@ -2,13 +2,13 @@
 
     minimise  ½‖M‖² + Σ_i C_i ξ_i,     ξ_i = max_r (b_ir + ⟨h_i, M_r − M_{y_i}⟩),   b_{i,y_i} = 0, b_ir = 1 unless given
 
-Dual ascent, one row per step: the exact O(k log k) solution of its reduced problem (figure 3). Where h(x) = x this is
+Dual ascent, one row per step: the exact O(k log k) solution of its reduced problem (figure 3). With h(x) = x this is
 the multiclass SVM. Without a kernel the code M is explicit and the loop is compiled, stop test included: passes over
-rows that are not at rest, and steps on the face of the dual (`cpp/codes/spoc.hpp` says what was tried). With a kernel,
-M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column of the kernel matrix, and
-`cache_size_mb` limits the columns that are kept; that is the ascent of `widemargin.solvers.top_k.kernel` with k = 1 and
-margins b. `order="worst-first"` is the paper's choice of the next row instead, the one with the largest violation
-(`cpp/codes/spoc_worst_first.hpp`).
+rows that are not at rest (`cpp/codes/ascent.hpp`), and steps on the face of the dual (`cpp/codes/face_step.hpp` says
+what was tried). With a kernel, M is Σ_i τ_i φ(h_i): the scores of all rows are kept, a visit moves them by one column
+of the kernel matrix, and `cache_size_mb` limits the columns that are kept; that is the ascent of
+`widemargin.solvers.top_k.kernel` with k = 1 and margins b. `order="worst-first"` is the paper's choice of the next row
+instead, the one with the largest violation (`cpp/codes/worst_first.hpp`).
 
 All stop when the relative gap, computed from the dual variables that are returned, is at most `tol`. Where rounding
 could matter to it, the bounds are recomputed in extended precision; a gap that is then above `tol`, or that rounding
@@ -58,7 +58,7 @@ COLUMNS = ("iteration", "seconds", "primal", "dual", "active_rows")
 
 def solve_spoc(
     h: npt.NDArray[np.float64],
-    y: npt.NDArray[np.int64],
+    y: npt.NDArray[np.integer[Any]],
     n_classes: int,
     costs: npt.NDArray[np.float64],
     *,
@@ -73,13 +73,13 @@ def solve_spoc(
     cache_size_mb: float = 512.0,
     order: Literal["random", "worst-first"] = "random",
 ) -> SolverResult:
-    """Learn the code, and certify what is returned.
+    """Learn the code and certify it.
 
     Parameters
     ----------
     h : ndarray of shape (n_samples, n_columns)
         Outputs of the classifiers, float64; not read where `kernel` has its rows already.
-    y : ndarray of int64 of shape (n_samples,)
+    y : ndarray of int of shape (n_samples,)
         Class of each row, 0 … n_classes − 1.
     n_classes : int
         Number of classes, at least 2; some may have no row.
@@ -105,8 +105,8 @@ def solve_spoc(
         Room for kernel values that are kept; not used without a kernel.
     order : {"random", "worst-first"}
         Passes over the rows in random order, or always the row with the largest violation of the optimality
-        conditions, as in the paper: fewer visits and more time, because each choice looks at all rows. The whole
-        kernel matrix must then fit in `cache_size_mb`.
+        conditions, as in the paper: that takes fewer visits and more time, because each choice looks at all rows. The
+        whole kernel matrix must then fit in `cache_size_mb`.
 
     Returns
     -------
@@ -129,8 +129,9 @@ def solve_spoc(
         raise ValueError(f"order must be 'random' or 'worst-first'; got {order!r}")
     if n_classes < 2:
         raise ValueError(f"n_classes must be at least 2; got {n_classes}")
-    rows, true, costs = np.ascontiguousarray(h, dtype=np.float64), np.ascontiguousarray(y), np.ascontiguousarray(costs)
-    margins = None if margins is None else np.ascontiguousarray(margins)
+    rows, true = np.ascontiguousarray(h, dtype=np.float64), np.ascontiguousarray(y, dtype=np.int64)
+    costs, plain = np.ascontiguousarray(costs), np.arange(n_classes) != true[:, None]
+    margins = None if margins is None or np.array_equal(margins, plain) else np.ascontiguousarray(margins)
     largest, size = float(costs.max(initial=0.0)), float(np.abs(rows).max(initial=0.0))
     if largest > LARGEST_COST / max(1, len(costs)):
         raise ValueError(f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C")
@@ -141,11 +142,11 @@ def solve_spoc(
     rough = margins is None and tol >= ROUGH_TOL and rows.size * n_classes >= LARGE and bool(costs.any())
     if order == "worst-first":
         K = None if matrix is None else _whole_matrix(matrix, cache_size_mb, seed)
-        core = _core.SpocWorstFirst(rows, true, n_classes, costs, margins, K)
-        result = _ascend(core, problem, n_classes, limits, tol, start)
+        worst_first = _core.SpocWorstFirst(rows, true, n_classes, costs, margins, K)
+        result = _ascend(worst_first, problem, n_classes, limits, tol, start)
     elif matrix is None and not rough:
-        core = _core.SpocAscent(rows, true, n_classes, costs, margins, seed % 2**63)
-        result = _ascend(core, problem, n_classes, limits, tol, start)
+        ascent = _core.SpocAscent(rows, true, n_classes, costs, margins, seed % 2**63)
+        result = _ascend(ascent, problem, n_classes, limits, tol, start)
     else:  # a multiclass SVM with a kernel, or a large one to be solved roughly: the top-k solvers with k = 1
         options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "seed": seed, "n_threads": n_threads}
         options |= {"start": None if start is None else sp.csr_array(start), "callback": callback}
@@ -283,7 +284,7 @@ def _settled(result: SolverResult, problem: SoftProblem, tol: float) -> SolverRe
         certificate = replace(certificate, primal=primal, dual=dual, primal_before_pruning=primal)
     missed = certificate.relative_gap > tol
     seen = noise if problem.kernel is None else UNSEEN * noise
-    only_rounding = certificate.gap <= seen or noise > size
+    only_rounding = certificate.primal - certificate.dual <= seen or noise > size
     if missed and (status is Status.CONVERGED or (status is Status.MAX_ITER and only_rounding)):
         status = Status.NOT_ATTAINED
     elif status in (Status.MAX_ITER, Status.NOT_ATTAINED) and not missed:

@@ -50,7 +50,7 @@ from widemargin.solvers.one_vs_all.starts import Start
 if TYPE_CHECKING:
     from widemargin.solvers.one_vs_all.plan import Plan
 
-__all__ = ["block_width", "direct_flops", "newton_direction", "solve_dense"]
+__all__ = ["block_width", "newton_direction", "solve_dense"]
 
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
@@ -205,10 +205,8 @@ class _Block:
         Those have in `out` the weights they got to, and their steps in `n_iter`; they are not certified.
         """
         todo = np.full(len(self.rule), self.task.max_iter > 0)
-        if (
-            self.intercept_kind == "free"
-        ):  # labels with one side only have a known answer, which the Newton solver gives
-            todo &= self.two_sided
+        if self.intercept_kind == "free":
+            todo &= self.two_sided  # labels with one side only have a known answer, which the Newton solver gives
         self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
         labels = self._begin(np.flatnonzero(todo))
@@ -231,8 +229,8 @@ class _Block:
     def _begin(self, index: Ints) -> _Labels:
         """Zero weights; directions: the negative gradient, and as last step the mean row."""
         size, (n, d) = len(index), self.rows.single.shape
-        row, weight = np.zeros((size, n), np.float32), np.zeros((size, d), np.float32)
-        number = np.zeros(size)
+        row, weight, number = np.zeros((size, n), np.float32), np.zeros((size, d), np.float32), np.zeros(size)
+        numbers = ("intercept", "intercept_step", "intercept_gradient", "n_active", "value")
         return _Labels(
             index,
             W=weight,
@@ -243,34 +241,18 @@ class _Block:
             SP=np.tile(self.rows.mean_scores, (size, 1)),
             A=row.copy(),
             cost=self.cost[index],
-            intercept=number,
-            intercept_step=number.copy(),
-            intercept_gradient=number.copy(),
             newton=np.zeros(size, dtype=bool),
             past=np.full((size, WINDOW + 1), np.inf),
-            n_active=number.copy(),
-            value=number.copy(),
             stalled=np.zeros(size, dtype=np.int64),
+            **{name: number.copy() for name in numbers},
         )
 
     def _step(self, labels: _Labels) -> _Labels:
         """One step of every label: two products over all rows."""
         started, task = time.perf_counter(), self.task
-        direction_scores = labels.D @ self.rows.single.T
-        inputs, out = self._step_inputs(labels), np.empty((len(labels.index), 7))
-        penalty = task.bias_penalty * task.bias_value
-        _core.dense_steps(
-            task.loss,
-            task.bias_value != 0.0,
-            penalty,
-            labels.S,
-            direction_scores,
-            labels.SP,
-            labels.cost,
-            inputs,
-            labels.A,
-            out,
-        )
+        penalty, out = task.bias_penalty * task.bias_value, np.empty((len(labels.index), 7))
+        scores = (labels.S, labels.D @ self.rows.single.T, labels.SP, labels.cost, self._step_inputs(labels))
+        _core.dense_steps(task.loss, task.bias_value != 0.0, penalty, *scores, labels.A, out)
         theta, (loss, slope_sum, labels.n_active) = out[:, :4], out[:, 4:].T
         z, p, w = (theta[:, [k]].astype(np.float32) for k in range(3))
         labels.P = z * labels.D + p * labels.P + w * labels.W
@@ -297,19 +279,10 @@ class _Block:
 
     def _record(self, labels: _Labels, step: Double, seconds: float) -> None:
         """Rows of the history; all labels get an equal share of the block's time."""
-        scale = np.maximum(self.norm_at_zero[labels.index], np.finfo(np.float64).tiny)
+        ratio = labels.past[:, -1] / np.maximum(self.norm_at_zero[labels.index], np.finfo(np.float64).tiny)
+        state = (labels.index, self.out.n_iter[labels.index], labels.value, ratio, labels.n_active)
         size = len(labels.index)
-        columns = (
-            labels.index,
-            self.out.n_iter[labels.index],
-            labels.value,
-            labels.past[:, -1] / scale,
-            labels.n_active,
-            step,
-            np.zeros(size),
-            np.full(size, seconds / size),
-        )
-        self.records.append(np.column_stack(columns))
+        self.records.append(np.column_stack([*state, step, np.zeros(size), np.full(size, seconds / size)]))
 
     def _finished(self, labels: _Labels) -> npt.NDArray[np.bool_]:
         """Whether rule and gap seem to hold. P − D = ½‖∇‖² where a free intercept is at its optimum."""
@@ -346,7 +319,9 @@ class _Block:
         pass_flops = n * (4.0 * d + ROW_FLOPS[self.task.loss])
         small = 4.0 * d * labels.n_active <= MAX_DIRECT_BYTES
         small &= 4.0 * np.square(np.minimum(labels.n_active, d)) <= MAX_DIRECT_BYTES
-        pays = NEWTON_STEPS_LEFT * direct_flops(labels.n_active, d) <= left * pass_flops
+        # A direction takes a symmetric product and a Cholesky factor.
+        low, high = np.minimum(labels.n_active, d), np.maximum(labels.n_active, d)
+        pays = NEWTON_STEPS_LEFT * (low**2 * high + low**3 / 3.0) <= left * pass_flops
         # A label that has changed to Newton stays with it: going back and forth took twice as many steps.
         wanted = small & (pays | labels.newton) & (labels.n_active > 0) & (labels.stalled == 0)
         labels.D, labels.intercept_step = -labels.G, np.zeros(len(labels.index))
@@ -376,17 +351,28 @@ class _Block:
 
     def _verify(self, labels: _Labels) -> _Labels:
         """Store the labels for which rule and gap hold in float64 over all rows; the others, with exact gradients."""
-        task, index = self.task, labels.index
-        weights = labels.W.astype(np.float64)
-        found = _certify(self.rows.X, task, index, weights, labels.intercept)
-        good = (found.gradient_norm <= self.rule[index]) & (found.relative_gap <= task.gap_tol)
-        self._store(index[good], weights[good], found.intercept[good], found.primal[good], found.dual[good])
+        X, task, index = self.rows.X, self.task, labels.index
+        weights, cost = labels.W.astype(np.float64), np.array([_label_cost(task, j) for j in index.tolist()])
+        scores = _scores_of(X, weights) + task.bias_value * labels.intercept[:, None]
+        slopes, dual_slopes, sums = np.empty_like(scores), np.empty_like(scores), np.empty((len(index), 5))
+        intercept_rule = (task.loss, task.bias_value, task.bias_penalty, X.dtype == np.float32)
+        _core.certify_dense(*intercept_rule, scores, cost, labels.intercept, slopes, dual_slopes, sums)
+        labels.intercept, loss, conjugates, slope_sum, dual_sum = sums.T  # a free intercept is moved
+        gradient, u = _sums_of(X, slopes, dual_slopes)
+        gradient += weights
+        penalty = task.bias_penalty * task.bias_value
+        labels.intercept_gradient = task.bias_value * slope_sum + penalty * labels.intercept
+        squared_u = np.square(u).sum(axis=1) + np.square(penalty * dual_sum)
+        regularised = 0.5 * np.square(weights).sum(axis=1) + 0.5 * task.bias_penalty * np.square(labels.intercept)
+        labels.value = regularised + loss
+        dual = np.minimum(labels.value, np.maximum(0.0, conjugates - 0.5 * squared_u))
+        norm = np.sqrt(np.square(gradient).sum(axis=1) + np.square(labels.intercept_gradient))
+        good = (norm <= self.rule[index]) & (relative_gap(labels.value, dual) <= task.gap_tol)
+        self._store(index[good], weights[good], labels.intercept[good], labels.value[good], dual[good])
         self.n_checks[index] += 1
         self.demand[index] *= MORE_DEMANDING
-        labels.intercept, labels.intercept_gradient = found.intercept, found.intercept_gradient
-        labels.S, labels.A = found.scores.astype(np.float32), found.slopes.astype(np.float32)
-        labels.G = found.gradient.astype(np.float32)
-        labels.past[:, -1], labels.value = found.gradient_norm, found.primal
+        labels.S, labels.A = scores.astype(np.float32), slopes.astype(np.float32)
+        labels.G, labels.past[:, -1] = gradient.astype(np.float32), norm
         again = (self.n_checks[index] < MAX_VERIFICATIONS) & (self.out.n_iter[index] < self.limit)
         self._give_up(labels.select(~(good | again)))
         return labels.select(again & ~good)
@@ -412,51 +398,6 @@ def _dots(a: Single, b: Single) -> Double:
     """Σ_k a_jk b_jk of each row j, shape (n_labels,)."""
     dots: Double = np.einsum("jk,jk->j", a, b).astype(np.float64)
     return dots
-
-
-@dataclass(frozen=True)
-class _Verified:
-    """What holds for the weights of some labels over all rows, in float64."""
-
-    intercept: Double
-    gradient: Double  # (n_labels, n_features)
-    intercept_gradient: Double
-    scores: Double  # (n_labels, n_samples)
-    slopes: Double  # (n_labels, n_samples)
-    primal: Double
-    dual: Double
-
-    @property
-    def gradient_norm(self) -> Double:
-        """‖∇L‖, the intercept included."""
-        norm: Double = np.sqrt(np.square(self.gradient).sum(axis=1) + np.square(self.intercept_gradient))
-        return norm
-
-    @property
-    def relative_gap(self) -> Double:
-        """(primal − dual) / max(|primal|, |dual|)."""
-        return relative_gap(self.primal, self.dual)
-
-
-def _certify(
-    X: npt.NDArray[Any], task: BlockTask, labels: npt.NDArray[np.int64], weights: Double, given: Double
-) -> _Verified:
-    """Certify the weights of `labels` of a task; `given` are their intercepts, moved if they are free."""
-    cost = np.array([_label_cost(task, j) for j in labels.tolist()])
-    scores = _scores_of(X, weights) + task.bias_value * given[:, None]
-    slopes, dual_slopes, rows = np.empty_like(scores), np.empty_like(scores), np.empty((len(labels), 5))
-    single = X.dtype == np.float32
-    _core.certify_dense(
-        task.loss, task.bias_value, task.bias_penalty, single, scores, cost, given, slopes, dual_slopes, rows
-    )
-    intercept, loss, conjugates, slope_sum, dual_sum = rows.T
-    gradient, u = _sums_of(X, slopes, dual_slopes)
-    gradient += weights
-    intercept_gradient = task.bias_value * slope_sum + task.bias_penalty * task.bias_value * intercept
-    u_intercept = task.bias_penalty * task.bias_value * dual_sum
-    primal = 0.5 * np.square(weights).sum(axis=1) + 0.5 * task.bias_penalty * np.square(intercept) + loss
-    dual = np.maximum(0.0, conjugates - 0.5 * (np.square(u).sum(axis=1) + np.square(u_intercept)))
-    return _Verified(intercept, gradient, intercept_gradient, scores, slopes, primal, np.minimum(primal, dual))
 
 
 def _label_cost(task: BlockTask, j: int) -> Double:
@@ -490,21 +431,6 @@ def _sums_of(X: npt.NDArray[Any], *factors: Double) -> list[Double]:
         for total, A in zip(sums, factors, strict=True):
             total += A[:, part] @ rows
     return sums
-
-
-def direct_flops(n_active: npt.NDArray[np.float64], n_features: int) -> npt.NDArray[np.float64]:
-    """Multiplications and additions of one direction: a symmetric product and a Cholesky factor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.dense import direct_flops
-    >>> direct_flops(np.array([3.0, 30.0]), 6).tolist()
-    [63.0, 1152.0]
-    """
-    small, large = np.minimum(n_active, n_features), np.maximum(n_active, n_features)
-    flops: npt.NDArray[np.float64] = small**2 * large + small**3 / 3.0
-    return flops
 
 
 def newton_direction(

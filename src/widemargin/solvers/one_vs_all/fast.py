@@ -209,11 +209,5 @@ class _Run:
             coef.data = self.weights.take()
             coef.indices = self.columns.take().astype(index_dtype, copy=False)
         n_positives = np.diff(self.task.positive_indptr)
-        return OneVsAllResult.of(
-            status,
-            self.bounds,
-            coef=coef,
-            intercept=self.intercept,
-            history=frequency_history(n_positives[done], self.n_iter[done], self.bounds[done]),
-            n_iter=self.n_iter,
-        )
+        history = frequency_history(n_positives[done], self.n_iter[done], self.bounds[done])
+        return OneVsAllResult.of(coef, self.intercept, status, self.bounds, history=history, n_iter=self.n_iter)

@@ -72,10 +72,13 @@ QUANTITIES = {
 
 def solve_newton(plan: Plan, task: BlockTask, limits: Limits, keep_records: bool) -> OneVsAllResult:
     """Solve the labels of a task by truncated Newton from the plan's start."""
-    X, start = plan.problem.X, plan.start
-    first = make_start(plan.init, plan.start_parameters, X, task) if start is None else GivenStart(*start)
-    run = BlockRun(plan, task, first, keep_records)
-    return run.solve(lambda part, out: part.solve(X, out), limits)
+    X = plan.problem.X
+    if plan.start is not None:
+        start: Start = GivenStart(*plan.start)
+    else:
+        assert plan.start_parameters is not None
+        start = make_start(plan.init, plan.start_parameters, X, task)
+    return BlockRun(plan, task, start, keep_records).solve(lambda part, out: part.solve(X, out), limits)
 
 
 class BlockRun:
@@ -179,10 +182,10 @@ class BlockRun:
             bounds[missing] = at_zero[missing, None] * [1.0, 0.0, 1.0, 1.0, 0.0]  # see BOUND_COLUMNS
             status[missing] = unsolved.value
         return OneVsAllResult.of(
+            self._coef(missing),
+            self.result.intercept,
             status,
             bounds,
-            coef=self._coef(missing),
-            intercept=self.result.intercept,
             history=self.history.history(),
             n_iter=self.result.n_iter,
             seconds_by_label=self.seconds,

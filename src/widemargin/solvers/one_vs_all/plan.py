@@ -39,6 +39,9 @@ DEFAULT_MAX_ITER = 1000  # another value asks for the Newton solver, which count
 # rows of larger problems it would take ten times their CPU.
 SMALL_SPARSE_WORK = 20_000
 SMALL_DENSE_WORK = 300_000
+Algorithm = Literal["fast", "logistic", "dense", "newton"]
+# The algorithm for sparse rows by the loss; dense rows have one for both. Other losses are left to Newton.
+BATCHED: dict[str, Algorithm] = {"squared_hinge": "fast", "logistic": "logistic"}
 MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the Newton solver works in float64
 # Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
 WORK_BYTES = {"fast": (410, 460), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
@@ -58,8 +61,8 @@ class Plan:
         As of `BlockTask`.
     init : str
         The start of the Newton solver.
-    start_parameters : StartParameters
-        Its numbers.
+    start_parameters : StartParameters or None
+        Its numbers; None for other solvers.
     start : tuple of (coef, intercept) or None
         Weights to start from instead, CSR or dense; then all labels are solved in one call.
     width : int or None
@@ -68,6 +71,8 @@ class Plan:
         Threads; fewer are used where their work areas do not fit in memory. Results do not depend on them.
     memory_limit_mb : float
         Bound on work areas beside X and the model.
+    thread_bytes : int
+        Work area of a thread.
     choices : SharedChoices or None
         What the fast solver decided on all labels; needed to solve a range of them.
     spare_cores : list
@@ -75,28 +80,22 @@ class Plan:
     """
 
     problem: Problem
-    algorithm: Literal["fast", "logistic", "dense", "newton"]
+    algorithm: Algorithm
     tol: float
     gap_tol: float
     prune: float
     max_iter: int
     polish: bool
     init: str
-    start_parameters: StartParameters
+    start_parameters: StartParameters | None
     start: tuple[Any, Any] | None
     width: int | None
     n_threads: int
     memory_limit_mb: float
+    thread_bytes: int
     choices: SharedChoices | None = None
     tighten_cg: bool = True
     spare_cores: list[Any] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def thread_bytes(self) -> int:
-        """Work area of a thread."""
-        per_feature, per_row = WORK_BYTES[self.algorithm]
-        n_rows, n_features = self.problem.X.shape
-        return (self.width or 1) * int(per_feature * n_features + per_row * n_rows)
 
     def task(self, first: int, last: int) -> BlockTask:
         """Labels first … last − 1 for the core, on as many threads as fit in memory."""
@@ -163,24 +162,19 @@ def make_plan(
         if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
             raise ValueError("weights to start from are NaN or infinite; start from finite ones, or from none")
     polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
-    algorithm: Literal["fast", "logistic", "dense", "newton"] = "newton"
+    algorithm: Algorithm = "newton"
     loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
-    if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose:
-        double = X.dtype == np.float64
+    if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose and problem.loss in BATCHED:
+        double, batched = X.dtype == np.float64, BATCHED[problem.loss] if sparse else "dense"
         # The copy that the algorithm makes: (column, value) pairs of 8 bytes, with the exact values beside them for
         # float64; for dense rows float32 values, which may be there already.
         copy_bytes = X.nnz * (16 if double else 8) if sparse else 4 * X.size * double
-        if copy_bytes > memory_limit_mb * 2**20:
-            pass
-        elif sparse and problem.loss == "squared_hinge":
-            algorithm = "fast"
-        elif start is None:
-            algorithm = "logistic" if sparse else "dense"
-    width = None
+        if copy_bytes <= memory_limit_mb * 2**20 and (start is None or batched == "fast"):
+            algorithm = batched
+    per_feature, per_row = WORK_BYTES[algorithm]
+    work_bytes, width = per_feature * X.shape[1] + per_row * X.shape[0], None
     if algorithm == "dense":
-        per_feature, per_row = WORK_BYTES["dense"]
-        label_bytes = per_feature * X.shape[1] + per_row * X.shape[0]
-        width = block_width(problem.n_labels, label_bytes, memory_limit_mb)
+        width = block_width(problem.n_labels, work_bytes, memory_limit_mb)
     return Plan(
         problem,
         algorithm,
@@ -190,11 +184,12 @@ def make_plan(
         int(max_iter),
         polish,
         init,
-        start_parameters(init_params, problem.loss),
+        start_parameters(init_params, problem.loss) if algorithm == "newton" else None,
         start,
         width,
         int(n_threads),
         float(memory_limit_mb),
+        work_bytes * (width or 1),
     )
 
 

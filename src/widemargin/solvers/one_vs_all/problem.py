@@ -40,6 +40,7 @@ Ints = npt.NDArray[np.int64]
 
 BOUND_COLUMNS = ("primal", "dual", "primal_at_zero", "primal_before_pruning", "pruned_share")
 RECORD_COLUMNS = ("label", "iteration", "value", "gradient_ratio", "active_rows", "step", "cg_steps", "seconds")
+CORE_OPTIONS = ("row_weight", "C", "bias_value", "bias_penalty", "tol", "gap_tol", "prune", "max_iter", "n_threads")
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 # The meaning of the values of `BlockResult.converged`, padded so that any status fits.
 ENDINGS = np.array(
@@ -49,13 +50,11 @@ ENDINGS = np.array(
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The rows and labels of a fit, and what is minimised for each label; use `of` to make one from matrices.
+class Labels:
+    """Labels by their positive rows, and what is minimised for each.
 
     Parameters
     ----------
-    X : ndarray or CSR array of shape (n_samples, n_features)
-        Rows of positive weight, float32 or float64.
     positive_rows, positive_indptr : ndarray of int
         The positives of label j are positive_rows[positive_indptr[j]:positive_indptr[j + 1]].
     row_weight : ndarray of shape (n_samples,)
@@ -68,17 +67,8 @@ class Problem:
         Weight of the losses against the penalty.
     bias_value, bias_penalty : float
         The kind of intercept, see the module.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.one_vs_all.problem import Problem
-    >>> problem = Problem.of(np.eye(3), np.array([[1, 0], [1, 1], [0, 1]]), regularize_intercept=True)
-    >>> problem.n_labels, problem.positive_rows.tolist(), (problem.bias_value, problem.bias_penalty)
-    (2, [0, 1, 1, 2], (1.0, 1.0))
     """
 
-    X: Any
     positive_rows: npt.NDArray[Any]
     positive_indptr: npt.NDArray[Any]
     row_weight: Floats
@@ -89,10 +79,29 @@ class Problem:
     bias_value: float
     bias_penalty: float
 
-    @property
-    def n_labels(self) -> int:
-        """Number of labels."""
-        return len(self.positive_indptr) - 1
+
+@dataclass(frozen=True)
+class Problem(Labels):
+    """All labels of a fit, and its rows; use `of` to make one from matrices.
+
+    Parameters
+    ----------
+    n_labels : int
+        Number of labels.
+    X : ndarray or CSR array of shape (n_samples, n_features)
+        Rows of positive weight, float32 or float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.problem import Problem
+    >>> problem = Problem.of(np.eye(3), np.array([[1, 0], [1, 1], [0, 1]]), regularize_intercept=True)
+    >>> problem.n_labels, problem.positive_rows.tolist(), (problem.bias_value, problem.bias_penalty)
+    (2, [0, 1, 1, 2], (1.0, 1.0))
+    """
+
+    n_labels: int
+    X: Any
 
     @classmethod
     def of(
@@ -129,10 +138,11 @@ class Problem:
         if not keep.all():
             X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
         return cls(
-            X,
-            Y.indices.astype(np.int64),
-            Y.indptr.astype(np.int64),
-            row_weight,
+            n_labels=Y.shape[1],
+            X=X,
+            positive_rows=Y.indices.astype(np.int64),
+            positive_indptr=Y.indptr.astype(np.int64),
+            row_weight=row_weight,
             positive_factor=factors[0],
             negative_factor=factors[1],
             loss=loss,
@@ -155,13 +165,11 @@ def as_rows(X: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class BlockTask:
-    """Some labels of a problem and how to solve them, in the words of the core.
+class BlockTask(Labels):
+    """Some labels of a problem and how to solve them, in the words of the core; indices are int64.
 
     Parameters
     ----------
-    positive_rows, positive_indptr, row_weight, positive_factor, negative_factor, loss, C, bias_value, bias_penalty
-        As of `Problem`, of these labels; arrays of int64 and float64.
     tol, gap_tol : float
         The stopping rule; gap_tol is infinity when no gap is asked for.
     prune : float
@@ -182,15 +190,6 @@ class BlockTask:
     17
     """
 
-    positive_rows: Ints
-    positive_indptr: Ints
-    row_weight: Floats
-    positive_factor: Floats
-    negative_factor: Floats
-    loss: str
-    C: float
-    bias_value: float
-    bias_penalty: float
     tol: float
     gap_tol: float
     prune: float
@@ -233,14 +232,10 @@ class BlockTask:
 
     def make_core(self, name: str, X: Any) -> Any:
         """The core's solver of many labels at once for CSR rows, with its own copy of them; labels come later."""
-        shared = ("row_weight", "C", "bias_value", "bias_penalty", "tol", "gap_tol", "prune", "max_iter", "n_threads")
-        return getattr(_core, f"{name}F{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}")(
-            data=X.data,
-            indices=X.indices,
-            indptr=X.indptr,
-            n_features=X.shape[1],
-            **{option: getattr(self, option) for option in shared},
-        )
+        options = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "n_features": X.shape[1]}
+        for option in CORE_OPTIONS:
+            options[option] = getattr(self, option)
+        return getattr(_core, f"{name}F{8 * X.dtype.itemsize}I{8 * X.indices.dtype.itemsize}")(**options)
 
 
 @dataclass(frozen=True)
@@ -294,7 +289,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class OneVsAllResult(SolverResult):
-    """A `SolverResult` with what is known of each label; use `of` to make one.
+    """A `SolverResult` with what is known of each label; use `of` to make one. Its weights are read-only.
 
     Parameters
     ----------
@@ -321,13 +316,20 @@ class OneVsAllResult(SolverResult):
     records: Floats | None = None
 
     @classmethod
-    def of(cls, status: npt.NDArray[np.str_], bounds: Floats, **rest: Any) -> OneVsAllResult:
+    def of(
+        cls, coef: Any, intercept: npt.NDArray[Any], status: npt.NDArray[np.str_], bounds: Floats, **rest: Any
+    ) -> OneVsAllResult:
         """The result of labels that ended with `status` and `bounds`; `rest` are the remaining fields."""
+        for part in (*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), intercept):
+            if isinstance(part, np.ndarray):  # weights may also be parts on disk
+                part.setflags(write=False)
         primal, dual, at_zero, before_pruning, _ = bounds.T
         # A label without a minimiser is as close to its infimum as makes no difference; one that rounding stopped is
         # not.
         attained = (status != Status.NOT_ATTAINED.value) | (primal - dual > ROUNDING_GAP * at_zero)
         return cls(
+            coef,
+            intercept,
             dual=None,
             certificate=Certificate.sum(primal, dual, at_zero, before_pruning, attained=attained),
             status=worst_of(map(Status, np.unique(status))),

@@ -66,14 +66,8 @@ def prune_sweep(plan: Plan, result: OneVsAllResult, thresholds: Sequence[float])
         bounds = result.bounds_by_label.copy()
         bounds[:, BOUND_COLUMNS.index("primal")] = primal
         bounds[:, BOUND_COLUMNS.index("pruned_share")] = 1.0 - kept * (1.0 - result.pruned_share)
-        yield OneVsAllResult.of(
-            result.status_by_label,
-            bounds,
-            coef=coef,
-            intercept=result.intercept,
-            history=result.history,
-            n_iter=result.n_iter,
-        )
+        rest = {"history": result.history, "n_iter": result.n_iter}
+        yield OneVsAllResult.of(coef, result.intercept, result.status_by_label, bounds, **rest)
 
 
 def _batched_objectives(

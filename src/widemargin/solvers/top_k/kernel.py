@@ -1,17 +1,17 @@
-"""Kernel top-k multiclass SVM by dual coordinate ascent, one row a block, with cached scores.
+"""Top-k multiclass SVM with a kernel by dual coordinate ascent, one row per block, with cached scores.
 
     minimise  ½⟨A, KA⟩ + Σ_i C_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   S = KA
 
 with a top-k hinge φ of the margins; A (n × m) is −x for the wrong classes and Σ x for the true one, x the dual
 variables. For k = 1 this is the kernel machine of Crammer and Singer. A visit of a row is the exact maximum of the dual
-over its x, after which S changes by a column of K for every changed class (`widemargin.reference.kernel_top_k` is the
-specification). Rows that do not change sleep for some passes. Stops when the relative gap, computed in float64 from the
-dual variables that are returned, is at most `tol`.
+over its x, after which S changes by a column of K for every changed class. Rows that do not change sleep for some
+passes. The solver stops when the relative gap, computed in float64 from the dual variables that are returned, is at
+most `tol`.
 
-S and K are float32; both are float64 for tolerances below 1e-5 and where float32 gets no further. Memory: 4 m n bytes
-of scores, and K if its 4 n² bytes fit in `cache_size_mb`; otherwise as many of its columns as fit, and the others are
-computed again when they are wanted. A kernel with negative curvature is refused with NotPositiveDefiniteError, see
-`widemargin.problems.kernels`.
+S and K are float32; both are float64 for tolerances below 1e-5 and where float32 makes no more progress. Memory: 4 m n
+bytes of scores, and K if its 4 n² bytes fit in `cache_size_mb`; otherwise as many of its columns as fit, and the others
+are recomputed when they are needed. A kernel with negative curvature is refused with a NotPositiveDefiniteError (see
+`widemargin.problems.kernels`).
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SINGLE_TOL = 1e-5  # below, float32 scores are not enough
-LARGEST_COST = 1e300  # of all rows: sums of losses must be finite
-SINGLE_LARGEST = 1e30  # largest kernel value that is kept as float32
-SLEEP_SHARE = 0.5  # of the mean gap of a row; 0.1 to 0.5 were alike, 2 slower (derivation of the linear solver)
+LARGEST_COST = 1e300  # of all rows together: sums of losses must be finite
+SINGLE_LARGEST = 1e30  # largest kernel value kept as float32
+SLEEP_SHARE = 0.5  # of the mean gap per row; 0.1 to 0.5 were alike, 2 was slower
 FIRST_EVALUATION = 5  # passes
-HASTE = 0.8  # of the passes that seem to be left before the next evaluation
-PAST = 0.75  # of the passes so far: an evaluation from which the gap's fall is told, as it goes up and down
-GROWTH = 0.5  # of the passes so far, at most, until the next evaluation
-STALLED = 64  # passes after which the gap should fall to half while they double
-NOISE = 100.0  # times the rounding of scores, weighted by costs: a gap above is not limited by float32
-REFRESH = 200  # passes after which float32 scores are computed afresh; sooner where the gap stalls
-SHARE = 0.99  # of the tolerance that the gap by the running scores must reach before it is certified
-WORK = 50_000_000  # multiplications between looks at the clock: some 20 ms
-EPOCH_DONE, COLUMNS_WANTED = 0, 1  # what the core's run() ends with
+HASTE = 0.8  # share of the passes expected up to the tolerance before the next evaluation
+PAST = 0.75  # of the passes so far: the fall of the gap, which goes up and down, is measured from that far back
+GROWTH = 0.5  # largest number of passes until the next evaluation, relative to the passes so far
+STALLED = 64  # passes after which the gap should halve while they double
+NOISE = 100.0  # times the rounding of scores, weighted by costs: float32 does not limit a gap above this
+REFRESH = 200  # passes after which float32 scores are recomputed; sooner where the gap stalls
+SHARE = 0.99  # share of the tolerance that the gap by the running scores must reach before it is certified
+WORK = 50_000_000  # multiplications between two looks at the clock: about 20 ms
+EPOCH_DONE, COLUMNS_WANTED = 0, 1  # return values of the core's run()
 
 
 def solve_kernel_top_k(
@@ -72,7 +72,7 @@ def solve_kernel_top_k(
     margins: npt.NDArray[np.float64] | None = None,
     rescale: bool = True,
 ) -> SolverResult:
-    """Train, and certify what is returned.
+    """Train, and certify the result.
 
     Parameters
     ----------
@@ -91,29 +91,29 @@ def solve_kernel_top_k(
     tol : float
         Relative gap to reach.
     max_iter : int
-        Passes over the rows at most.
+        Largest number of passes over the rows.
     seed : int
-        Of the order in which rows are visited.
+        Decides the order in which rows are visited.
     n_threads : int
         Threads of kernel values and certificate; the ascent is sequential. Results do not depend on it.
     start : csr_array of shape (n_samples, n_classes) or None
         Dual variables to start from, feasible for `loss` and `costs`; 0 at the true classes.
     callback : callable or None
-        Called with a `Progress` after evaluations; stops the solver when true.
+        Called with a `Progress` after evaluations; stops the solver when true. A `TimeLimit` carries a deadline.
     cache_size_mb : float
-        Room for kernel values that are kept.
+        Memory for kernel values that are kept.
     margins : ndarray of shape (n_samples, n_classes) or None
-        Margins b_ij asked for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
+        Margins b_ij to ask for instead of 1, z_ij = b_ij + s_ij − s_{i,y_i}; those of the true classes are not read.
     rescale : bool
         Whether coefficients that are worse than zero, or that rounding left just short of their margins, are replaced
-        by their best multiple; otherwise they are those of the dual variables.
+        by their best multiple; otherwise they follow from the dual variables.
 
     Returns
     -------
     SolverResult
         `coef` is a csr_array (n_samples, n_classes) of the coefficients a_ij of the kernel's columns, `intercept`
         (n_classes,) = bias² Σ_i a_ij; `dual` is a csr_array of the same shape, the dual variables of the wrong classes.
-        The history has a row for every evaluation.
+        The history has one row per evaluation.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def solve_kernel_top_k(
 
 
 class _Run:
-    """One problem on its way to the solution."""
+    """One problem on the way to its solution."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _Run:
     def _rescaled(
         self, A: sp.csr_array, scores: Floats, best: Callable[[Callable[[float], float]], float]
     ) -> tuple[sp.csr_array, float]:
-        """The multiple of coefficients that `best` finds for their objective, and that objective."""
+        """The multiple of coefficients that `best` finds for their objective, and its objective."""
         asked = np.ones((len(self.y), self.n_classes - 1))
         if self.margins is not None:
             asked = wrong_classes(self.margins, self.y)
@@ -220,7 +220,7 @@ class _Run:
         return A, objective(factor)
 
     def _begin(self, x: sp.csr_array, scores: Floats | None) -> None:
-        """Set up the core in the present precision. Sets: core, threshold, switched, gaps."""
+        """Set up the core in the present precision. Sets: core, threshold, switched, next_evaluation, gaps."""
         whole, n_slots = self.matrix.room(self.cache_bytes, self.dtype)
         make = _core.KernelAscentSingle if self.dtype is np.float32 else _core.KernelAscentDouble
         alpha, smoothing = self.loss.variant == "alpha", self.loss.smoothing
@@ -260,7 +260,7 @@ class _Run:
             self.next_evaluation = self.n_epochs + max(1, self.n_epochs // 10)
 
     def _is_at_rounding(self) -> bool:
-        """Whether float64 can tell the present weights from the optimum no more."""
+        """Whether float64 can no longer tell the present weights from the optimum."""
         primal, dual, scores = self._bounds(self._duals())
         rounding = float(np.finfo(np.float64).eps * (self.costs @ np.abs(scores).max(axis=1)))
         return primal - dual <= NOISE * rounding
@@ -272,7 +272,7 @@ class _Run:
         return now - self.switched >= STALLED and bool(past) and gap > 0.5 * min(past)
 
     def _ascend(self) -> Status:
-        """Passes until the gap by the running scores is small; CONVERGED is then to be certified."""
+        """Passes until the gap by the running scores is small; CONVERGED must then be certified."""
         while self.n_epochs < self.max_iter:
             self.core.begin_epoch(self.threshold)
             self.n_epochs += 1
@@ -318,7 +318,7 @@ class _Run:
         return None
 
     def _passes_left(self, target: float) -> int:
-        """Passes until the next evaluation, as if the gap went on falling as it did lately."""
+        """Passes until the next evaluation, if the gap keeps falling as it did lately."""
         at_most = max(1, int(GROWTH * self.n_epochs))
         now, gap = self.gaps[-1]
         past = [point for point in self.gaps if point[0] <= PAST * now and point[1] > gap]

@@ -303,10 +303,17 @@ class TopKProgress(Limits):
         """
         primal, dual = bounds
         self.gap = gap = (primal - dual) / (max(abs(primal), abs(dual)) or 1.0)
-        seconds = time.monotonic() - self.began
+        seconds = time.monotonic() - self.started
         self.rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
         self._gaps.append(gap)
-        needed, expected = self._passes_needed(gap)
+        needed, expected = max(2, int(GROWTH * self.passes)), np.inf
+        if len(self.rows) == 1 and 0 < self.passes < self._foreseen:
+            needed = self._foreseen - self.passes
+        elif len(self._gaps) > 1 and 0.0 < gap < self._gaps[-2]:  # the gap's logarithm falls along a line
+            before = self.rows[-2]
+            rate = np.log(before[4] / gap) / max(self.passes - before[0], 1.0)
+            expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
+            needed = int(np.clip(CAUTION * expected, max(1.0, LEAST_GROWTH * self.passes), needed))
         self.next_evaluation = min(self.max_iter, self.passes + needed)
         self.stalls = self.passes >= STALL_PASSES and self._has_stalled()
         self.wants_face_step = gap <= self._face_gap and expected >= FACE_PASSES
@@ -332,18 +339,6 @@ class TopKProgress(Limits):
         self._face_gap = 0.9 * self.gap  # the next one only if this one leads on
         self.next_evaluation = min(self.max_iter, self.passes + PASSES_AFTER_FACE)
         self._gaps.clear()
-
-    def _passes_needed(self, gap: float) -> tuple[int, float]:
-        """Passes until the next evaluation, and those expected up to `tol`: the gap's logarithm falls along a line."""
-        most = max(2, int(GROWTH * self.passes))
-        if len(self.rows) == 1 and 0 < self.passes < self._foreseen:
-            return self._foreseen - self.passes, np.inf
-        if len(self._gaps) < 2 or not 0.0 < gap < self._gaps[-2]:
-            return most, np.inf
-        before = self.rows[-2]
-        rate = np.log(before[4] / gap) / max(self.passes - before[0], 1.0)
-        expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
-        return int(np.clip(CAUTION * expected, max(1.0, LEAST_GROWTH * self.passes), most)), expected
 
     def _has_stalled(self) -> bool:
         recent = self.rows[-len(self._gaps) :]
@@ -393,7 +388,7 @@ class Ascent:
         return certified
 
     def step_on_face(self, progress: TopKProgress) -> None:
-        """Go on from the best dual variables on the present face, if it is likely to be worth its cost."""
+        """Continue from the best dual variables on the present face, if that is likely to be worth its cost."""
         dual, problem = self.duals(), self.problem
         support = np.flatnonzero(np.diff(dual.indptr))
         # Float32 weights are for loose tolerances, which seldom gain by it.

@@ -4,10 +4,10 @@
     D(t x) = t Σ_i ⟨1,x_i⟩ − ½t² (‖W‖² + Σ_i γ/C_i' ‖x_i‖²),   ‖W‖² = 2 (Σ_i ⟨1,x_i⟩ − Σ_i γ/(2C_i) ‖x_i‖² − D(x))
 
 When all costs change by one factor r, the start is the best t x with t ≤ r; when they change row by row, each row is
-scaled by its own factor. The domain of a smaller k contains that of a larger one, and that of β contains that of α; in
-other cases the rows that are outside are projected (ρ = 0), classes that were 0 staying 0, so that the start is as
-sparse as the dual variables it comes from. A problem that is no easier takes about as many passes from there as the
-one before took, which saves evaluations on the way. Memory: a copy of the dual variables, and a bounded block of rows.
+scaled by its own factor. The domain of a smaller k contains that of a larger one, and that of β contains that of α. In
+other cases the rows outside the domain are projected (ρ = 0); classes that were 0 stay 0, and the start is as sparse as
+the dual variables it comes from. An equally hard problem takes about as many passes from there as the one before took,
+which saves evaluations. Memory: a copy of the dual variables, and a bounded block of rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Floats = npt.NDArray[np.float64]
 
 PLACES_PER_BLOCK = 1_000_000
 SAME_FACTOR = 1e-12
-"""Factors that differ by less than this, relative, are one factor: rounding of products of weights."""
+"""Relative difference below which factors are equal: rounding of products of weights."""
 FAR_BELOW = -10.0
-"""In units of a row's cost: so low a value is projected to 0 whatever the others are, for these are within the cost."""
+"""In units of a row's cost: a value this low is projected to 0 whatever the others are, which are within the cost."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DualPoint:
     value : float
         The dual objective.
     passes : int
-        Passes that led there; 0 if that is unknown.
+        Number of passes that led there; 0 if unknown.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class DualPoint:
     passes: int = 0
 
     def fits(self, y: npt.NDArray[np.int64], n_classes: int) -> bool:
-        """Whether the variables are those of such rows: as many, with the same classes."""
+        """Whether the variables belong to such rows: as many, with the same classes."""
         return self.dual.shape == (len(y), n_classes) and bool(np.array_equal(self.y, y))
 
     def start_for(self, loss: TopKHinge, costs: Floats) -> Any:
@@ -84,16 +84,16 @@ class DualPoint:
         return scaled
 
     def passes_for(self, loss: TopKHinge, costs: Floats) -> int:
-        """Passes that a problem with a smaller k is expected to take from here; 0 where that cannot be told.
+        """Passes that a problem with a smaller k is expected to take from here; 0 if unknown.
 
-        A larger C takes more passes, and evaluations at the beginning pay there: rows whose dual variables are at their
-        bounds sleep from then on (20newsgroups, eight values of C against fits from scratch: 1.08 with, .90 without).
+        A larger C takes more passes, and early evaluations pay: rows whose dual variables are at their bounds sleep
+        from then on (20newsgroups, eight values of C against fits from scratch: 1.08 with, .90 without).
         """
         as_hard = self.loss.k > loss.k and loss == replace(self.loss, k=loss.k) and np.array_equal(costs, self.costs)
         return self.passes if as_hard else 0
 
     def _factors(self, loss: TopKHinge, costs: Floats) -> Floats:
-        """How much each row grows."""
+        """Factor of each row."""
         factors = np.divide(costs, self.costs, out=np.zeros(len(costs)), where=self.costs > 0.0)
         counted = factors[self.costs > 0.0]
         if len(counted) == 0 or np.ptp(counted) > SAME_FACTOR * counted.max():
@@ -107,12 +107,12 @@ class DualPoint:
 
 
 def _ratio(squares: Floats, costs: Floats) -> float:
-    """Σ_i squares_i / C_i over the rows that cost anything."""
+    """Σ_i squares_i / C_i over the rows with a positive cost."""
     return float(np.divide(squares, costs, out=np.zeros(len(costs)), where=costs > 0.0).sum())
 
 
 def _move_inside(dual: Any, loss: TopKHinge, costs: Floats) -> None:
-    """Project the rows that are outside of the domain, in place."""
+    """Project the rows outside the domain, in place."""
     entries = np.diff(dual.indptr)
     width = max(loss.k, int(entries.max(initial=0)))
     step = max(1, PLACES_PER_BLOCK // width)

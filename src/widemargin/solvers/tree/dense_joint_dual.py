@@ -26,13 +26,12 @@ from scipy.linalg import solve_triangular
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, pair_products
 from widemargin.solvers.limits import ROUNDING
-from widemargin.solvers.result import Callback
 from widemargin.solvers.tree.joint_dual import (
     COUPLING_SHARE,
     JointProgress,
     JointResult,
+    TreeOptions,
     check_problem,
-    largest_value,
     rows_with_constant,
 )
 from widemargin.solvers.tree.kernel_joint_dual import SignSteps
@@ -51,74 +50,44 @@ MEGABYTE = 2**20
 
 
 def solve_dense_joint_dual(
-    X: Any,
-    losses: TreeLosses,
-    penalty: OrthogonalPenalty,
-    *,
-    k: int = 1,
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 1000,
-    seed: int = 0,
-    callback: Callback | None = None,
-    memory_limit_mb: float = 1024.0,
+    X: Any, losses: TreeLosses, penalty: OrthogonalPenalty, *, k: int = 1, **options: Any
 ) -> JointResult:
     """Train, and certify the result.
 
     Parameters
     ----------
-    X, tol, max_iter, callback
-        As for `solve_joint_dual`.
-    losses : TreeLosses
-        The blocks of a method that trains paths, from `problems.tree_losses.tree_losses`.
+    X, losses
+        As for `solve_joint_dual`, for a method that trains paths.
     penalty : OrthogonalPenalty
         For the same nodes; its layout may be different.
     k : int
         Largest number of siblings that count in the loss of a level.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
-    seed : int
-        Seed of the order in which rows are visited.
-    memory_limit_mb : float
-        Memory for dense arrays; if they need more, an error is raised.
+    **options
+        The fields of `TreeOptions`. If dense arrays need more than `memory_limit_mb`, an error is raised.
 
     Returns
     -------
     JointResult
         `coef` (m, n_features), row r for node r + 1; `intercept` (m,); `dual`, a csr_array (n_blocks, m) whose entry
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_penalties import OrthogonalPenalty
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
-    >>> tree, labels = Tree(np.array([-1, 0, 0, 0, 1, 1])), np.array([2, 3, 4, 5])
-    >>> X = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.2, 0.0, 1.0]])
-    >>> losses, penalty = tree_losses("orthogonal", tree, labels, C=10.0), OrthogonalPenalty.of_tree(tree)
-    >>> result = solve_dense_joint_dual(X, losses, penalty, k=2)
-    >>> result.certificate.decrease_gap <= 1e-3, result.coef.shape
-    (True, (5, 3))
     """
-    rows = rows_with_constant(X, bias)
+    given = TreeOptions(**options)
+    rows, largest = rows_with_constant(X, given.bias)
     check_problem(rows.shape[0], losses, penalty, any_pairs=True)
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
-    if needed > memory_limit_mb:
+    if needed > given.memory_limit_mb:
         raise ValueError(
             f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {losses.paths.m:,} "
             f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
-            f"memory_limit_mb={memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, or "
-            "use fewer features"
+            f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
+            "or use fewer features"
         )
-    rounding = ROUNDING if largest_value(rows) > 0.0 else 0.0
-    run = _Run(rows, losses, penalty, k, seed)
-    progress = JointProgress(run.at_zero, tol, max_iter, callback, rounding)
+    run = _Run(rows, losses, penalty, k, given.seed)
+    progress = JointProgress(run.at_zero, given, ROUNDING if largest > 0.0 else 0.0)
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()
-    return run.result(progress, bias)
+    return run.result(progress, given.bias)
 
 
 class _Path:

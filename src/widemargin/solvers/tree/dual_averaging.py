@@ -28,7 +28,8 @@ from widemargin.problems.certificate import Certificate
 from widemargin.problems.tree_losses import LossPoint, TreeLosses
 from widemargin.problems.tree_penalties import Penalty
 from widemargin.solvers.limits import Limits, ending, history_of
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
+from widemargin.solvers.tree.joint_dual import TreeOptions
 
 __all__ = ["solve_dual_averaging"]
 
@@ -46,12 +47,9 @@ def solve_dual_averaging(
     losses: TreeLosses,
     penalty: Penalty,
     *,
-    bias: float = 0.0,
     lower_bound: Literal["tail", "published"] = "tail",
     stop: Literal["decrease_gap", "gap"] = "decrease_gap",
-    tol: float = 1e-3,
-    max_iter: int = 10_000,
-    callback: Callback | None = None,
+    **options: Any,
 ) -> SolverResult:
     """Run the algorithm until the certified gap is small.
 
@@ -63,18 +61,12 @@ def solve_dual_averaging(
         H, from `tree_losses`.
     penalty : OrthogonalPenalty or QuadraticPenalty
         From `tree_penalty`, for the same method and tree.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts; 0 for none.
     lower_bound : {"tail", "published"}
         Lower bounds that count: averages over all iterations, or also from the last power of 2 on.
     stop : {"decrease_gap", "gap"}
         Quantity that `tol` limits: `decrease_gap`, or the difference of the bounds, ε of Algorithm 1 as published.
-    tol : float
-        Gap to reach.
-    max_iter : int
-        Largest number of iterations, each a pass over the examples.
-    callback : callable or None
-        Called with a `Progress` after each iteration; stops the solver when it returns true.
+    **options
+        `bias`, `tol`, `max_iter` and `callback` of `TreeOptions`; an iteration is a pass over the examples.
 
     Returns
     -------
@@ -88,7 +80,9 @@ def solve_dual_averaging(
             "dual averaging needs a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix of K "
             "is singular; use solver='dual', or a K whose comparison matrix is positive definite"
         )
-    run, limits = _Run(_with_bias(X, bias), losses, penalty, lower_bound == "tail"), Limits(max_iter, callback)
+    given = TreeOptions(**options)
+    run = _Run(_with_bias(X, given.bias), losses, penalty, lower_bound == "tail")
+    limits = Limits(given.max_iter, given.callback)
     rows: list[tuple[float, ...]] = []
     status = None
     while status is None:
@@ -99,8 +93,8 @@ def solve_dual_averaging(
         seconds = limits.elapsed_s
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
         reached = limits.reached(t, seconds, run.upper, run.lower)
-        status = run.ending(tol, stop) or reached
-    return run.result(bias, rows, status)
+        status = run.ending(given.tol, stop) or reached
+    return run.result(given.bias, rows, status)
 
 
 class _Average:

@@ -38,7 +38,7 @@ from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty, pair_
 from widemargin.solvers.limits import ROUNDING, Limits, best_multiple, ending, history_of
 from widemargin.solvers.result import Callback, SolverResult, Status
 
-__all__ = ["JointAscent", "JointProgress", "JointResult", "JointStart", "solve_joint_dual"]
+__all__ = ["JointAscent", "JointProgress", "JointResult", "JointStart", "TreeOptions", "solve_joint_dual"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,6 +69,47 @@ LEAST_SHARE = 0.05
 """Least share of a pass that a round counts: it improves the coupling even if almost no block is awake."""
 RESCALINGS = {"none": 0, "slack": 1, "margin": 2}
 HISTORY = ("iteration", "passes", "seconds", "primal", "dual", "visits", "certified")
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """Options of the solvers on a tree. Not all of them use all: dual averaging and the dense solver have no threads.
+
+    Parameters
+    ----------
+    bias : float
+        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
+    tol : float
+        `decrease_gap` to reach.
+    max_iter : int
+        Largest number of passes. For the joint dual a pass is as many visits as there are blocks, so a round with
+        sleeping blocks is part of a pass.
+    seed : int
+        Seed of the order in which examples are visited.
+    callback : callable or None
+        Called with a `Progress` after each round; stops the solver when it returns true.
+    n_threads : int
+        Threads for everything but the visits, which are sequential. Results do not depend on it.
+    memory_limit_mb : float
+        Limit on dense arrays.
+    cache_size_mb : float
+        Memory for kernel values that are kept.
+
+    Examples
+    --------
+    >>> from widemargin.solvers.tree.joint_dual import TreeOptions
+    >>> TreeOptions(tol=1e-6).max_iter
+    10000
+    """
+
+    bias: float = 0.0
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    seed: int = 0
+    callback: Callback | None = None
+    n_threads: int = 1
+    memory_limit_mb: float = 1024.0
+    cache_size_mb: float = 512.0
 
 
 @dataclass(frozen=True)
@@ -134,18 +175,7 @@ class JointResult(SolverResult):
 
 
 def solve_joint_dual(
-    X: Any,
-    losses: TreeLosses,
-    penalty: Penalty,
-    *,
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 1000,
-    seed: int = 0,
-    n_threads: int = 1,
-    start: JointStart | None = None,
-    callback: Callback | None = None,
-    memory_limit_mb: float = 1024.0,
+    X: Any, losses: TreeLosses, penalty: Penalty, *, start: JointStart | None = None, **options: Any
 ) -> JointResult:
     """Train, and certify the result.
 
@@ -157,24 +187,11 @@ def solve_joint_dual(
         The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
-    tol : float
-        `decrease_gap` to reach.
-    max_iter : int
-        Largest number of passes. A pass is as many visits as there are blocks, so a round with sleeping blocks is part
-        of a pass.
-    seed : int
-        Seed of the order in which examples are visited.
-    n_threads : int
-        Threads for everything but the visits, which are sequential. Results do not depend on it.
     start : JointStart or None
         Dual variables and signs of a result for the same examples, method and tree.
-    callback : callable or None
-        Called with a `Progress` after each round; stops the solver when it returns true.
-    memory_limit_mb : float
-        Weights are an ndarray up to this size, unless they are large and mostly zero. Otherwise they are a
-        `TreeWeights`, a product of sparse factors, or a csr_array if nodes are not coupled.
+    **options
+        The fields of `TreeOptions`. Weights are an ndarray up to `memory_limit_mb`, unless they are large and mostly
+        zero. Otherwise they are a `TreeWeights`, a product of sparse factors, or a csr_array if nodes are not coupled.
 
     Returns
     -------
@@ -195,30 +212,33 @@ def solve_joint_dual(
     >>> result.certificate.decrease_gap <= 1e-3, result.coef.shape
     (True, (4, 3))
     """
-    rows = rows_with_constant(X, bias)
+    given = TreeOptions(**options)
+    (rows, largest), (low, high) = rows_with_constant(X, given.bias), SINGLE_COSTS
     check_problem(rows.shape[0], losses, penalty)
-    largest, (low, high) = largest_value(rows), SINGLE_COSTS
-    fits_single = tol >= FLOAT32_TOL and largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
-    ascent = JointAscent(rows, losses, penalty, np.float32 if fits_single else np.float64, seed, n_threads)
-    progress = JointProgress(losses.at_zero, tol, max_iter, callback, ROUNDING if largest > 0.0 else 0.0)
-    best: JointStart | None = None
+    fits_single = given.tol >= FLOAT32_TOL and largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
+    problem = rows, losses, penalty
+    ascent = JointAscent(*problem, np.float32 if fits_single else np.float64, given.seed, given.n_threads)
+    progress = JointProgress(losses.at_zero, given, ROUNDING if largest > 0.0 else 0.0)
+    best: JointStart | None = None  # the best certified point, unless it is the final one
     if start is not None:
         ascent.start_from(start)
-        best = _certify(ascent, progress, best)
+        progress.accept(*ascent.certify())
+        best = ascent.point if progress.status is None else None
     n_blocks, core = len(losses.cost), ascent.core
     while progress.status is None:
         while not core.run(min(SLICE_S, progress.seconds_left)) and not progress.is_out_of_time:
             pass
         pairs_gap, dual = core.improve_coupling(COUPLING_SHARE * progress.allowed_gap, COUPLING_STEPS)
-        if progress.record(dual, core.pass_gap + pairs_gap, core.n_visits, n_blocks):
-            best = _certify(ascent, progress, best)
+        is_due = progress.record(dual, core.pass_gap + pairs_gap, core.n_visits, n_blocks)
+        if is_due and progress.accept(*ascent.certify()):
+            best = ascent.point if progress.status is None else None
         if ascent.dtype == np.float64:
             progress.end_if_stuck()
         if progress.status is None:
             core.extrapolate(dual)
         if ascent.dtype == np.float32 and progress.stalls:  # the same point with vectors in float64
             point = ascent.point
-            ascent = JointAscent(rows, losses, penalty, np.float64, seed, n_threads)
+            ascent = JointAscent(*problem, np.float64, given.seed, given.n_threads)
             ascent.start_from(point)
             core = ascent.core
             progress.restart()
@@ -226,18 +246,10 @@ def solve_joint_dual(
         ascent.start_from(best)
         progress.accept(*ascent.certify())
     scale = progress.shorten(ascent.losses_at)
-    coef, intercept = _weights(ascent, scale, bias, memory_limit_mb)
+    coef, intercept = _weights(ascent, scale, given.bias, given.memory_limit_mb)
     point, learns = ascent.point, isinstance(penalty, OrthogonalPenalty)
     products = scale * scale * ascent.products() if learns else None
     return JointResult(coef, intercept, point.dual, **progress.outcome(), S=point.S, products=products)
-
-
-def _certify(ascent: JointAscent, progress: JointProgress, best: JointStart | None) -> JointStart | None:
-    """Take the bounds of the current point. Returns the best point so far, None if that is the final one."""
-    is_best = progress.accept(*ascent.certify())
-    if progress.status is not None and is_best:
-        return None
-    return ascent.point if is_best else best
 
 
 def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: float) -> tuple[Any, Floats]:
@@ -265,10 +277,11 @@ def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: fl
     return flat[: m * n].reshape(m, n), intercept
 
 
-def rows_with_constant(X: Any, bias: float) -> Any:
-    """X as csr_array of float32 or float64, with a constant last column if bias ≠ 0; canonical.
+def rows_with_constant(X: Any, bias: float) -> tuple[Any, float]:
+    """X as a canonical csr_array, with a constant last column if bias ≠ 0, and its largest magnitude.
 
     Rows of float32 become float64 if float32 cannot represent the constant: the certificate is for the given one.
+    Values whose squared norms would overflow are an error.
     """
     single = X.dtype == np.float32 and float(np.float32(bias)) == bias
     dtype = np.float32 if single else np.float64
@@ -279,7 +292,12 @@ def rows_with_constant(X: Any, bias: float) -> Any:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    return rows
+    largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
+    if not np.isfinite(largest):
+        raise ValueError("X contains values that are not finite")
+    if largest > LARGEST_VALUE:
+        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
+    return rows, largest
 
 
 def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pairs: bool = False) -> None:
@@ -295,16 +313,6 @@ def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pair
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
     if largest > LARGEST_COST / len(losses.cost):
         raise ValueError(f"a cost of {largest:g} is too large for sums of losses; use a smaller C")
-
-
-def largest_value(rows: Any) -> float:
-    """The largest magnitude of rows, the constant feature included; an error if squared norms would overflow."""
-    largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
-    if not np.isfinite(largest):
-        raise ValueError("X contains values that are not finite")
-    if largest > LARGEST_VALUE:
-        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
-    return largest
 
 
 def core_problem(losses: TreeLosses, penalty: Penalty) -> tuple[_core.TreeProblem, bool]:
@@ -436,30 +444,24 @@ class JointProgress(Limits):
     ----------
     at_zero : float
         The objective of zero weights.
-    tol : float
-        `decrease_gap` to reach.
-    max_iter : int
-        Largest number of passes.
-    callback : callable or None
-        Called with a `Progress` after each round.
+    options : TreeOptions
+        `tol`, `max_iter` and `callback`.
     rounding : float
         As in `ending`; 0 if nothing can be learned, so that the bounds are exact.
 
     Examples
     --------
-    >>> from widemargin.solvers.tree.joint_dual import JointProgress
-    >>> progress = JointProgress(at_zero=10.0, tol=0.1, max_iter=5, callback=None)
+    >>> from widemargin.solvers.tree.joint_dual import JointProgress, TreeOptions
+    >>> progress = JointProgress(at_zero=10.0, options=TreeOptions(tol=0.1, max_iter=5))
     >>> progress.record(dual=4.0, gap=0.9, n_visits=7, n_blocks=10), progress.passes
     (True, 0.7)
     >>> progress.accept(primal=4.5, dual=4.1), progress.status.value
     (True, 'converged')
     """
 
-    def __init__(
-        self, at_zero: float, tol: float, max_iter: int, callback: Callback | None, rounding: float = ROUNDING
-    ) -> None:
-        super().__init__(max_iter, callback)
-        self.at_zero, self.tol, self.rounding = at_zero, tol, rounding
+    def __init__(self, at_zero: float, options: TreeOptions, rounding: float = ROUNDING) -> None:
+        super().__init__(options.max_iter, options.callback)
+        self.at_zero, self.tol, self.rounding = at_zero, options.tol, rounding
         self.rounds, self.passes = 0, 0.0
         self.status: Status | None = None
         self.certified: float | None = None  # the primal value of the current point

@@ -40,12 +40,12 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty, subtree_penalties
 from widemargin.solvers.kernel_matrix import KernelMatrix
 from widemargin.solvers.limits import ROUNDING
-from widemargin.solvers.result import Callback
 from widemargin.solvers.tree.joint_dual import (
     COUPLING_SHARE,
     JointProgress,
     JointResult,
     JointStart,
+    TreeOptions,
     check_problem,
     core_problem,
 )
@@ -71,15 +71,8 @@ def solve_kernel_joint_dual(
     losses: TreeLosses,
     penalty: Penalty,
     *,
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 1000,
-    seed: int = 0,
-    n_threads: int = 1,
     start: JointStart | None = None,
-    callback: Callback | None = None,
-    cache_size_mb: float = 512.0,
-    memory_limit_mb: float = 4096.0,
+    **options: Any,
 ) -> JointResult:
     """Train, and certify the result.
 
@@ -87,16 +80,11 @@ def solve_kernel_joint_dual(
     ----------
     kernel : TrainingKernel or PrecomputedKernel
         The kernel matrix of the training rows.
-    losses, penalty, tol, max_iter, seed, start, callback
+    losses, penalty, start
         As for `solve_joint_dual`.
-    bias : float
-        Value of the constant feature, which adds bias² to the kernel and is part of the penalty; 0 for none.
-    n_threads : int
-        Threads for kernel values and certificate; the visits are sequential. Results do not depend on it.
-    cache_size_mb : float
-        Memory for kernel values that are kept.
-    memory_limit_mb : float
-        Memory for arrays of nodes × rows; if they need more, an error is raised.
+    **options
+        The fields of `TreeOptions`; bias² is added to the kernel. If arrays of nodes × rows need more than
+        `memory_limit_mb`, an error is raised.
 
     Returns
     -------
@@ -120,19 +108,20 @@ def solve_kernel_joint_dual(
     >>> scores[:, :2].argmax(axis=1).tolist(), result.certificate.decrease_gap <= 1e-6
     ([0, 1, 0, 1], True)
     """
+    given = TreeOptions(**options)
     check_problem(kernel.n_rows, losses, penalty)
     needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE
-    if needed > memory_limit_mb:
+    if needed > given.memory_limit_mb:
         raise ValueError(
             f"training with a kernel keeps {WORK_ARRAYS} arrays of {losses.paths.m:,} nodes × {kernel.n_rows:,} rows, "
-            f"{needed:,.0f} MB, more than memory_limit_mb={memory_limit_mb:g}; raise it, use fewer rows, or train "
-            "without a kernel"
+            f"{needed:,.0f} MB, more than memory_limit_mb={given.memory_limit_mb:g}; raise it, use fewer rows, or "
+            "train without a kernel"
         )
     with threadpool_limits(limits=1, user_api="blas"):
-        check_positive_semidefinite(kernel, seed)
-        matrix = KernelMatrix(kernel, bias, max(1, n_threads))
-        run = _Run(matrix, losses, penalty, seed, cache_size_mb * MEGABYTE)
-        progress = JointProgress(losses.at_zero, tol, max_iter, callback, ROUNDING if run.diagonal.any() else 0.0)
+        check_positive_semidefinite(kernel, given.seed)
+        matrix = KernelMatrix(kernel, given.bias, max(1, given.n_threads))
+        run = _Run(matrix, losses, penalty, given.seed, given.cache_size_mb * MEGABYTE)
+        progress = JointProgress(losses.at_zero, given, ROUNDING if run.diagonal.any() else 0.0)
         if start is not None:
             run.start_from(start)
             run.certify(progress)

@@ -30,6 +30,7 @@ from widemargin.problems.tree_losses import TreeLosses
 from widemargin.solvers.limits import TimeLimit, deadline_of, ending, with_deadline_of
 from widemargin.solvers.result import Callback, History, Progress, SolverResult, Status
 from widemargin.solvers.top_k.linear import solve_top_k
+from widemargin.solvers.tree.joint_dual import TreeOptions
 
 __all__ = ["Distribute", "solve_node", "solve_node_top_k"]
 
@@ -45,18 +46,7 @@ WORST_FIRST = (Status.STOPPED, Status.TIME_LIMIT, Status.MAX_ITER)
 
 
 def solve_node_top_k(
-    X: Any,
-    losses: TreeLosses,
-    k: int,
-    *,
-    bias: float = 0.0,
-    tol: float = 1e-3,
-    max_iter: int = 10_000,
-    seed: int = 0,
-    n_threads: int = 1,
-    callback: Callback | None = None,
-    memory_limit_mb: float = 1024.0,
-    run: Distribute | None = None,
+    X: Any, losses: TreeLosses, k: int, *, run: Distribute | None = None, **options: Any
 ) -> SolverResult:
     """Train, and certify the result.
 
@@ -68,24 +58,13 @@ def solve_node_top_k(
         The blocks of per-node training, from `problems.tree_losses.tree_losses`.
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
-    tol : float
-        `decrease_gap` of the sum to reach.
-    max_iter : int
-        Largest number of passes over the rows of a parent.
-    seed : int
-        Seed of the order in which rows are visited.
-    n_threads : int
-        Parents that are solved at the same time. Results do not depend on it.
-    callback : callable or None
-        Called with a `Progress`, which counts parents and has the bounds of those that are solved, during and after
-        each of them; stops the solver when it returns true.
-    memory_limit_mb : float
-        Weights are an ndarray up to this size, unless they are large and mostly zero; otherwise a csr_array.
     run : callable or None
         Solves the nodes elsewhere: given a list of arguments of `solve_node` without X, it returns the results in the
         same order. The callback is then called after each round.
+    **options
+        The fields of `TreeOptions`. `max_iter` limits the passes over the rows of each parent; `n_threads` is the
+        number of parents that are solved at the same time; the `Progress` counts parents and has the bounds of those
+        that are solved; weights above `memory_limit_mb`, or large and mostly zero, are a csr_array.
 
     Returns
     -------
@@ -108,9 +87,10 @@ def solve_node_top_k(
     ((5, 3), True, [0, 1])
     """
     rows = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
-    work = _Run(rows, losses, k, {"bias": bias, "max_iter": max_iter, "seed": seed}, callback)
-    work.solve(tol, max(1, n_threads), run)
-    return work.result(tol, memory_limit_mb)
+    given = TreeOptions(**options)
+    work = _Run(rows, losses, k, given)
+    work.solve(given.tol, max(1, given.n_threads), run)
+    return work.result(given.tol, given.memory_limit_mb)
 
 
 def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, options: dict[str, Any]) -> Solution:
@@ -197,11 +177,11 @@ def _parents(losses: TreeLosses) -> list[_Parent]:
 class _Run:
     """The state of all parents; a lock guards the callback, which threads share."""
 
-    def __init__(self, X: Any, losses: TreeLosses, k: int, options: dict[str, Any], callback: Callback | None) -> None:
+    def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions) -> None:
         self.X, self.losses, self.k, self.options, self.parents = X, losses, k, options, _parents(losses)
-        self.callback, self.lock, self.stopped = callback, threading.Lock(), False
+        self.callback, self.lock, self.stopped = options.callback, threading.Lock(), False
         self.began = time.monotonic()
-        self.has_features = options["bias"] != 0.0 or bool((X.data if sp.issparse(X) else X).any())
+        self.has_features = options.bias != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
     def solve(self, tol: float, n_threads: int, run: Distribute | None) -> None:
         """Rounds over the parents whose gap is too large, until the sum is small enough."""
@@ -230,9 +210,11 @@ class _Run:
     def _arguments(self, parent: _Parent, tol: float, callback: Callback | None) -> tuple[Any, ...]:
         """The arguments of `solve_node` without X, to bring a parent to a relative gap."""
         n_children = parent.children.stop - parent.children.start
-        options = dict(self.options, tol=tol, callback=callback)
+        max_iter = max(1, self.options.max_iter - parent.passes)
+        options: dict[str, Any] = {"bias": self.options.bias, "seed": self.options.seed, "max_iter": max_iter}
+        options |= {"tol": tol, "callback": callback}
         if parent.result is not None:
-            options |= {"start": parent.result.dual, "max_iter": max(1, options["max_iter"] - parent.passes)}
+            options["start"] = parent.result.dual
         rows, y = self.losses.row[parent.blocks], self.losses.node[parent.blocks] - parent.children.start
         return rows, y, n_children, min(self.k, n_children - 1), self.losses.cost[parent.blocks], options
 

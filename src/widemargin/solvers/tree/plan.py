@@ -1,10 +1,12 @@
 """How a problem on a tree is solved: one algorithm, chosen once.
 
-kernel           `kernel_joint_dual`   a kernel is given
-dual-averaging   `dual_averaging`      the user asks for Algorithm 1 of the paper, a baseline
-dense            `dense_joint_dual`    orthogonal transfer with a K between any nodes, or with k > 1; in NumPy
-per-parent       `node_top_k`          per-node training with k > 1: one top-k problem per parent
-joint-dual       `joint_dual`          everything else, compiled
+A plan names the algorithm, and each has its module:
+
+    kernel           `kernel_joint_dual`   a kernel is given
+    dual-averaging   `dual_averaging`      the user asks for Algorithm 1 of the paper, a baseline
+    dense            `dense_joint_dual`    orthogonal transfer with a K between any nodes, or with k > 1; in NumPy
+    per-parent       `node_top_k`          per-node training with k > 1: one top-k problem per parent
+    joint-dual       `joint_dual`          everything else, compiled
 """
 
 from __future__ import annotations
@@ -17,31 +19,18 @@ import numpy as np
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel
 from widemargin.problems.tree_losses import TreeLosses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, Penalty
-from widemargin.solvers.result import Callback, SolverResult
+from widemargin.solvers.result import SolverResult
 from widemargin.solvers.tree.dense_joint_dual import solve_dense_joint_dual
 from widemargin.solvers.tree.dual_averaging import solve_dual_averaging
-from widemargin.solvers.tree.joint_dual import JointStart, solve_joint_dual
+from widemargin.solvers.tree.joint_dual import JointStart, TreeOptions, solve_joint_dual
 from widemargin.solvers.tree.kernel_joint_dual import solve_kernel_joint_dual
 from widemargin.solvers.tree.node_top_k import Distribute, solve_node_top_k
 
-__all__ = ["Algorithm", "Solver", "TreeOptions", "TreePlan", "make_plan", "solve"]
+__all__ = ["Algorithm", "Solver", "TreePlan", "make_plan", "solve"]
 
 Algorithm = Literal["joint-dual", "kernel", "dense", "per-parent", "dual-averaging"]
 Solver = Literal["dual", "dual-averaging", "dual-averaging-published"]
 """The choice that is left to the user."""
-
-
-@dataclass(frozen=True)
-class TreeOptions:
-    """What all algorithms are told in the same words; see `solve_joint_dual`."""
-
-    tol: float
-    max_iter: int
-    seed: int
-    callback: Callback | None
-    n_threads: int
-    memory_limit_mb: float
-    cache_size_mb: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +47,6 @@ class TreePlan:
         The losses, on rows of X.
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty.
-    bias : float
-        Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
     k : int
         k of the top-k loss among siblings.
     kernel : TrainingKernel, PrecomputedKernel or None
@@ -74,7 +61,6 @@ class TreePlan:
     method: str
     losses: TreeLosses
     penalty: Penalty
-    bias: float
     k: int
     kernel: TrainingKernel | PrecomputedKernel | None
     published: bool
@@ -99,7 +85,6 @@ def make_plan(
     losses: TreeLosses,
     penalty: Penalty,
     *,
-    bias: float = 0.0,
     k: int = 1,
     solver: Solver = "dual",
     kernel: TrainingKernel | PrecomputedKernel | None = None,
@@ -116,29 +101,24 @@ def make_plan(
     elif joins_any or k > 1:
         algorithm = "dense" if isinstance(penalty, OrthogonalPenalty) else "per-parent"
     published, can_continue = solver == "dual-averaging-published", algorithm in ("joint-dual", "kernel")
-    return TreePlan(algorithm, method, losses, penalty, bias, k, kernel, published, can_continue)
+    return TreePlan(algorithm, method, losses, penalty, k, kernel, published, can_continue)
 
 
 def solve(
     plan: TreePlan, X: Any, options: TreeOptions, *, start: JointStart | None = None, run: Distribute | None = None
 ) -> SolverResult:
     """Solve a plan on rows X, from a `start` if the plan can continue one; `run` solves parents elsewhere."""
-    losses, penalty = plan.losses, plan.penalty
-    given: dict[str, Any] = {"bias": plan.bias, "tol": options.tol, "max_iter": options.max_iter}
-    given |= {"callback": options.callback}
+    losses, penalty, given = plan.losses, plan.penalty, vars(options)
     if plan.algorithm == "dual-averaging":
         published: dict[str, Any] = {"lower_bound": "published", "stop": "gap"} if plan.published else {}
-        return solve_dual_averaging(X, losses, penalty, **given, **published)
-    given |= {"seed": options.seed, "memory_limit_mb": options.memory_limit_mb}
+        return solve_dual_averaging(X, losses, penalty, **published, **given)
     if plan.algorithm == "dense":
         assert isinstance(penalty, OrthogonalPenalty)
         return solve_dense_joint_dual(X, losses, penalty, k=plan.k, **given)
-    given |= {"n_threads": options.n_threads}
     if plan.algorithm == "per-parent":
         result = solve_node_top_k(X, losses, plan.k, run=run, **given)
         # The worst problem of this certificate is a parent, not a class; the history has all parents.
         return replace(result, certificate=replace(result.certificate, worst=None))
     if plan.kernel is not None:
-        cache = options.cache_size_mb
-        return solve_kernel_joint_dual(plan.kernel, losses, penalty, start=start, cache_size_mb=cache, **given)
+        return solve_kernel_joint_dual(plan.kernel, losses, penalty, start=start, **given)
     return solve_joint_dual(X, losses, penalty, start=start, **given)

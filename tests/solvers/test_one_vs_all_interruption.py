@@ -44,7 +44,7 @@ def problem():
 CHILD = """
 import os, signal, sys, threading
 sys.path[:0] = {folders!r}
-from test_interruption import long_problem
+from test_one_vs_all_interruption import long_problem
 from widemargin import OneVsAllClassifier
 from widemargin.solvers.one_vs_all import fast
 
@@ -83,6 +83,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("moment", ["beginning", "midst"])
+@pytest.mark.slow
 def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, moment):
     code = CHILD.format(folders=[str(folder) for folder in Path(__file__).parents[:2]], n_jobs=n_jobs, moment=moment)
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)

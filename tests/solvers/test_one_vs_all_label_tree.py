@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from widemargin.reference.starts import hamming_tree
+from reference.starts import hamming_tree
 from widemargin.solvers.one_vs_all.starts import depth_first, tree_parents, waves
 
 

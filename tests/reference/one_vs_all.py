@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.problems.losses import Floats, Loss
-from widemargin.reference.binary_certificate import certified_gap, dual_bound, relative_gap
-from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
-from widemargin.reference.newton import (
+from reference.binary_certificate import certified_gap, dual_bound, relative_gap
+from reference.binary_objective import BinaryObjective, BinaryProblem
+from reference.newton import (
     CONVERGED,
     ENDED_EARLY,
     GAP_SHARE,
@@ -27,6 +26,7 @@ from widemargin.reference.newton import (
     NewtonRule,
     newton_cg,
 )
+from widemargin.problems.losses import Floats, Loss
 
 __all__ = ["NOT_ATTAINED", "binary_problem", "solve_block"]
 
@@ -64,7 +64,7 @@ def solve_block(X: Any, task: Any, loss: Loss, out: Any) -> Floats:
     --------
     >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from widemargin.reference.one_vs_all import solve_block
+    >>> from reference.one_vs_all import solve_block
     >>> from widemargin.solvers.one_vs_all.problem import BlockResult, BlockTask
     >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
     ...                  "squared_hinge", 1.0, 1.0, 0.0, 1e-9, np.inf, 0.0, 100, 1)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from one_vs_all_solvers import numpy_twins, solve_newton
+from reference.starts import mean_separating, solve_three
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.problems.losses import LOSSES, get_loss
-from widemargin.reference.starts import mean_separating, solve_three
 from widemargin.solvers.one_vs_all import starts
 from widemargin.solvers.one_vs_all.problem import BlockResult, BlockTask
 from widemargin.solvers.one_vs_all.starts import INITS, TreeStart, make_start, start_parameters
@@ -334,6 +334,7 @@ def test_given_weights_go_before_the_start(data):
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.slow
 def test_better_starts_take_fewer_steps_on_generated_text(loss):
     X, Y = make_zipf_multilabel(n_samples=1500, n_features=800, n_labels=60, random_state=0)
     steps = {

@@ -3,7 +3,7 @@
     minimise  P(A) = ½⟨A, KA⟩ + Σ_i C_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   S = KA
     maximise  D(A) = Σ_i [⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½⟨A, KA⟩,     x_i in the domain of C_i φ
 
-with a_ij = −x_ij for the wrong classes and a_{i,y_i} = ⟨1,x_i⟩, as in `widemargin.reference.top_k_ascent`. The gap is a
+with a_ij = −x_ij for the wrong classes and a_{i,y_i} = ⟨1,x_i⟩, as in `tests/reference/top_k_ascent.py`. The gap is a
 sum of terms that are not negative:  P − D = Σ_i [C_i φ(z_i) − ⟨x_i,z_i⟩ + γ/(2C_i) ‖x_i‖²].  A visit of row i is the
 exact maximum over x_i; the scores S then change by K[:, i] times the change of a_i. Cost of a pass: n² times the
 changed classes of a row; memory: K, and n × m for each of S and x.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.top_k_ascent import Loss, signed_duals, visit
+from reference.top_k_ascent import Loss, signed_duals, visit
 
 __all__ = ["ascend", "bounds", "row_gaps", "visit_rows"]
 

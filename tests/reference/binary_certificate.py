@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from reference.binary_objective import BinaryObjective, BinaryProblem
 from widemargin.problems.losses import Floats
-from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
 
 __all__ = ["certified_gap", "dual_bound", "dual_point", "optimal_shift", "relative_gap"]
 
@@ -40,8 +40,8 @@ def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_certificate import optimal_shift
-    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from reference.binary_certificate import optimal_shift
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -80,8 +80,8 @@ def dual_point(problem: BinaryProblem, z: Floats) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_certificate import dual_point
-    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from reference.binary_certificate import dual_point
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -105,8 +105,8 @@ def dual_bound(problem: BinaryProblem, z: Floats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_certificate import dual_bound
-    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from reference.binary_certificate import dual_bound
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -126,8 +126,8 @@ def certified_gap(objective: BinaryObjective) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_certificate import certified_gap
-    >>> from widemargin.reference.binary_objective import BinaryObjective, BinaryProblem
+    >>> from reference.binary_certificate import certified_gap
+    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reference.binary_objective import ARMIJO_SLOPE, BACKTRACK_FACTOR, BinaryProblem
 from widemargin.problems.losses import Floats
-from widemargin.reference.binary_objective import ARMIJO_SLOPE, BACKTRACK_FACTOR, BinaryProblem
 
 __all__ = ["hamming_tree", "mean_separating", "separating_start", "subspace_start"]
 
@@ -51,7 +51,7 @@ def mean_separating(p: Floats, x: Floats, share: float, s: float, t: float) -> F
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.starts import mean_separating
+    >>> from reference.starts import mean_separating
     >>> p, n = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     >>> mean_separating(p, 0.25 * p + 0.75 * n, 0.25, s=1.0, t=-2.0).tolist()
     [1.0, -2.0]
@@ -74,9 +74,9 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from widemargin.reference.starts import separating_start
+    >>> from reference.starts import separating_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> start = separating_start(problem, np.ones(2), s=1.0, t=-2.0)
     >>> problem.scores(start).round(6).tolist()
@@ -99,9 +99,9 @@ def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.binary_objective import BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from widemargin.reference.starts import subspace_start
+    >>> from reference.starts import subspace_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> subspace_start(problem, np.ones(2)).round(6).tolist()  # the optimum lies in the span
     [0.666667, -0.666667, 0.0]
@@ -180,7 +180,7 @@ def hamming_tree(Y: Any) -> tuple[npt.NDArray[np.int64], int]:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.starts import hamming_tree
+    >>> from reference.starts import hamming_tree
     >>> parent, weight = hamming_tree(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]]))
     >>> parent.tolist(), weight
     ([1, -1, -1], 4)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from widemargin.reference.projections import fix_capped_simplex
+from reference.projections import fix_capped_simplex
 
 __all__ = ["search_top_k_cone", "search_top_k_simplex"]
 
@@ -61,7 +61,7 @@ def search_top_k_cone(a: Floats, k: int, rho: float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.top_k_search import search_top_k_cone
+    >>> from reference.top_k_search import search_top_k_cone
     >>> search_top_k_cone(np.array([2.0, 1.0, -3.0]), k=2, rho=0.0)
     array([1.5, 1.5, 0. ])
     """
@@ -78,7 +78,7 @@ def search_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> from widemargin.reference.top_k_search import search_top_k_simplex
+    >>> from reference.top_k_search import search_top_k_simplex
     >>> search_top_k_simplex(np.array([2.0, 1.0, -3.0]), k=2, r=1.0, rho=0.0)
     array([0.5, 0.5, 0. ])
     """

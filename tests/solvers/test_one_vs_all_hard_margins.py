@@ -116,6 +116,7 @@ def test_without_tightening_the_steps_are_those_of_the_published_method(backend,
     assert steps() == tightened != expected
 
 
+@pytest.mark.slow
 def test_directions_that_stay_loose_take_many_more_steps():
     data = load_debian_tags()
     X, Y = data.X_train[:3000], data.y_train[:3000][:, :2]
