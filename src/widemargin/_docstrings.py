@@ -113,6 +113,11 @@ module is imported. `{owner}` is the name of the class.
     -------
     ndarray of int8 of shape (n_classes, n_columns)
         The code.
+<nnz_and_exponent>
+    nnz_per_row : float
+        Mean number of non-zero features per row, met within a few per cent unless n_features is hardly larger.
+    exponent : float
+        Exponent of Zipf's law, for labels and for background words; 0 is uniform.
 <node>
     node : hashable, optional
         Node whose children are compared. By default, the root.
@@ -198,6 +203,9 @@ module is imported. `{owner}` is the name of the class.
 <scores>
     scores : array of shape (n_samples, n_labels)
         Scores of all labels.
+<seed>
+    random_state : int, numpy Generator or None
+        Seed; the same number gives the same data.
 <strategy>
     strategy : {"uniform", "quantile"}, default="uniform"
         Bins of the same width, or with the same number of predictions.
@@ -274,6 +282,9 @@ module is imported. `{owner}` is the name of the class.
 <verbose>
     verbose : int, default=0
         Prints progress when positive.
+<weighting>
+    weighting : {"tfidf", "counts"}, default="tfidf"
+        Rows of tf-idf values with norm 1, or the counts as stored (for a `Pipeline` that weights them itself).
 <weights>
     sample_weight : array-like, optional
         Weights, of the same shape.

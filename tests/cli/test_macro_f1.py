@@ -65,7 +65,7 @@ def evaluated(model, folder, data):
 
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
-    monkeypatch.setattr(_pictures, "draw_svg", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(_pictures.Picture, "draw_svg", lambda self: "<svg></svg>")
 
 
 @pytest.mark.filterwarnings("ignore:.*does not know 2 of")

@@ -28,7 +28,7 @@ NAMES = ["apple", "<i>car</i>", "red"]
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """Pictures take time and have their own tests."""
-    monkeypatch.setattr(page, "draw_pictures", lambda outcome: [])
+    monkeypatch.setattr(page, "pictures_of", lambda outcome: [])
 
 
 @pytest.fixture

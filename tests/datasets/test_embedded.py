@@ -84,7 +84,7 @@ def test_loads_are_equal_and_independent(sets, name):
 
 @both_sets
 def test_an_unknown_weighting_is_named(name):
-    with pytest.raises(ValueError, match="weighting is 'bm25'; it must be 'tfidf' or 'counts'"):
+    with pytest.raises(ValueError, match="weighting must be 'tfidf' or 'counts'; got 'bm25'"):
         LOADERS[name](weighting="bm25")
 
 

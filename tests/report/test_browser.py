@@ -53,7 +53,7 @@ def label_page(tmp_path_factory):
     model = OneVsAllClassifier().fit(X, sp.csr_array(Y)).set_label_names(names)
     path = tmp_path_factory.mktemp("report") / "labels.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "draw_pictures", lambda outcome: [])  # tested with the other report
+        patch.setattr(page, "pictures_of", lambda outcome: [])  # tested with the other report
         write_report(path, model, X, sp.csr_array(Y))
     return path.as_uri(), model
 

@@ -89,7 +89,7 @@ CASES = {
 def test_every_family_has_its_pictures_and_hostile_names_are_text(rows, case, monkeypatch):
     make, pictures = CASES[case]
     if case not in DRAWN:
-        monkeypatch.setattr(_pictures, "draw_svg", lambda *_: "<svg></svg>")
+        monkeypatch.setattr(_pictures.Picture, "draw_svg", lambda self: "<svg></svg>")
     html, facts = render_report(*make(rows), title="<script>alert(3)</script>", data_name="<img src=x>")
     kinds = dict.fromkeys(name if not name.startswith("confusion") else "confusion" for name in facts["pictures"])
     assert list(kinds) == pictures
@@ -204,14 +204,14 @@ def test_probabilities_get_a_picture(rows, monkeypatch):
     X, classes = rows
     model = TopKClassifier(random_state=0).fit(X, classes)
     twin = LogisticRegression().fit(X, classes)
-    monkeypatch.setattr(_pictures, "draw_svg", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(_pictures.Picture, "draw_svg", lambda self: "<svg></svg>")
     monkeypatch.setattr(TopKClassifier, "predict_proba", lambda self, X: twin.predict_proba(X), raising=False)
     assert "reliability" in render_report(model, X, classes)[1]["pictures"]
 
 
 def test_the_file_appears_whole_or_not_at_all(rows, tmp_path, monkeypatch):
     model, X, Y = several(rows)
-    monkeypatch.setattr(page, "draw_pictures", lambda outcome: [])  # they take time
+    monkeypatch.setattr(page, "pictures_of", lambda outcome: [])  # they take time
     path = tmp_path / "report.html"
     written = write_report(path, model, X, Y)
     assert path.stat().st_size == written["bytes"]

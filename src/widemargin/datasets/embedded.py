@@ -5,10 +5,10 @@ The files hold counts c[i, t] of term t in document i. With n training rows, df[
     v[i, t] = (1 + ln c[i, t]) · (1 + ln((1 + n) / (1 + df[t])))   where c[i, t] > 0,   x[i] = v[i] / ‖v[i]‖₂
 
 which is scikit-learn's `TfidfTransformer(sublinear_tf=True)` fitted on the training part, computed in float64 and
-rounded to float32. Files have no pickled objects and no text but single words and label names; the scripts that make
-them are in `tools/`, and the licences lie next to the files.
+rounded to float32. The files contain no pickled objects, and no text except single words and label names; the scripts
+that make them are in `tools/`, and the licences are next to the files.
 
-Memory: the rows returned (8 bytes a non-zero, 2 MB for the larger set) and a few float64 arrays of the same length.
+Memory: the rows returned (8 bytes per non-zero, 2 MB for the larger set) and a few float64 arrays of the same length.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from widemargin._docstrings import with_shared_passages
+from widemargin.datasets.generators import weigh_and_normalise
 from widemargin.labels.taxonomy import Taxonomy
 
 __all__ = ["LabelledData", "load_debian_tags", "load_wordnet_animals"]
@@ -43,8 +45,8 @@ class LabelledData:
     feature_names : tuple of str
         The term of each column of X, sorted.
     edges : tuple of (str, str)
-        The label tree as (child, parent). A node that is nobody's child is a root; a node that is not in `label_names`
-        is an inner node that labels no sample.
+        The label tree as (child, parent). A node without a parent is a root; a node that is not in `label_names` is an
+        inner node that labels no row.
 
     Examples
     --------
@@ -64,12 +66,13 @@ class LabelledData:
 
     @property
     def taxonomy(self) -> Taxonomy:
-        """The tree of `edges`, built anew at each use; several roots are put under a virtual one."""
+        """The tree of `edges`, built at each use; several roots are put under a virtual one."""
         return Taxonomy.from_edges(self.edges)
 
 
+@with_shared_passages
 def load_debian_tags(*, weighting: Weighting = "tfidf") -> LabelledData:
-    """Debian packages and their tags: multi-label text, 5,999 + 2,000 rows, 276 labels, 6.6 labels a row.
+    """Debian packages and their tags: multi-label text, 5,999 + 2,000 rows, 276 labels, 6.6 labels per row.
 
     A row is the words of a package's name and description, its labels are the package's tags, such as
     `use::gameplaying`, and each tag's parent is its facet, such as `use`. Binary packages of one source package, and
@@ -77,8 +80,7 @@ def load_debian_tags(*, weighting: Weighting = "tfidf") -> LabelledData:
 
     Parameters
     ----------
-    weighting : {"tfidf", "counts"}, default="tfidf"
-        Rows of tf-idf values with norm 1, or the counts as stored (for a `Pipeline` that weighs them itself).
+    <weighting>
 
     Returns
     -------
@@ -97,17 +99,17 @@ def load_debian_tags(*, weighting: Weighting = "tfidf") -> LabelledData:
     return _load("debian_tags", weighting)
 
 
+@with_shared_passages
 def load_wordnet_animals(*, weighting: Weighting = "tfidf") -> LabelledData:
     """WordNet's definitions of animals: hierarchical multiclass text, 2,918 + 896 rows, 160 labels on all levels.
 
-    A row is the words of the definition of a noun under *animal*; its label is the most special category of the pruned
+    A row is the words of the definition of a noun under *animal*; its label is the most specific category of the pruned
     hypernym tree that it belongs to. Inner nodes are labels too (a word directly under *dog* that is not a hound, a
     terrier, … is a *dog*), and every node of the tree is the label of at least 9 training rows.
 
     Parameters
     ----------
-    weighting : {"tfidf", "counts"}, default="tfidf"
-        Rows of tf-idf values with norm 1, or the counts as stored (for a `Pipeline` that weighs them itself).
+    <weighting>
 
     Returns
     -------
@@ -128,13 +130,13 @@ def load_wordnet_animals(*, weighting: Weighting = "tfidf") -> LabelledData:
 
 def _load(name: str, weighting: Weighting) -> LabelledData:
     if weighting not in ("tfidf", "counts"):
-        raise ValueError(f"weighting is {weighting!r}; it must be 'tfidf' or 'counts'")
+        raise ValueError(f"weighting must be 'tfidf' or 'counts'; got {weighting!r}")
     arrays = _read(name)
     n_train, n_labels = int(arrays["n_train"]), int(arrays["n_labels"])
     features, nodes = _names(arrays["features"]), _names(arrays["nodes"])
     X = _csr(arrays["X_counts"].astype(np.float32), arrays["X_terms"], arrays["X_indptr"], len(features))
     if weighting == "tfidf":
-        X = _tfidf(X, n_train)
+        X = weigh_and_normalise(X, n_train)
     labels = nodes[:n_labels]
     y = _targets(arrays["Y_labels"], arrays["Y_indptr"], labels)
     edges = tuple((nodes[child], nodes[parent]) for child, parent in enumerate(arrays["parents"]) if parent >= 0)
@@ -157,23 +159,12 @@ def _csr(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[
     return csr_array((data, indices.astype(np.int32), indptr.astype(np.int32)), shape=(len(indptr) - 1, n_columns))
 
 
-def _tfidf(counts: Any, n_train: int) -> Any:
-    """Rows of norm 1 by the formula at the top of the module; `counts` is CSR, its first `n_train` rows train."""
-    end = counts.indptr[n_train]
-    documents = np.bincount(counts.indices[:end], minlength=counts.shape[1])
-    idf = 1.0 + np.log((1.0 + n_train) / (1.0 + documents))
-    values = (1.0 + np.log(counts.data.astype(np.float64))) * idf[counts.indices]
-    # The scripts leave out empty rows, so no norm is 0.
-    norms = np.sqrt(np.add.reduceat(values**2, counts.indptr[:-1]))
-    values /= np.repeat(norms, np.diff(counts.indptr))
-    return csr_array((values.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
-
-
 def _targets(columns: npt.NDArray[np.uint16], indptr: npt.NDArray[np.uint32], labels: tuple[str, ...]) -> Any:
-    """Label names where each row has exactly one, else the indicator.
+    """Label names if each row has exactly one, otherwise the indicator.
 
-    The indicator is int32: scikit-learn 1.9.1 casts the numbers of the labels to the type of y (`label_binarize`), so
-    that with int8 and more than 128 labels they wrap around and OneVsRestClassifier trains columns in the wrong order.
+    The indicator is int32: scikit-learn 1.9.1 casts the numbers of the labels to the type of y (`label_binarize`). With
+    int8 and more than 128 labels they would wrap around, and OneVsRestClassifier would train columns in the wrong
+    order.
     """
     if np.all(np.diff(indptr.astype(np.int64)) == 1):
         return np.array(labels)[columns]

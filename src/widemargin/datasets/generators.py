@@ -1,20 +1,14 @@
-"""Synthetic data of any size in the likeness of text: extreme multi-label, and labels in a tree.
+"""Synthetic data of any size that resembles text: extreme multi-label, and labels in a tree.
 
-Label frequencies and word frequencies follow Zipf's law, P(rank r) ∝ r^(−exponent), and every label (or node of the
-tree) has a few characteristic features that turn up in its rows, so that the labels can be learnt. Values are
-(1 + log tf) · idf with rows of length 1. The same seed gives the same data with the same version of NumPy; memory is
-that of the result plus a block of rows (see `widemargin.datasets.generators`).
+Label frequencies and word frequencies follow Zipf's law, P(rank r) ∝ r^(−exponent). A row with the labels S is a bag of
+t words. Each word comes, with probability `signal`, from the few characteristic features of a label drawn uniformly
+from S, and otherwise from a background that is Zipf-distributed over all features; so the labels can be learned. In a
+tree, S is the path to the label. Repeated words become counts tf, counts become (1 + log tf) · idf, and rows get length
+1.
 
-Random bags of words that depend on labels: the sampling that the generators share.
-
-A row with the labels S is a bag of t words. Each word comes, with probability `signal`, from the few characteristic
-features of a label drawn uniformly from S, and otherwise from a background that is Zipf-distributed over all
-features:  P(feature of rank r) ∝ r^(−exponent).  Repeated words become counts tf, counts become (1 + log tf) · idf, and
-rows get length 1.
-
-Rows are drawn in blocks of a fixed size, each from a generator of its own, so that the data depends on the seed only
-and the work area on the block only. Memory: the arrays of the result, of which some 20 % are spare until the end,
-and O(n_labels · features_per_label + n_features).
+Rows are drawn in blocks of a fixed size, each from its own generator, so the data depends only on the seed and on the
+version of NumPy, and the work area only on the block. Memory: the arrays of the result, about 20 % of them spare until
+the end, and O(n_labels · features_per_label + n_features).
 """
 
 from __future__ import annotations
@@ -27,17 +21,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-__all__ = ["make_hierarchical", "make_zipf_multilabel"]
+from widemargin._docstrings import with_shared_passages
 
+__all__ = ["make_hierarchical", "make_zipf_multilabel", "weigh_and_normalise"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
+RandomState: TypeAlias = int | np.random.Generator | None
 
-# Rows drawn at once. Part of what a seed means: another value gives other data.
-BLOCK_ROWS = 8192
-# Halvings of an interval of lengths; 60 exhaust the precision of a float.
-BISECTIONS = 60
+BLOCK_ROWS = 8192  # rows drawn at once; another value gives other data for the same seed
+BISECTIONS = 60  # halvings of an interval of lengths, which exhaust the precision of a float
 LARGEST_INT32 = 2**31 - 1
+SHARED, LENGTHS, ROWS = (
+    0,
+    1,
+    2,
+)  # random streams of one seed: shared by all rows, lengths of rows, one per block of rows
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Zipf:
     cumulative : ndarray of shape (n,)
         Cumulative probability of the ranks; the last is 1.
     item_of_rank : ndarray of shape (n,)
-        Which item has the rank.
+        The item of each rank.
     """
 
     cumulative: Floats
@@ -105,7 +104,7 @@ def make_words(
     features_per_label: int,
     signal: float,
 ) -> Words:
-    """Draw each label's features, and choose the number of words for about nnz_per_row different ones in a row."""
+    """Draw the features of each label, and choose the number of words for about nnz_per_row distinct ones per row."""
     background = Zipf.over(n_features, exponent, rng)
     characteristic = rng.integers(n_features, size=(n_labels, features_per_label), dtype=np.int32)
     reachable = max(labels_per_row * features_per_label, 1.0)
@@ -119,7 +118,7 @@ def make_words(
 
 
 def solve_increasing(function: Callable[[float], float], target: float) -> float:
-    """The mean number of draws ≥ 1 with function(draws) = target, within 1 and 50 · target (or the nearer end)."""
+    """The mean number of draws with function(draws) = target, between 1 and 50 · target (or the nearer end)."""
     low, high = 1.0, 50.0 * max(target, 1.0)
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
@@ -128,18 +127,20 @@ def solve_increasing(function: Callable[[float], float], target: float) -> float
 
 
 def generator_of(seed: int, *key: int) -> np.random.Generator:
-    """The independent stream number `key` of a seed."""
+    """The independent random stream `key` of a seed."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def seed_of(random_state: int | np.random.Generator | None) -> int:
-    """A number that stands for random_state: itself, a draw from a generator, or fresh entropy."""
+def seed_of(random_state: RandomState) -> int:
+    """The seed: random_state itself, a draw from a generator, or fresh entropy."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if random_state is None:
         return int(np.random.default_rng().integers(2**63))
     if not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise ValueError(f"random_state must be None, a number from 0 up or a numpy Generator; got {random_state!r}")
+        raise ValueError(
+            f"random_state must be None, a number of at least 0 or a numpy Generator; got {random_state!r}"
+        )
     return int(random_state)
 
 
@@ -156,7 +157,7 @@ class CsrBuilder:
     shape : tuple of int
         Rows and columns.
     capacity : int
-        Upper bound on the stored values; what is not used is given back at the end.
+        Upper bound on the number of stored values; unused memory is freed at the end.
     """
 
     def __init__(self, shape: tuple[int, int], capacity: int) -> None:
@@ -168,7 +169,7 @@ class CsrBuilder:
         self.n_rows = 0
 
     def append(self, n_rows: int, keys: Ints, counts: npt.NDArray[Any]) -> None:
-        """Add rows from ascending keys row · n_columns + column, and the values at those places."""
+        """Add rows from ascending keys row · n_columns + column, and the values there."""
         rows, columns = np.divmod(keys, self.shape[1])
         start = int(self.indptr[self.n_rows])
         self.indices[start : start + len(keys)] = columns
@@ -188,9 +189,9 @@ class CsrBuilder:
 def draw_words(
     rng: np.random.Generator, words: Words, lengths: Ints, label_indptr: Ints, labels: npt.NDArray[Any]
 ) -> tuple[Ints, Ints]:
-    """Keys row · n_features + feature of the different words of each row, ascending, and how often each occurs.
+    """Keys row · n_features + feature of the distinct words of each row, ascending, and how often each occurs.
 
-    `lengths` (n_rows,) is the number of words; `labels[label_indptr[i]:label_indptr[i+1]]` are the labels of row i.
+    `lengths` (n_rows,) has the numbers of words; `labels[label_indptr[i]:label_indptr[i+1]]` are the labels of row i.
     """
     n_features = len(words.background.cumulative)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
@@ -205,27 +206,27 @@ def draw_words(
     return keys, counts
 
 
-def weigh_and_normalise(X: Any) -> Any:
-    """Turn counts into (1 + log tf) · idf with idf = 1 + log((1 + n) / (1 + df)), rows of length 1; X is changed."""
-    n_samples, n_features = X.shape
-    blocks = [X.indptr[first : first + BLOCK_ROWS + 1] for first in range(0, n_samples, BLOCK_ROWS)]
-    n_rows_with = np.zeros(n_features)
-    for bounds in blocks:  # in blocks, as bincount copies int32 to int64
-        n_rows_with += np.bincount(X.indices[bounds[0] : bounds[-1]], minlength=n_features)
-    idf = 1.0 + np.log((1.0 + n_samples) / (1.0 + n_rows_with))
-    for bounds in blocks:
+def weigh_and_normalise(X: Any, n_train: int) -> Any:
+    """Turn counts into (1 + log tf) · idf with rows of length 1, in place.
+
+    idf = 1 + log((1 + n) / (1 + df)), with n the first n_train rows and df the number of them with the feature.
+    """
+    n_rows_with = np.zeros(X.shape[1])
+    for first in range(0, n_train, BLOCK_ROWS):  # in blocks, since bincount copies int32 to int64
+        part = slice(X.indptr[first], X.indptr[min(first + BLOCK_ROWS, n_train)])
+        n_rows_with += np.bincount(X.indices[part], minlength=X.shape[1])
+    idf = 1.0 + np.log((1.0 + n_train) / (1.0 + n_rows_with))
+    for first in range(0, X.shape[0], BLOCK_ROWS):
+        bounds = X.indptr[first : first + BLOCK_ROWS + 1]
         part = slice(bounds[0], bounds[-1])
         values = (1.0 + np.log(X.data[part].astype(np.float64))) * idf[X.indices[part]]
-        # Every row has a word, so that reduceat sees no empty segment.
+        # Every row has a word, so reduceat sees no empty segment.
         norms = np.sqrt(np.add.reduceat(values**2, bounds[:-1] - bounds[0]))
         X.data[part] = values / np.repeat(norms, np.diff(bounds))
     return X
 
 
-# Streams of random numbers of one seed: what all rows share, lengths of rows, and one stream a block of rows.
-SHARED, LENGTHS, ROWS = 0, 1, 2
-
-
+@with_shared_passages
 def make_zipf_multilabel(
     n_samples: int,
     n_features: int,
@@ -237,7 +238,7 @@ def make_zipf_multilabel(
     word_exponent: float | None = None,
     features_per_label: int = 10,
     signal: float = 0.5,
-    random_state: int | np.random.Generator | None = None,
+    random_state: RandomState = None,
 ) -> tuple[Any, Any]:
     """Extreme multi-label data: Zipf-distributed labels, each with characteristic words.
 
@@ -246,19 +247,15 @@ def make_zipf_multilabel(
     n_samples, n_features, n_labels : int
         Size of the data; all at least 1.
     labels_per_row : float
-        Mean number of labels of a row, from 1 to n_labels; every row has one at least.
-    nnz_per_row : float
-        Mean number of non-zero features of a row, met within some per cent unless n_features is hardly larger.
-    exponent : float
-        Of Zipf's law, for labels and for background words; 0 is uniform.
+        Mean number of labels per row, from 1 to n_labels; every row has at least one.
+    <nnz_and_exponent>
     word_exponent : float, optional
-        That of the background words, if it is another one.
+        Exponent for the background words, if it differs.
     features_per_label : int
-        Number of characteristic features of a label; they are shared with other labels by chance.
+        Number of characteristic features per label; labels may share some by chance.
     signal : float
         Share of words, from 0 to 1, that come from the row's labels and not from the background.
-    random_state : int, numpy Generator or None
-        Seed; the same number gives the same data.
+    <seed>
 
     Returns
     -------
@@ -278,8 +275,7 @@ def make_zipf_multilabel(
     """
     _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels, features_per_label=features_per_label)
     word_exponent = exponent if word_exponent is None else word_exponent
-    for given in (exponent, word_exponent):
-        _check_shape_of_rows(n_features, nnz_per_row, given, signal)
+    _check_rows(n_features, nnz_per_row, signal, exponent, word_exponent)
     if not 1 <= labels_per_row <= n_labels:
         raise ValueError(f"labels_per_row must lie between 1 and n_labels={n_labels}; got {labels_per_row}")
     seed = seed_of(random_state)
@@ -300,11 +296,17 @@ def make_zipf_multilabel(
     X = CsrBuilder((n_samples, n_features), int(n_words.sum()))
     Y = CsrBuilder((n_samples, n_labels), int(n_draws.sum()))
     for block, first in enumerate(range(0, n_samples, BLOCK_ROWS)):
-        part = slice(first, first + BLOCK_ROWS)
-        _append_multilabel_block(X, Y, generator_of(seed, ROWS, block), frequency, words, n_draws[part], n_words[part])
-    return weigh_and_normalise(X.finish()), Y.finish()
+        rng, part = generator_of(seed, ROWS, block), slice(first, first + BLOCK_ROWS)
+        n_rows = len(n_draws[part])
+        rows = np.repeat(np.arange(n_rows, dtype=np.int64), n_draws[part])
+        keys = np.unique(rows * n_labels + frequency.draw(rng, len(rows)))
+        Y.append(n_rows, keys, np.ones(len(keys)))
+        indptr = np.searchsorted(keys, np.arange(n_rows + 1) * n_labels)
+        X.append(n_rows, *draw_words(rng, words, n_words[part], indptr, keys % n_labels))
+    return weigh_and_normalise(X.finish(), n_samples), Y.finish()
 
 
+@with_shared_passages
 def make_hierarchical(
     n_samples: int,
     n_features: int,
@@ -316,42 +318,38 @@ def make_hierarchical(
     exponent: float = 1.0,
     features_per_node: int = 10,
     signal: float = 0.5,
-    random_state: int | np.random.Generator | None = None,
+    random_state: RandomState = None,
 ) -> tuple[Any, npt.NDArray[np.str_], dict[str, str]]:
-    """Data with one label a row from a random tree; a row has words of its label and of the label's ancestors.
+    """Data with one label per row from a random tree; a row has words of its label and of the label's ancestors.
 
-    Level d of the tree has about r^d nodes, with r such that there are n_nodes in all; each node hangs below
-    a random one of the level above, so that numbers of children vary and some leaves are not on the last level.
+    Level d of the tree has about r^d nodes, with r such that there are n_nodes in total. Each node hangs below a random
+    node of the level above, so numbers of children vary and some leaves are not on the last level.
 
     Parameters
     ----------
     n_samples, n_features : int
         Size of the data.
     n_nodes : int
-        Number of nodes of the tree with its root; more than depth.
+        Number of nodes of the tree, root included; more than depth.
     depth : int
         Number of levels below the root.
-    nnz_per_row : float
-        Mean number of non-zero features of a row, met within some per cent unless n_features is hardly larger.
+    <nnz_and_exponent>
     inner_label_share : float
-        Probability that a row's label is an inner node (not the root); 0 labels leaves only.
-    exponent : float
-        Of Zipf's law, for labels and for background words; 0 is uniform.
+        Probability that a row's label is an inner node (not the root); 0 labels only leaves.
     features_per_node : int
-        Number of characteristic features of a node; they are shared with other nodes by chance.
+        Number of characteristic features per node; nodes may share some by chance.
     signal : float
         Share of words, from 0 to 1, that come from the path to the row's label and not from the background.
-    random_state : int, numpy Generator or None
-        Seed; the same number gives the same data.
+    <seed>
 
     Returns
     -------
     X : csr_array of shape (n_samples, n_features), float32
         Rows of length 1.
     y : str ndarray of shape (n_samples,)
-        Names of the nodes, "n1", "n2", …; the root "n0" is no label.
+        Names of the nodes, "n1", "n2", …; the root "n0" is not a label.
     parents : dict of str to str
-        The parent of every node but the root.
+        The parent of every node except the root.
 
     Examples
     --------
@@ -361,7 +359,7 @@ def make_hierarchical(
     ((100, 50), (100,), 19, 'n0')
     """
     _check_sizes(n_samples=n_samples, n_features=n_features, depth=depth, features_per_node=features_per_node)
-    _check_shape_of_rows(n_features, nnz_per_row, exponent, signal)
+    _check_rows(n_features, nnz_per_row, signal, exponent)
     if n_nodes <= depth:
         raise ValueError(f"a tree of depth {depth} needs more than {depth} nodes; got n_nodes={n_nodes}")
     seed = seed_of(random_state)
@@ -389,19 +387,7 @@ def make_hierarchical(
         X.append(len(indptr) - 1, *draw_words(generator_of(seed, ROWS, block), words, n_words[part], indptr, nodes))
     names = np.array([f"n{node}" for node in range(n_nodes)])
     parents = {str(names[node]): str(names[parent[node]]) for node in range(1, n_nodes)}
-    return weigh_and_normalise(X.finish()), names[label], parents
-
-
-def _append_multilabel_block(
-    X: CsrBuilder, Y: CsrBuilder, rng: np.random.Generator, frequency: Zipf, words: Words, n_draws: Ints, n_words: Ints
-) -> None:
-    """Draw a block's labels and then its words, and append both."""
-    n_rows, n_labels = len(n_draws), Y.shape[1]
-    rows = np.repeat(np.arange(n_rows, dtype=np.int64), n_draws)
-    keys = np.unique(rows * n_labels + frequency.draw(rng, len(rows)))
-    Y.append(n_rows, keys, np.ones(len(keys)))
-    indptr = np.searchsorted(keys, np.arange(n_rows + 1) * n_labels)
-    X.append(n_rows, *draw_words(rng, words, n_words, indptr, keys % n_labels))
+    return weigh_and_normalise(X.finish(), n_samples), names[label], parents
 
 
 def _random_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Ints:
@@ -409,7 +395,7 @@ def _random_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Ints:
     levels = np.arange(1, depth + 1)
     with np.errstate(over="ignore"):  # a trial growth of a deep tree may be far too large
         growth = solve_increasing(lambda r: float(np.sum(r**levels)), n_nodes - 1.0)
-    # growth ≥ 1, so every level has a node; the last level takes what rounding down has left.
+    # growth ≥ 1, so every level has a node; the last level takes those that rounding down has left.
     sizes = np.floor(growth**levels).astype(np.int64)
     sizes[-1] = n_nodes - 1 - sizes[:-1].sum()
     starts = np.concatenate([[1], 1 + np.cumsum(sizes)])
@@ -428,7 +414,7 @@ def _draw_nodes(parent: Ints, n_samples: int, inner_share: float, exponent: floa
     has_children[parent[1:]] = True
     leaves, inner = np.flatnonzero(~has_children), np.flatnonzero(has_children)[1:]
     if inner_share > 0 and len(inner) == 0:
-        raise ValueError("a tree of depth 1 has no inner nodes to label: use inner_label_share=0, or a larger depth")
+        raise ValueError("a tree of depth 1 has no inner nodes to label; use inner_label_share=0, or a larger depth")
     is_inner = rng.random(n_samples) < inner_share
     label = leaves[Zipf.over(len(leaves), exponent, rng).draw(rng, n_samples)]
     if inner_share > 0:
@@ -454,11 +440,11 @@ def _check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} must be an integer of at least 1; got {size!r}")
 
 
-def _check_shape_of_rows(n_features: int, nnz_per_row: float, exponent: float, signal: float) -> None:
+def _check_rows(n_features: int, nnz_per_row: float, signal: float, *exponents: float) -> None:
     """Raise for rows that cannot be drawn."""
     if not 1 <= nnz_per_row <= n_features:
         raise ValueError(f"nnz_per_row must lie between 1 and n_features={n_features}; got {nnz_per_row}")
-    if not 0 <= exponent < np.inf:
-        raise ValueError(f"exponent must be finite and not negative; got {exponent}")
+    if not all(0 <= exponent < np.inf for exponent in exponents):
+        raise ValueError(f"exponent must be finite and at least 0; got {exponents}")
     if not 0 <= signal <= 1:
         raise ValueError(f"signal must lie between 0 and 1; got {signal}")

@@ -21,7 +21,7 @@ SERIES = (BLUE, VERMILION, GREEN, PURPLE)
 N_SHADES = 16
 STRONG = 0.6
 """From this opacity on, white text is easier to read than dark text."""
-NAME_LENGTH = 24
+NAME_LENGTH, LONGEST_TEXT = 24, 200
 THOUSAND = 1000
 
 
@@ -86,13 +86,16 @@ def two_shades() -> Any:
     return ListedColormap([*down, *((*to_rgb(STEEL), step) for step in steps[1:])])
 
 
-def short_name(name: Any, length: int = NAME_LENGTH) -> str:
-    """A label name for a picture: one short line that is never read as a formula."""
+def short_text(name: Any, length: int = LONGEST_TEXT) -> str:
+    """A text of bounded length on one line, without characters that cannot be shown."""
     text = str(name).encode("utf-8", "backslashreplace").decode()
     text = "".join(c if c.isprintable() else " " for c in text)
-    if len(text) > length:
-        text = text[: length - 1] + "…"
-    return text.replace("$", r"\$")  # matplotlib reads the text between two of them as a formula
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def short_name(name: Any, length: int = NAME_LENGTH) -> str:
+    """A label name for a picture: one short line that is never read as a formula."""
+    return short_text(name, length).replace("$", r"\$")  # matplotlib reads the text between two of them as a formula
 
 
 def whole_numbers(axis: Any) -> None:

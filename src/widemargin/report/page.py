@@ -1,16 +1,15 @@
 """A report on a model and labelled rows as one HTML page that needs nothing else: no network, no other file.
 
-The page is written from a template with every name escaped, and has a content security policy that allows its own
-script, by hash, and nothing from outside, so that a hostile label name is only text. Size is bounded: the table has the
-most frequent labels, the mistakes are a dozen, and large matrices are small images. Memory: that of the predictions.
+The page has what the model is, how good it is and how far from optimal; pictures; a table of labels; and the worst
+mistakes: rows whose top label is wrong by the largest margin, and why it won.
 
-The head of a report: what the model is, how good it is, and how far from optimal.
-
-The worst mistakes: rows whose best label is wrong by the largest margin, and what made it win.
-
-    margin of a row = score of its best label − score of its best true label          where the best label is wrong
+    margin of a row = score of its top label − score of its best true label           if the top label is wrong
 
 The reasons are the contributions of features to this margin (`explain`), on a tree at the fork where the paths part.
+
+The page is written from a template with every name escaped. Its content security policy allows its own script, by hash,
+and nothing from outside, so a hostile label name is only text. Its size is bounded: the table has the most frequent
+labels, the mistakes are a dozen, and large matrices are small images. Memory: that of the predictions.
 """
 
 from __future__ import annotations
@@ -31,29 +30,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, metrics
-from widemargin.displays._axes import import_matplotlib
+from widemargin.displays._axes import import_matplotlib, short_text
 from widemargin.estimators.scoring import Model
 from widemargin.exceptions import MissingExtraError
 from widemargin.files import PathLike, atomic_file, check_file_target
-from widemargin.report.outcome import Outcome, label_rows, make_outcome, short
-from widemargin.report.pictures import draw_pictures
+from widemargin.report.outcome import Outcome, label_rows, make_outcome
+from widemargin.report.pictures import pictures_of
 
-__all__ = [
-    "CertificateFacts",
-    "Fact",
-    "Mistake",
-    "Reason",
-    "Reasons",
-    "certificate_facts",
-    "check_report_extra",
-    "facts_of",
-    "parameters_of",
-    "quality_of",
-    "render_report",
-    "texts_of_rows",
-    "worst_mistakes",
-    "write_report",
-]
+__all__ = ["check_report_extra", "quality_of", "render_report", "worst_mistakes", "write_report"]
 
 DEPTHS = (1, 3, 5)
 FAMILIES = {
@@ -64,268 +48,14 @@ FAMILIES = {
 }
 STATUS = {
     "converged": "the tolerance was reached",
-    "max_iter": "the limit on iterations came first",
-    "time_limit": "the time limit came first",
+    "max_iter": "the iteration limit was reached",
+    "time_limit": "the time limit was reached",
     "stopped": "training was stopped",
     "not_attained": "the infimum has no minimiser, or the tolerance cannot be reached in double precision",
 }
-LONGEST_VALUE = 200
-MOST_DECIMALS = 6
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A name, a value as text, and a few words on it."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class CertificateFacts:
-    """The certificate in words and numbers."""
-
-    above: str
-    lower: str
-    upper: str
-    status: str
-    notes: tuple[str, ...]
-
-
-def facts_of(outcome: Outcome) -> list[Fact]:
-    """Sizes of model and data."""
-    model, kind = outcome.model, type(outcome.model).__name__
-    method = getattr(model, "method", None)
-    family = FAMILIES.get(kind, kind) + (f", {method}" if method is not None and outcome.kind == "tree" else "")
-    facts = [
-        Fact("Method", family, kind),
-        Fact("Labels", f"{outcome.n_labels:,}"),
-        Fact("Features", f"{model.n_features_in_:,}"),
-        Fact("Training rows", f"{model.n_samples_fit_:,}"),
-        Fact("Rows of this report", f"{outcome.n_rows:,}"),
-        Fact("Stored weights", f"{model._n_weights():,}"),
-    ]
-    if outcome.kind == "tree":
-        tree = model.taxonomy_
-        facts.append(Fact("Tree", f"{len(tree):,} nodes, {tree.height} levels"))
-    return facts
-
-
-def parameters_of(model: Any) -> list[Fact]:
-    """Parameters of the estimator; those that are not the defaults are marked."""
-    defaults = type(model)().get_params(deep=False)
-    found = []
-    for name, value in model.get_params(deep=False).items():
-        text = _short(value)
-        found.append(Fact(name, text, "" if text == _short(defaults.get(name)) else "changed"))
-    return found
-
-
-def quality_of(outcome: Outcome) -> list[Fact]:
-    """The measures that fit the targets."""
-    if outcome.kind == "labels":
-        return _quality_of_labels(outcome)
-    facts = [Fact("Accuracy", _share(float(outcome.right.mean())), "exact")]
-    if outcome.nodes is not None:
-        tree = outcome.model.taxonomy_
-        true, guess = ([tree.nodes[i] for i in side.tolist()] for side in (outcome.nodes.true, outcome.nodes.predicted))
-        loss = f"{metrics.tree_induced_loss(true, guess, tree):.3f}"
-        facts += [
-            Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
-            Fact("Tree loss", loss, "half the steps to the true node; 0 below it"),
-            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "below it counts, too"),
-        ]
-    ks = [k for k in DEPTHS if 1 < k <= outcome.n_labels]
-    facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
-    return [*facts, _macro_f1(outcome)]
-
-
-def _quality_of_labels(outcome: Outcome) -> list[Fact]:
-    ks = [k for k in DEPTHS if k <= outcome.n_labels]
-    precision = np.atleast_1d(metrics.precision_at_k(outcome.truth, outcome.top, ks))
-    ndcg = metrics.ndcg_at_k(outcome.truth, outcome.top, ks[-1])
-    micro = metrics.precision_recall_f1(outcome.truth, outcome.predicted)
-    return [
-        *(Fact(f"Precision@{k}", _share(float(v))) for k, v in zip(ks, precision, strict=True)),
-        Fact(f"nDCG@{ks[-1]}", _share(float(ndcg)), "order of the best labels"),
-        Fact("Micro F1", _share(micro.f1), f"precision {micro.precision:.2f}, recall {micro.recall:.2f}"),
-        _macro_f1(outcome),
-    ]
-
-
-def _macro_f1(outcome: Outcome) -> Fact:
-    """Mean over the model's labels and true ones that it does not know, as in `widemargin.metrics.macro_f1`."""
-    value = metrics.macro_f1(outcome.truth_of_labels, outcome.predicted)
-    return Fact("Macro F1", _share(value), "mean over all labels, 0 where never predicted")
-
-
-def certificate_facts(model: Any) -> CertificateFacts | None:
-    """The certificate, or None for a model that has none."""
-    certificate = getattr(model, "certificate_", None)
-    if certificate is None:
-        return None
-    notes = []
-    before = certificate.primal_before_pruning
-    if before != certificate.primal and before > 0:
-        gap = (before - certificate.dual) / before
-        notes.append(f"Before small weights were dropped the gap was {_per_cent(gap)}.")
-    if certificate.n_problems > 1:
-        notes.append(f"These are sums over {certificate.n_problems:,} problems that were solved one by one.")
-    if certificate.worst is not None:
-        worst = certificate.worst
-        name = model._problem_name(worst.index)
-        notes.append(f"The largest gap of a single one is {_per_cent(worst.relative_gap)}, of {_short(name)}.")
-    return CertificateFacts(
-        above=_per_cent(certificate.relative_gap),
-        lower=_bound(certificate.dual, certificate.gap),
-        upper=_bound(certificate.primal, certificate.gap),
-        status=STATUS.get(model.status_.value, model.status_.value),
-        notes=tuple(notes),
-    )
-
-
-def _share(value: float) -> str:
-    return "–" if value != value else f"{value:.3f}"
-
-
-def _bound(value: float, gap: float) -> str:
-    """A bound with so many decimals that it can be told from the other one."""
-    decimals = 2 if gap <= 0 else min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(gap))))
-    return f"{value:,.{decimals}f}"
-
-
-def _per_cent(gap: float) -> str:
-    """A relative gap for people."""
-    percent = 100.0 * max(gap, 0.0)
-    return "less than 0.0001 %" if percent < 1e-4 else f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
-
-
-def _short(value: Any) -> str:
-    """A parameter or name as text of bounded length."""
-    if hasattr(value, "shape"):
-        return f"matrix of shape {value.shape}"
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
-
-
-N_MISTAKES = 12
-N_REASONS = 8
-N_NAMES = 8
-N_BEST = 3
 LONGEST_TEXT = 400
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Reason:
-    """What a feature adds to the margin; `share` is relative to the largest one, for a bar."""
-
-    feature: str
-    contribution: float
-    share: float
-
-
-@dataclass(frozen=True)
-class Reasons:
-    """Why one label, or one child at a fork of a tree, won over another."""
-
-    winner: str
-    loser: str
-    margin: float
-    reasons: tuple[Reason, ...]
-    others: float
-    intercept: float
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One row: what was predicted with which scores, what is true, and why; `problem` says why there is no reason."""
-
-    row: int
-    best: tuple[tuple[str, float, bool], ...]
-    true: tuple[tuple[str, float | None], ...]
-    more_true: int
-    margin: float
-    why: Reasons | None
-    problem: str
-
-
-def worst_mistakes(outcome: Outcome, n_mistakes: int = N_MISTAKES) -> list[Mistake]:
-    """The mistakes with the largest margins, worst first; rows without a label that the model knows have none."""
-    rows, margins = _wrong_rows(outcome)
-    order = np.argsort(-margins, kind="stable")[:n_mistakes]
-    return [_mistake(outcome, int(rows[place]), float(margins[place])) for place in order.tolist()]
-
-
-def texts_of_rows(texts: Iterable[str] | None, rows: list[int]) -> dict[int, str]:
-    """The beginnings of the texts of some rows, by their numbers; the texts are gone through once."""
-    if texts is None or not rows:
-        return {}
-    wanted = set(rows)
-    return {row: short(text, LONGEST_TEXT) for row, text in enumerate(islice(texts, max(rows) + 1)) if row in wanted}
-
-
-def _wrong_rows(outcome: Outcome) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Rows whose best label is wrong, and their margins."""
-    known = outcome.truth[:, : outcome.n_labels].tocsr()
-    if outcome.kind == "labels":
-        right = np.asarray(known[np.arange(outcome.n_rows), outcome.top.indices[:, 0]]).ravel() != 0
-    else:
-        right = outcome.at_or_below
-    rows = np.flatnonzero(~right & (np.diff(known.indptr) > 0))
-    if len(rows) == 0:
-        return rows, np.zeros(0)
-    if outcome.kind == "labels":
-        scores = outcome.model.label_scores(outcome.X[rows], known[rows])
-        true = np.maximum.reduceat(scores.data, scores.indptr[:-1])
-    else:
-        true = outcome.model.label_scores(outcome.X[rows], outcome.model.classes_[known[rows].indices])
-    return rows, np.asarray(outcome.top.scores[rows, 0] - true, dtype=np.float64)
-
-
-def _mistake(outcome: Outcome, row: int, margin: float) -> Mistake:
-    """All about one row."""
-    model, names = outcome.model, outcome.names
-    true = outcome.truth[[row]].indices
-    known = true[true < outcome.n_labels]
-    if outcome.kind == "labels":
-        scores = model.label_scores(outcome.X[[row]], outcome.truth[[row], : outcome.n_labels].tocsr()).toarray()[0]
-        scores = scores[known]
-    else:
-        scores = np.atleast_1d(model.label_scores(outcome.X[[row]], model.classes_[known]))
-    order = np.argsort(-scores, kind="stable")
-    known, scores = known[order], scores[order]
-    why, problem = _reasons(outcome, row, int(known[0]))
-    indices, values = outcome.top.indices[row, :N_BEST].tolist(), outcome.top.scores[row, :N_BEST].tolist()
-    best = [(short(names[i], 80), s, i in known) for i, s in zip(indices, values, strict=True) if i >= 0]
-    shown = [(short(names[i], 80), float(s)) for i, s in zip(known[:N_NAMES].tolist(), scores, strict=False)]
-    number = row if outcome.row_numbers is None else int(outcome.row_numbers[row])
-    return Mistake(number, tuple(best), tuple(shown), len(true) - len(shown), margin, why, problem)
-
-
-def _reasons(outcome: Outcome, row: int, true: int) -> tuple[Reasons | None, str]:
-    """Why the best true label lost; or the reason that there is no explanation, such as a kernel."""
-    model = outcome.model
-    label = model.classes_[true]
-    try:
-        explained = next(iter(model.explain(outcome.X[[row]], labels=[label])))
-    except ValueError as error:
-        return None, str(error)
-    # On a tree, the first step at which a sibling of the true path won.
-    lost = next((step for step in explained.steps if step.margin is not None and step.margin < 0), explained)
-    if lost.to_margin is None:
-        return None, "there is no other label to compare with"
-    terms = list(zip(lost.to_margin.features, lost.to_margin.contributions, strict=True))
-    largest = max((abs(part) for _, part in terms), default=0.0) or 1.0
-    reasons = tuple(Reason(short(name, 60), -part, -part / largest) for name, part in terms[:N_REASONS])
-    others = -float(sum(part for _, part in terms[N_REASONS:]))
-    names = (short(lost.runner_up, 80), short(lost.label, 80))
-    return Reasons(*names, -lost.to_margin.total, reasons, others, -lost.to_margin.intercept), ""
-
-
-TEMPLATE, STYLE, SCRIPT = "report.html.jinja", "report.css", "report.js"
+MOST_DECIMALS = 6
+N_MISTAKES, N_REASONS, N_NAMES, N_TOP = 12, 8, 8, 3
 
 
 def write_report(
@@ -343,19 +73,19 @@ def write_report(
     Parameters
     ----------
     path : str or path
-        The file; it takes its name when it is complete.
+        The file; it appears when it is complete.
     estimator : fitted estimator of this package
-        The model; or a pipeline that ends with one.
+        The model, or a pipeline whose last step is one.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows that it was not trained on; for a pipeline, what its first step takes.
+        Rows that it was not trained on; for a pipeline, the input of its first step.
     y : array-like of shape (n_samples,), indicator, or list of label sets
         Their labels, in the form that `fit` takes. Labels that the model does not know are misses.
     title : str, optional
-        Headline; the class of the model by default.
+        Headline. By default, the class of the model.
     data_name : str, optional
-        What the rows are called.
+        Name of the rows.
     texts : iterable of str, optional
-        The texts of the rows, to be shown with the worst mistakes; those of X by default where it has texts.
+        Texts of the rows, shown with the worst mistakes. By default, X if it holds texts.
 
     Returns
     -------
@@ -393,27 +123,34 @@ def render_report(
     data_name: str | None = None,
     texts: Iterable[str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """The page as text, and what is on it."""
+    """The page as text, and the facts that `write_report` returns."""
     check_is_fitted(estimator)
     if isinstance(estimator, Pipeline):
         texts = X if texts is None and len(X) and isinstance(X[0], str) else texts
         steps: Any = estimator
         estimator, X = steps[-1], steps[:-1].transform(X)
     outcome = make_outcome(estimator, X, y)
-    labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), draw_pictures(outcome)
+    labels, mistakes, pictures = label_rows(outcome), worst_mistakes(outcome), list(pictures_of(outcome))
+    script = _file("report.js")
     page = _template().render(
-        **_frame(title if title is not None else type(estimator).__name__, data_name),
-        facts=facts_of(outcome),
-        parameters=parameters_of(estimator),
+        title=short_text(title if title is not None else type(estimator).__name__),
+        data_name=None if data_name is None else short_text(data_name),
+        version=__version__,
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        style=_file("report.css"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        facts=_facts_of(outcome),
+        parameters=_parameters_of(estimator),
         quality=quality_of(outcome),
-        certificate=certificate_facts(estimator),
+        certificate=_certificate_facts(estimator),
         pictures=pictures,
         labels=labels,
         on_tree=outcome.kind == "tree",
         one_label=outcome.classes is not None,
         n_labels=outcome.n_labels,
         mistakes=mistakes,
-        row_texts=texts_of_rows(texts, [mistake.row for mistake in mistakes]),
+        row_texts=_texts_of_rows(texts, [mistake.row for mistake in mistakes]),
     )
     facts = {
         "rows": outcome.n_rows,
@@ -425,27 +162,251 @@ def render_report(
     return page, facts
 
 
-def _frame(title: str, data_name: str | None) -> dict[str, Any]:
-    """What is on every page: headline, date, style and script."""
-    script = _file(SCRIPT)
-    return {
-        "title": short(title),
-        "data_name": None if data_name is None else short(data_name),
-        "version": __version__,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "style": _file(STYLE),
-        "script": script,
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    }
-
-
 def check_report_extra() -> None:
-    """Raise unless the packages that a report needs are there."""
+    """Raise an error that names the extra if a package that a report needs is missing."""
     import_matplotlib()
     try:
         import jinja2  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError("a report", "jinja2", "report") from error
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name, a value as text, and a few words about it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CertificateFacts:
+    """The certificate in words and numbers."""
+
+    above: str
+    lower: str
+    upper: str
+    status: str
+    notes: tuple[str, ...]
+
+
+def _facts_of(outcome: Outcome) -> list[Fact]:
+    """Sizes of model and data."""
+    model, kind = outcome.model, type(outcome.model).__name__
+    method = getattr(model, "method", None)
+    family = FAMILIES.get(kind, kind) + (f", {method}" if method is not None and outcome.kind == "tree" else "")
+    facts = [
+        Fact("Method", family, kind),
+        Fact("Labels", f"{outcome.n_labels:,}"),
+        Fact("Features", f"{model.n_features_in_:,}"),
+        Fact("Training rows", f"{model.n_samples_fit_:,}"),
+        Fact("Rows of this report", f"{outcome.n_rows:,}"),
+        Fact("Stored weights", f"{model._n_weights():,}"),
+    ]
+    if outcome.kind == "tree":
+        tree = model.taxonomy_
+        facts.append(Fact("Tree", f"{len(tree):,} nodes, {tree.height} levels"))
+    return facts
+
+
+def _parameters_of(model: Any) -> list[Fact]:
+    """Parameters of the estimator; those that differ from the defaults are marked."""
+    defaults = {name: _value(value) for name, value in type(model)().get_params(deep=False).items()}
+    given = {name: _value(value) for name, value in model.get_params(deep=False).items()}
+    return [Fact(name, text, "" if text == defaults.get(name) else "changed") for name, text in given.items()]
+
+
+def quality_of(outcome: Outcome) -> list[Fact]:
+    """The measures that fit the targets."""
+    if outcome.kind == "labels":
+        return _quality_of_labels(outcome)
+    facts = [Fact("Accuracy", _share(float(outcome.right.mean())), "exact")]
+    if outcome.nodes is not None:
+        tree = outcome.model.taxonomy_
+        true, guess = ([tree.nodes[i] for i in side.tolist()] for side in (outcome.nodes.true, outcome.nodes.predicted))
+        loss = f"{metrics.tree_induced_loss(true, guess, tree):.3f}"
+        facts += [
+            Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
+            Fact("Tree loss", loss, "half the steps to the true node; 0 if below it"),
+            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "below it also counts"),
+        ]
+    ks = [k for k in DEPTHS if 1 < k <= outcome.n_labels]
+    facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
+    return [*facts, _macro_f1(outcome)]
+
+
+def _quality_of_labels(outcome: Outcome) -> list[Fact]:
+    ks = [k for k in DEPTHS if k <= outcome.n_labels]
+    precision = np.atleast_1d(metrics.precision_at_k(outcome.truth, outcome.top, ks))
+    ndcg = metrics.ndcg_at_k(outcome.truth, outcome.top, ks[-1])
+    micro = metrics.precision_recall_f1(outcome.truth, outcome.predicted)
+    return [
+        *(Fact(f"Precision@{k}", _share(float(v))) for k, v in zip(ks, precision, strict=True)),
+        Fact(f"nDCG@{ks[-1]}", _share(float(ndcg)), "order of the top labels"),
+        Fact("Micro F1", _share(micro.f1), f"precision {micro.precision:.2f}, recall {micro.recall:.2f}"),
+        _macro_f1(outcome),
+    ]
+
+
+def _macro_f1(outcome: Outcome) -> Fact:
+    """Mean over the model's labels and the true labels that it does not know, as in `widemargin.metrics.macro_f1`."""
+    value = metrics.macro_f1(outcome.truth_of_labels, outcome.predicted)
+    return Fact("Macro F1", _share(value), "mean over all labels, 0 if never predicted")
+
+
+def _certificate_facts(model: Any) -> CertificateFacts | None:
+    """The certificate, or None for a model without one."""
+    certificate = getattr(model, "certificate_", None)
+    if certificate is None:
+        return None
+    notes = []
+    before = certificate.primal_before_pruning
+    if before != certificate.primal and before > 0:
+        gap = (before - certificate.dual) / before
+        notes.append(f"Before small weights were dropped, the gap was {_per_cent(gap)}.")
+    if certificate.n_problems > 1:
+        notes.append(f"These are sums over {certificate.n_problems:,} separate problems.")
+    if certificate.worst is not None:
+        gap, name = _per_cent(certificate.worst.relative_gap), model._problem_name(certificate.worst.index)
+        notes.append(f"The largest gap of a single problem is {gap}, for {short_text(name)}.")
+    return CertificateFacts(
+        above=_per_cent(certificate.relative_gap),
+        lower=_bound(certificate.dual, certificate.gap),
+        upper=_bound(certificate.primal, certificate.gap),
+        status=STATUS.get(model.status_.value, model.status_.value),
+        notes=tuple(notes),
+    )
+
+
+def _share(value: float) -> str:
+    return "–" if value != value else f"{value:.3f}"
+
+
+def _bound(value: float, gap: float) -> str:
+    """A bound with enough decimals to differ from the other one."""
+    decimals = 2 if gap <= 0 else min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(gap))))
+    return f"{value:,.{decimals}f}"
+
+
+def _per_cent(gap: float) -> str:
+    """A relative gap as a percentage."""
+    percent = 100.0 * max(gap, 0.0)
+    return "less than 0.0001 %" if percent < 1e-4 else f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
+
+
+def _value(value: Any) -> str:
+    """A parameter as text of bounded length."""
+    if hasattr(value, "shape"):
+        return f"matrix of shape {value.shape}"
+    return short_text(value if isinstance(value, str) else repr(value))
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The contribution of a feature to the margin; `share` is relative to the largest one, for a bar."""
+
+    feature: str
+    contribution: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why one label, or one child at a fork of a tree, won over another."""
+
+    winner: str
+    loser: str
+    margin: float
+    reasons: tuple[Reason, ...]
+    others: float
+    intercept: float
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One row: its top and true labels with their scores, and why; or the `problem` with an explanation."""
+
+    row: int
+    top: tuple[tuple[str, float, bool], ...]
+    true: tuple[tuple[str, float | None], ...]
+    more_true: int
+    margin: float
+    why: Reasons | None
+    problem: str
+
+
+def worst_mistakes(outcome: Outcome, n_mistakes: int = N_MISTAKES) -> list[Mistake]:
+    """The mistakes with the largest margins, worst first, among the rows with a label that the model knows."""
+    rows, margins = _wrong_rows(outcome)
+    order = np.argsort(-margins, kind="stable")[:n_mistakes]
+    return [_mistake(outcome, int(rows[i]), float(margins[i])) for i in order.tolist()]
+
+
+def _texts_of_rows(texts: Iterable[str] | None, rows: list[int]) -> dict[int, str]:
+    """The starts of the texts of some rows, by row number; the texts are read once."""
+    if texts is None or not rows:
+        return {}
+    wanted, first = set(rows), enumerate(islice(texts, max(rows) + 1))
+    return {row: short_text(text, LONGEST_TEXT) for row, text in first if row in wanted}
+
+
+def _wrong_rows(outcome: Outcome) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Rows whose top label is wrong, and their margins."""
+    known = outcome.truth[:, : outcome.n_labels].tocsr()
+    if outcome.kind == "labels":
+        right = np.asarray(known[np.arange(outcome.n_rows), outcome.top.indices[:, 0]]).ravel() != 0
+    else:
+        right = outcome.at_or_below
+    rows = np.flatnonzero(~right & (np.diff(known.indptr) > 0))
+    if len(rows) == 0:
+        return rows, np.zeros(0)
+    if outcome.kind == "labels":
+        scores = outcome.model.label_scores(outcome.X[rows], known[rows])
+        true = np.maximum.reduceat(scores.data, scores.indptr[:-1])
+    else:
+        true = outcome.model.label_scores(outcome.X[rows], outcome.model.classes_[known[rows].indices])
+    return rows, np.asarray(outcome.top.scores[rows, 0] - true, dtype=np.float64)
+
+
+def _mistake(outcome: Outcome, row: int, margin: float) -> Mistake:
+    """The mistake of one row."""
+    model, names = outcome.model, outcome.names
+    true = outcome.truth[[row]].indices
+    known = true[true < outcome.n_labels]
+    if outcome.kind == "labels":
+        scores = model.label_scores(outcome.X[[row]], outcome.truth[[row], : outcome.n_labels].tocsr()).toarray()[0]
+        scores = scores[known]
+    else:
+        scores = np.atleast_1d(model.label_scores(outcome.X[[row]], model.classes_[known]))
+    order = np.argsort(-scores, kind="stable")
+    known, scores = known[order], scores[order]
+    why, problem = _reasons(outcome, row, int(known[0]))
+    indices, values = outcome.top.indices[row, :N_TOP].tolist(), outcome.top.scores[row, :N_TOP].tolist()
+    top = [(short_text(names[i], 80), s, i in known) for i, s in zip(indices, values, strict=True) if i >= 0]
+    shown = [(short_text(names[i], 80), float(s)) for i, s in zip(known[:N_NAMES].tolist(), scores, strict=False)]
+    number = row if outcome.row_numbers is None else int(outcome.row_numbers[row])
+    return Mistake(number, tuple(top), tuple(shown), len(true) - len(shown), margin, why, problem)
+
+
+def _reasons(outcome: Outcome, row: int, true: int) -> tuple[Reasons | None, str]:
+    """Why the best true label lost; or why there is no explanation, such as a kernel."""
+    model = outcome.model
+    label = model.classes_[true]
+    try:
+        explained = next(iter(model.explain(outcome.X[[row]], labels=[label])))
+    except ValueError as error:
+        return None, str(error)
+    # On a tree, the first step at which a sibling of the true path won.
+    lost = next((step for step in explained.steps if step.margin is not None and step.margin < 0), explained)
+    if lost.to_margin is None:
+        return None, "the model has no other label to compare with"
+    terms = list(zip(lost.to_margin.features, lost.to_margin.contributions, strict=True))
+    largest = max((abs(part) for _, part in terms), default=0.0) or 1.0
+    reasons = tuple(Reason(short_text(name, 60), -part, -part / largest) for name, part in terms[:N_REASONS])
+    others = -float(sum(part for _, part in terms[N_REASONS:]))
+    names = (short_text(lost.runner_up, 80), short_text(lost.label, 80))
+    return Reasons(*names, -lost.to_margin.total, reasons, others, -lost.to_margin.intercept), ""
 
 
 def _file(name: str) -> str:
@@ -454,10 +415,10 @@ def _file(name: str) -> str:
 
 
 def _template() -> Any:
-    """The template, with everything escaped and no name that is not there passed over."""
+    """The template, which escapes everything and refuses unknown names."""
     import jinja2
 
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_file(TEMPLATE))
+    return environment.from_string(_file("report.html.jinja"))

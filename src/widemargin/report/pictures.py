@@ -1,8 +1,7 @@
 """The pictures that fit a model: which displays, in what size, and a sentence on how to read each.
 
-Figures as inline SVG: text stays text, colours follow the page, and the names in one do not clash with another's.
-
-matplotlib's file is taken apart and written again without its name spaces, metadata and style sheet; identifiers get a
+Pictures are inline SVG: text stays text, colours follow the page, and the identifiers of two pictures do not clash.
+matplotlib's file is parsed and written again without its name spaces, metadata and style sheet; identifiers get a
 prefix, and the colours of lines and text become variables of the page's style sheet, which has a light and a dark set.
 """
 
@@ -29,13 +28,19 @@ from widemargin.displays import (
     TopKAccuracyDisplay,
     TreeConfusionDisplay,
 )
-from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, VERMILION, import_matplotlib
+from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, VERMILION, import_matplotlib, short_text
 from widemargin.displays.trees import where_paths_part
 from widemargin.estimators.tree.model import path_proba
-from widemargin.report.outcome import Outcome, short
+from widemargin.report.outcome import Outcome
 
-__all__ = ["Picture", "draw_pictures", "draw_svg"]
+__all__ = ["Picture", "pictures_of"]
 
+NARROW = (4.4, 3.0)
+WIDE = (9.2, 5.4)
+N_SIBLING_GROUPS = 3
+INCHES_PER_LINE = 0.17
+DEPTHS = (1, 3, 5)
+MOST_PROBABILITIES = 20_000_000  # 160 MB
 INK = "#1b1c1d"
 VARIABLES = {
     INK: "var(--ink)",
@@ -47,7 +52,6 @@ VARIABLES = {
 }
 COLOUR = re.compile("|".join(VARIABLES))
 REFERENCE = re.compile(r"url\(#([^)]*)\)")
-HREF = "href"
 LEFT_OUT = {"metadata", "style"}
 STYLE = {
     "font.size": 9,
@@ -66,23 +70,43 @@ STYLE = {
 }
 
 
-def draw_svg(draw: Callable[[Any], Any], name: str, alt: str, size: tuple[float, float]) -> str:
-    """Draw into axes of a new figure of this size in inches, and return it as an `svg` element."""
-    matplotlib = import_matplotlib()
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class Picture:
+    """A picture that is not drawn yet, with a title and a sentence on it."""
 
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        # The page's fonts are not matplotlib's: it need not know every letter of a name.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure.subplots())
-        file = io.BytesIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return _tidy(file.getvalue(), name, alt)
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Any], Any]
+    size: tuple[float, float] = NARROW
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the picture needs the width of the page."""
+        return self.size[0] > NARROW[0]
+
+    def draw_svg(self) -> str:
+        """The picture, drawn in a new figure of its size in inches, as an `svg` element."""
+        matplotlib = import_matplotlib()
+        from matplotlib.figure import Figure
+
+        with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+            # The page's fonts are not matplotlib's, which need not know every letter of a name.
+            warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+            figure = Figure(figsize=self.size, layout="constrained")
+            self.draw(figure.subplots())
+            file = io.BytesIO()
+            figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        return _tidy(file.getvalue(), self.name, f"{self.title}. {self.caption}")
+
+
+def pictures_of(outcome: Outcome) -> list[Picture]:
+    """All pictures that fit the model, in the order of the page."""
+    return [*_of_quality(outcome), *_of_tree(outcome), *_of_model(outcome), *_of_training(outcome)]
 
 
 def _tidy(svg: bytes, name: str, alt: str) -> str:
-    """The `svg` element by itself, for a page."""
+    """The `svg` element on its own, for a page."""
     root = ElementTree.fromstring(svg)
     for parent in root.iter():
         for child in [child for child in parent if _local(child.tag) in LEFT_OUT]:
@@ -103,78 +127,34 @@ def _local(name: str) -> str:
 
 def _attribute(key: str, value: str, name: str) -> str:
     """An attribute with prefixed references, and colours as variables."""
-    if key == "id" or (key == HREF and value.startswith("#")):
-        return f"#{name}-{value[1:]}" if key == HREF else f"{name}-{value}"
+    if key == "id":
+        return f"{name}-{value}"
+    if key == "href" and value.startswith("#"):
+        return f"#{name}-{value[1:]}"
     value = REFERENCE.sub(rf"url(#{name}-\1)", value)
     return COLOUR.sub(lambda found: VARIABLES[found[0]], value) if key in {"style", "fill", "stroke"} else value
 
 
-NARROW = (4.4, 3.0)
-WIDE = (9.2, 5.4)
-N_SIBLING_GROUPS = 3
-INCHES_PER_LINE = 0.17
-DEPTHS = (1, 3, 5)
-MOST_PROBABILITIES = 20_000_000
-"""160 MB."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn picture: an `svg` element with a title and a sentence on it."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-    wide: bool
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A picture to be drawn."""
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[Any], Any]
-    size: tuple[float, float] = NARROW
-
-
-def draw_pictures(outcome: Outcome) -> list[Picture]:
-    """All pictures that fit the model, in the order of the page."""
-    plans = [*_of_quality(outcome), *_of_tree(outcome), *_of_model(outcome), *_of_training(outcome)]
-    return [
-        Picture(
-            plan.name,
-            plan.title,
-            plan.caption,
-            draw_svg(plan.draw, plan.name, f"{plan.title}. {plan.caption}", plan.size),
-            wide=plan.size[0] > NARROW[0],
-        )
-        for plan in plans
-    ]
-
-
-def _of_quality(outcome: Outcome) -> Iterator[_Plan]:
+def _of_quality(outcome: Outcome) -> Iterator[Picture]:
     """How good the predictions are."""
     if outcome.classes is not None:
         curve = TopKAccuracyDisplay(k=np.arange(1, len(outcome.curve) + 1), accuracy=outcome.curve)
-        caption = "Share of the rows whose label is among the k best; ties count as expected."
-        yield _Plan("top-k", "Top-k accuracy", caption, curve.plot)
+        caption = "Share of the rows whose label is among the top k; ties count as expected."
+        yield Picture("top-k", "Top-k accuracy", caption, curve.plot)
     ks = [k for k in DEPTHS if k <= outcome.top.indices.shape[1]]
     bins = PrecisionByFrequencyDisplay.of_predictions(outcome.truth, outcome.top, outcome.model.label_counts_, ks=ks)
     if outcome.kind == "labels":
-        caption = "Of the labels among the k best, the share that is true, by how often a label occurs in training."
-        yield _Plan("precision", "Precision by label frequency", caption, bins.plot)
-    caption = "Of the true labels, the share that is among the k best, by how often a label occurs in training."
-    yield _Plan("recall", "Recall by label frequency", caption, lambda ax: bins.plot(ax, measure="recall"))
+        caption = "Share of the labels among the top k that are true, by how often a label occurs in training."
+        yield Picture("precision", "Precision by label frequency", caption, bins.plot)
+    caption = "Share of the true labels that are among the top k, by how often a label occurs in training."
+    yield Picture("recall", "Recall by label frequency", caption, lambda ax: bins.plot(ax, measure="recall"))
     if hasattr(outcome.model, "predict_proba"):
-        caption = "Predictions with probability p should be right in a share p of the cases: dots on the dashed line."
-        yield _Plan("reliability", "Reliability of probabilities", caption, _reliability(outcome).plot)
+        caption = "Of the predictions with probability p, a share p should be right: dots on the dashed line."
+        yield Picture("reliability", "Reliability of probabilities", caption, _reliability(outcome).plot)
 
 
 def _reliability(outcome: Outcome) -> ReliabilityDisplay:
-    """Reliability; off trees, on the rows whose probabilities of all labels fit into memory."""
+    """Reliability; without a tree, on as many rows as have probabilities of all labels that fit into memory."""
     if outcome.nodes is not None:
         on_paths = path_proba(outcome.model, outcome.X, outcome.nodes.true, outcome.nodes.predicted)
         return ReliabilityDisplay.of_predictions(outcome.at_or_below, on_paths)
@@ -186,7 +166,7 @@ def _reliability(outcome: Outcome) -> ReliabilityDisplay:
     return ReliabilityDisplay.of_predictions(outcome.classes[rows], probabilities)
 
 
-def _of_tree(outcome: Outcome) -> Iterator[_Plan]:
+def _of_tree(outcome: Outcome) -> Iterator[Picture]:
     """Where in the tree predictions go wrong."""
     if outcome.nodes is None:
         return
@@ -194,26 +174,28 @@ def _of_tree(outcome: Outcome) -> Iterator[_Plan]:
     true, guess = ([tree.nodes[i] for i in side.tolist()] for side in (outcome.nodes.true, outcome.nodes.predicted))
     if tree.height > 1:
         caption = (
-            "A cell for each node, as high as its share of the rows, to the right of its parent. The stronger its "
-            "colour, the more of its rows are lost: predictions that are not at or below the node."
+            "One cell per node, as high as its share of the rows, to the right of its parent. The stronger its colour, "
+            "the more of its rows are lost: their predictions are not at or below the node."
         )
         error = TaxonomyErrorDisplay.of_predictions(true, guess, tree)
-        yield _Plan("taxonomy", "The taxonomy, coloured by error", caption, error.plot, WIDE)
+        yield Picture("taxonomy", "The taxonomy, coloured by error", caption, error.plot, WIDE)
     forks = where_paths_part(outcome.nodes.true, outcome.nodes.predicted, tree)
     below = [node for node, _ in forks if node != 0][:N_SIBLING_GROUPS]
     for number, node in enumerate([0, *below]):
         confusion = TreeConfusionDisplay.of_predictions(true, guess, tree, tree.nodes[node])
         if confusion.confusion.size == 0:
             continue
-        title = "Confusion across the tree" if node == 0 else f"Confusion among children of {short(confusion.node, 40)}"
-        caption = "Rows by their true branch (down) and the predicted one (across); shades are shares of a true branch."
+        title = "Confusion across the tree"
+        if node != 0:
+            title = f"Confusion among children of {short_text(confusion.node, 40)}"
+        caption = "Rows by true branch (down) and predicted branch (across); shades are shares of a true branch."
         n_lines = len(confusion.true_names)
         size = (NARROW[0], max(NARROW[1], 1.4 + INCHES_PER_LINE * n_lines))
-        yield _Plan(f"confusion-{number}", title, caption, confusion.plot, size)
+        yield Picture(f"confusion-{number}", title, caption, confusion.plot, size)
 
 
-def _of_model(outcome: Outcome) -> Iterator[_Plan]:
-    """What the model itself looks like."""
+def _of_model(outcome: Outcome) -> Iterator[Picture]:
+    """The model itself."""
     model = outcome.model
     if getattr(model, "code_book_", None) is not None:
         learned = hasattr(model, "code_matrix_")
@@ -221,39 +203,39 @@ def _of_model(outcome: Outcome) -> Iterator[_Plan]:
             code=np.asarray(model.code_matrix_ if learned else model.code_book_, dtype=np.float64),
             classes=model.classes_.tolist(),
         )
-        caption = "A row for each class, a column for each binary classifier: blue for positive, orange for negative."
-        yield _Plan("code", "The code matrix", caption, code.plot, WIDE)
+        caption = "One row per class, one column per binary classifier: blue for positive, orange for negative."
+        yield Picture("code", "The code matrix", caption, code.plot, WIDE)
     if len(getattr(model, "orthogonality_", ())) > 0:
         pairs = OrthogonalityDisplay.of_orthogonality(model.orthogonality_)
         caption = (
             "Cosines between the weights of nodes and of their ancestors: 5th to 95th percentile, middle half and "
-            "median; to the right, how many pairs the penalty holds exactly orthogonal."
+            "median; to the right, the share of pairs that the penalty keeps exactly orthogonal."
         )
         size = (NARROW[0], max(NARROW[1], 0.9 + INCHES_PER_LINE * len(pairs.levels)))
-        yield _Plan("orthogonality", "Orthogonality between levels", caption, pairs.plot, size)
+        yield Picture("orthogonality", "Orthogonality between levels", caption, pairs.plot, size)
 
 
-def _of_training(outcome: Outcome) -> Iterator[_Plan]:
+def _of_training(outcome: Outcome) -> Iterator[Picture]:
     """How training went; histories without bounds have no picture."""
     model, history = outcome.model, outcome.model.history_
     by_frequency = "frequency_bin" in history and "dual" in history and "iteration" not in history
     if by_frequency:
         bounds = ConvergenceDisplay.of_history(history)
-        caption = "Objective and bound from below at the end of training, by how often a label occurs in it."
-        yield _Plan("bounds", "Both bounds by label frequency", caption, bounds.plot)
+        caption = "Objective and lower bound at the end of training, by how often a label occurs in it."
+        yield Picture("bounds", "Both bounds by label frequency", caption, bounds.plot)
         caption = "Distance between the bounds over the objective."
         title = "Certified gap by label frequency"
-        yield _Plan("gap", title, caption, lambda ax: bounds.plot(ax, scale="gap"))
+        yield Picture("gap", title, caption, lambda ax: bounds.plot(ax, scale="gap"))
     elif "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
         bounds = ConvergenceDisplay.of_history(history, getattr(model, "certificate_", None))
-        below = "the bound from below rises" if "dual" in history else "the bound from below is the certificate's"
+        below = "the lower bound rises" if "dual" in history else "the lower bound is that of the certificate"
         caption = f"The objective falls, {below}; the optimum is between them."
-        yield _Plan("bounds", "Convergence: both bounds", caption, bounds.plot)
-        caption = "Distance between the bounds over the objective: a guarantee, not an estimate, where there is a dot."
-        yield _Plan("gap", "Convergence: certified gap", caption, lambda ax: bounds.plot(ax, scale="gap"))
+        yield Picture("bounds", "Convergence: both bounds", caption, bounds.plot)
+        caption = "Distance between the bounds over the objective: dots are guaranteed, not estimated."
+        yield Picture("gap", "Convergence: certified gap", caption, lambda ax: bounds.plot(ax, scale="gap"))
     if "iteration" in history and ("active_rows" in history or "visits" in history):
         n_samples = model.n_samples_fit_ if "active_rows" in history else None
         active = ActiveRowsDisplay.of_history(history, n_samples)
-        caption = "How much of the data the solver still has to look at."
+        caption = "How much of the data the solver still has to visit."
         if len(active.parts[0].iteration) > 1:
-            yield _Plan("active", "Active rows", caption, active.plot)
+            yield Picture("active", "Active rows", caption, active.plot)

@@ -1,4 +1,4 @@
-"""A model as a small HTTP service: rows or texts in, the best labels out. Needs the extra `serve`."""
+"""A model as a small HTTP service: rows or texts in, the top labels out. Needs the extra `serve`."""
 
 from widemargin.serve.app import Limits, make_app
 

@@ -29,10 +29,7 @@ from widemargin.estimators.text import TextPipeline
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
 
-__all__ = [
-    "Answer", "Health", "Limits", "Meters", "ModelFacts", "Prediction", "Problem", "Question", "SparseRow", "make_app",
-    "rows_of",
-]  # fmt: skip
+__all__ = ["Limits", "Meters", "make_app"]
 
 MOST_ROWS = 1000
 MOST_LABELS = 1000
@@ -88,7 +85,7 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     model : fitted classifier or TextPipeline
         What `widemargin.load` returns.
     limits : Limits or None
-        Limits; the usual ones if None.
+        Limits; the defaults if None.
     token : str or None
         Bearer token that requests must bring; None lets anyone ask.
 
@@ -145,15 +142,15 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
 
     @app.middleware("http")
     async def measure(request: Request, call_next: Any) -> Response:
-        began = time.perf_counter()
+        started = time.perf_counter()
         response: Response = await call_next(request)
-        service.meters.count(response.status_code, getattr(request.state, "rows", 0), time.perf_counter() - began)
+        service.meters.count(response.status_code, getattr(request.state, "rows", 0), time.perf_counter() - started)
         return response
 
     @app.exception_handler(Overloaded)
     async def overloaded(_: Request, __: Overloaded) -> JSONResponse:
         headers = {"Retry-After": "1"}
-        return JSONResponse({"detail": "too many rows wait; try again in a moment"}, 503, headers)
+        return JSONResponse({"detail": "too many rows are waiting; try again in a moment"}, 503, headers)
 
     @app.exception_handler(ValueError)
     async def wrong(_: Request, error: ValueError) -> JSONResponse:
@@ -188,18 +185,15 @@ class _Service:
         rows = await run_in_threadpool(self._rows, question)
         request.state.rows = rows.shape[0]
         k = min(question.k, len(self.classifier.classes_))
-        places = await self.batches.ask(rows, rows.shape[0], k)
-        found = [_prediction(row) for row in places]
-        if question.explain:
-            explanations = await run_in_threadpool(self._explain, rows, k)
-            found = [p.model_copy(update={"explanations": why}) for p, why in zip(found, explanations, strict=True)]
-        return Answer(predictions=found)
+        found = await self.batches.ask(rows, rows.shape[0], k)
+        whys = await run_in_threadpool(self._explain, rows, k) if question.explain else [None] * len(found)
+        return Answer(predictions=[_prediction(row, why) for row, why in zip(found, whys, strict=True)])
 
     def _rows(self, question: Question) -> Any:
         """CSR rows of the classifier."""
         if question.texts is not None:
             if not self.takes_text:
-                raise ValueError("this model was not trained on text; send rows")
+                raise ValueError("this model was not trained on text; send rows of numbers")
             rows = sp.csr_array(self.model.vectors(list(map(self._text, question.texts))))
         else:
             assert question.rows is not None
@@ -216,15 +210,15 @@ class _Service:
             raise ValueError("this model was not trained on a table; send texts as strings")
         return self.table.text_of(text)
 
-    def _predict(self, rows: list[Any], k: int) -> list[list[Place]]:
-        """The places of every row; runs in the batches' thread."""
+    def _predict(self, rows: list[Any], k: int) -> list[list[Listed]]:
+        """The top labels of every row; runs in the thread of the batches."""
         X = sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
         top = self.classifier.predict_topk(X, k)
         calibrated = hasattr(self.classifier, "label_proba")
         known = self.classifier.label_proba(X, top.indices).tolist() if calibrated else [[None] * k] * X.shape[0]
         columns = (top.labels.tolist(), top.scores.tolist(), known, top.indices.tolist())
         return [
-            [Place(*place) for *place, index in zip(*row, strict=True) if index >= 0]
+            [Listed(*listed) for *listed, index in zip(*row, strict=True) if index >= 0]
             for row in zip(*columns, strict=True)
         ]
 
@@ -236,12 +230,13 @@ class _Service:
         return [why.to_dict(EXPLAINED_FEATURES)["labels"] for why in found]
 
 
-def _prediction(row: list[Place]) -> Prediction:
-    known = [place.probability for place in row if place.probability is not None]
+def _prediction(row: list[Listed], explanations: list[dict[str, Any]] | None) -> Prediction:
+    known = [listed.probability for listed in row if listed.probability is not None]
     return Prediction(
-        labels=[place.label for place in row],
-        scores=[place.score for place in row],
+        labels=[listed.label for listed in row],
+        scores=[listed.score for listed in row],
         probabilities=known if len(known) == len(row) else None,
+        explanations=explanations,
     )
 
 
@@ -260,12 +255,12 @@ class SparseRow(Strict):
     @model_validator(mode="after")
     def _same_length(self) -> SparseRow:
         if len(self.indices) != len(self.values):
-            raise ValueError("indices and values must have the same length")
+            raise ValueError("indices and values must have the same length; send one value per index")
         return self
 
 
 class Question(Strict):
-    """Rows, or texts for a model with a vectoriser; one of the two."""
+    """Either rows, or texts for a model with a vectoriser."""
 
     rows: list[SparseRow | list[Number]] | None = Field(
         default=None, max_length=MOST_ROWS, description="Rows: all values in a list, or the features that are not zero."
@@ -281,9 +276,9 @@ class Question(Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> Question:
         if (self.rows is None) == (self.texts is None):
-            raise ValueError("give rows or texts, one of the two")
+            raise ValueError("send either rows or texts")
         if not (self.rows or self.texts):
-            raise ValueError("give at least one row or text")
+            raise ValueError("send at least one row or text")
         return self
 
 
@@ -333,13 +328,13 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large.",
         422: "The rows do not fit the model.",
         429: "Too many requests.",
-        503: "Too many rows wait; try again.",
+        503: "Too many rows are waiting; try again.",
     }.items()
 }
 
 
-class Place(NamedTuple):
-    """A label in a list."""
+class Listed(NamedTuple):
+    """A label with its score."""
 
     label: Any
     score: float
@@ -354,11 +349,11 @@ def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
     for number, row in enumerate(rows):
         columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
         if not isinstance(row, SparseRow) and len(row) != n_features:
-            raise ValueError(f"row {number} has {len(row)} values; the model has {n_features} features")
+            raise ValueError(f"row {number} has {len(row)} values; send one for each of the {n_features} features")
         if len(columns) and max(columns) >= n_features:
             raise ValueError(f"row {number} has feature {max(columns)}; the model has {n_features}, numbered from 0")
         if len(set(columns)) != len(columns):
-            raise ValueError(f"row {number} has a feature twice")
+            raise ValueError(f"row {number} has a feature twice; send each feature once")
         indices.extend(columns)
         values.extend(entries)
         indptr.append(len(indices))
@@ -397,16 +392,15 @@ class Meters:
         """All counts and times."""
         lines = ["# HELP widemargin_requests_total Answers by status.", "# TYPE widemargin_requests_total counter"]
         lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
-        lines += _single("widemargin_rows_total", "counter", "Rows predicted.", self.rows)
-        lines += _single("widemargin_batches_total", "counter", "Batches predicted.", batches)
-        lines += _single("widemargin_waiting_rows", "gauge", "Rows that wait for a batch.", waiting)
+        for name, kind, help_text, value in (
+            ("widemargin_rows_total", "counter", "Rows predicted.", self.rows),
+            ("widemargin_batches_total", "counter", "Batches predicted.", batches),
+            ("widemargin_waiting_rows", "gauge", "Rows waiting for a batch.", waiting),
+        ):
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
         name, total = "widemargin_request_seconds", 0
         lines += [f"# HELP {name} Time of a request.", f"# TYPE {name} histogram"]
         for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
             total += n
             lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
         return "\n".join([*lines, f"{name}_sum {self.seconds:.6f}", f"{name}_count {total}"]) + "\n"
-
-
-def _single(name: str, kind: str, help_text: str, value: int) -> list[str]:
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]

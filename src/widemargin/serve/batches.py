@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 __all__ = ["Batches", "Overloaded"]
@@ -86,16 +87,18 @@ class Batches:
             try:
                 answers = await loop.run_in_executor(self._thread, self.predict, rows, k)
             except (ValueError, ArithmeticError, MemoryError) as error:
-                _fail(jobs, error)
+                for job in jobs:
+                    if not job.answer.done():  # a client that went away has cancelled it
+                        job.answer.set_exception(error)
                 continue
-            start = 0
+            rest = iter(answers)
             for job in jobs:
-                if not job.answer.done():  # a client that went away has cancelled it
-                    job.answer.set_result([answer[: job.k] for answer in answers[start : start + job.n_rows]])
-                start += job.n_rows
+                own = [answer[: job.k] for answer in islice(rest, job.n_rows)]
+                if not job.answer.done():
+                    job.answer.set_result(own)
 
     def _next(self) -> list[Job]:
-        """The jobs of the next batch; one that is larger than a batch goes alone."""
+        """The jobs of the next batch; a job that is larger than a batch goes alone."""
         jobs: list[Job] = []
         n_rows = 0
         while self.waiting and (not jobs or n_rows + self.waiting[0].n_rows <= self.most_rows):
@@ -104,9 +107,3 @@ class Batches:
             jobs.append(job)
         self.n_waiting -= n_rows
         return jobs
-
-
-def _fail(jobs: list[Job], error: Exception) -> None:
-    for job in jobs:
-        if not job.answer.done():
-            job.answer.set_exception(error)

@@ -54,8 +54,16 @@ class RateLimit:
         return allowed
 
 
+class Refused(Exception):
+    """A request that is refused, with the status and the reason."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
 class Gate:
-    """ASGI middleware: refuses with 401, 408, 413 or 429, else hands the request on with its whole body.
+    """ASGI middleware: refuses with 401, 408, 413 or 429, or hands the request on with its whole body.
 
     Parameters
     ----------
@@ -78,75 +86,58 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers)
-        if refusal is not None:
-            await _refuse(send, *refusal)
-            return
         try:
+            self._check_headers(scope)
             body = await asyncio.wait_for(self._body(receive), self.body_seconds)
         except TimeoutError:
             await _refuse(send, 408, f"the body did not arrive within {self.body_seconds:g} s")
-            return
-        if body is None:
-            await _refuse(send, 413, f"the body is larger than {self.most_bytes:,} bytes; send fewer rows at once")
-            return
-        await self.app(scope, _replay(body, receive), send)
+        except Refused as refused:
+            await _refuse(send, refused.status, refused.detail)
+        else:
+            whole = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    def _refusal(self, scope: Any, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Status and reason, from the headers alone."""
+            async def replay() -> Message:
+                """The body in one message, then what follows it."""
+                return next(whole, None) or await receive()
+
+            await self.app(scope, replay, send)
+
+    def _check_headers(self, scope: Any) -> None:
+        """Refuse a request by its headers alone."""
         if scope["path"] in OPEN_PATHS:
-            return None
-        if self.token is not None:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
-                return 401, "send the header Authorization: Bearer with the token of this service"
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        given = headers.get(b"authorization", b"")
+        if self.token is not None and not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
+            raise Refused(401, "send the header Authorization: Bearer with the token of this service")
         client = scope["client"][0] if scope.get("client") else ""
         if not self.rate.allows(client, time.monotonic()):
-            return 429, f"more than {self.rate.per_second:g} requests per second; wait a moment"
+            raise Refused(429, f"more than {self.rate.per_second:g} requests per second; wait a moment")
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.most_bytes:
-            return 413, f"the body is larger than {self.most_bytes:,} bytes; send fewer rows at once"
-        return None
+        self._check_size(int(length) if length.isdigit() else 0)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None if it is too large."""
-        parts: list[bytes] = []
-        size = 0
+    def _check_size(self, n_bytes: int) -> None:
+        if n_bytes > self.most_bytes:
+            raise Refused(413, f"the body is larger than {self.most_bytes:,} bytes; send fewer rows at once")
+
+    async def _body(self, receive: Receive) -> bytes:
+        """The whole body."""
+        body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return b"".join(parts)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self.most_bytes:
-                return None
+                return bytes(body)
+            body += message.get("body", b"")
+            self._check_size(len(body))
             if not message.get("more_body", False):
-                return b"".join(parts)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one message, then what follows it."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
+                return bytes(body)
 
 
 async def _refuse(send: Send, status: int, detail: str) -> None:
     body = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if status == 429:
-        headers.append((b"retry-after", b"1"))
-    if status in (408, 413):
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    # After 408 and 413 the connection closes, because the rest of the body is not read.
+    close = (b"connection", b"close")
+    more = {401: (b"www-authenticate", b"Bearer"), 429: (b"retry-after", b"1"), 408: close, 413: close}
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, more[status]]})
     await send({"type": "http.response.body", "body": body})
