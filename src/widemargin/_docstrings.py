@@ -1,7 +1,7 @@
 """Passages that many docstrings share, written once: in this one.
 
-A line `<name>` in a docstring stands for the passage of that name below; `with_shared_passages` puts it there when the
-module is imported. `{owner}` is the name of the class.
+A line `<name>` in a docstring, or in a passage, stands for the passage of that name below; `with_shared_passages` puts
+it there when the module is imported. `{owner}` is the name of the class.
 
 <animals>
     >>> from widemargin import Taxonomy
@@ -27,15 +27,11 @@ module is imported. `{owner}` is the name of the class.
     n_classes : int
         Number of classes, at least 2.
 
-    Returns
-    -------
-    ndarray of int8 of shape (n_classes, n_columns)
-        The code.
+    <new_code>
 <code_to_separation>
     Parameters
     ----------
-    code : array-like of shape (n_classes, n_columns)
-        The code.
+    <code>
 
     Returns
     -------
@@ -45,8 +41,7 @@ module is imported. `{owner}` is the name of the class.
     labels : array-like of names, shape (n_columns,), optional
         Names of the columns of an indicator. By default, the nodes of the taxonomy in order.
 <display>
-    ax : matplotlib Axes, optional
-        Axes to draw in. By default, a new figure.
+    <ax>
 
     Returns
     -------
@@ -63,6 +58,16 @@ module is imported. `{owner}` is the name of the class.
     Examples
     --------
     >>> from matplotlib.figure import Figure
+<fitted>
+    Returns
+    -------
+    {owner}
+        The fitted model.
+<folder>
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
 <four_classes>
     Examples
     --------
@@ -109,9 +114,11 @@ module is imported. `{owner}` is the name of the class.
 <n_classes_of_y>
     n_classes : int, optional
         Number of classes, at least 2. By default, one more than the largest index in y.
+<n_jobs>
+    n_jobs : int or None, default=None
+        Threads of prediction, -1 for all cores.
 <named_display>
-    ax : matplotlib Axes, optional
-        Axes to draw in. By default, a new figure.
+    <ax>
     name : str, optional
         Name in the legend, to distinguish several curves in the same axes.
 
@@ -122,15 +129,11 @@ module is imported. `{owner}` is the name of the class.
 <named_plot>
     Parameters
     ----------
-    ax : matplotlib Axes, optional
-        Axes to draw in. By default, a new figure.
+    <ax>
     name : str, optional
         Name in the legend.
 
-    Returns
-    -------
-    {owner}
-        The display itself, with `ax_` and `figure_`.
+    <itself>
 <new_code>
     Returns
     -------
@@ -186,15 +189,12 @@ module is imported. `{owner}` is the name of the class.
     k : int or sequence of int
         Number of places that count; at most n_places.
 <ranking_and_attributes>
-    memory_limit_mb : float, default=1024
-        Limit on the dense result of `decision_function`, and on work areas of prediction.
+    <prediction_memory>
     callback : callable or None, default=None
         Called with a `Progress` after each round of the joint problem, or after each class; training stops when it
         returns true. `TimeLimit` sets a time limit.
-    n_jobs : int or None, default=None
-        Threads of prediction, -1 for all cores.
-    verbose : int, default=0
-        Prints progress when positive.
+    <n_jobs>
+    <verbose>
 
     Attributes
     ----------
@@ -211,14 +211,7 @@ module is imported. `{owner}` is the name of the class.
     status_ : Status
         Why training stopped; `Status.CONVERGED` when the tolerance was reached, `Status.NOT_ATTAINED` when rounding
         error does not allow it. The weights are never worse than zero weights.
-    classes_ : ndarray of shape (n_classes,)
-        The labels.
-    label_counts_ : ndarray of shape (n_classes,)
-        Number of training rows of each class.
-    n_samples_fit_ : int
-        Number of training rows.
-    kind_ : str
-        "binary" or "multiclass".
+    <training_data_attributes>
 <reduction_and_tol>
     reduction : {"joint", "one-vs-all"}, default="joint"
         Whether there is one problem of all pairs of a row and a class, or one problem per class: its rows against all
@@ -259,8 +252,7 @@ module is imported. `{owner}` is the name of the class.
     strategy : {"uniform", "quantile"}, default="uniform"
         Bins of the same width, or with the same number of predictions.
 <share>
-    sample_weight : array of shape (n_samples,), optional
-        Weights of the rows.
+    <sample_weight>
 
     Returns
     -------
@@ -329,8 +321,6 @@ module is imported. `{owner}` is the name of the class.
     kind_ : str
         "binary" or "multiclass".
 <training_rows>
-    Parameters
-    ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Training rows.
     y : array-like of shape (n_samples,)
@@ -338,22 +328,15 @@ module is imported. `{owner}` is the name of the class.
 <training_rows_to_model>
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Training rows.
-    y : array-like of shape (n_samples,)
-        Labels, of at least two classes.
+    <training_rows>
 
-    Returns
-    -------
-    {owner}
-        The fitted model.
+    <fitted>
 <tree_model_and_rows>
     Parameters
     ----------
     estimator : fitted HierarchicalClassifier
         The model.
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows.
+    <X>
     y : array-like of shape (n_samples,)
         Labels, one per row.
 <true_and_predicted>
@@ -381,8 +364,15 @@ module is imported. `{owner}` is the name of the class.
     verbose : int, default=0
         Prints progress when positive.
 <weighting>
+    Parameters
+    ----------
     weighting : {"tfidf", "counts"}, default="tfidf"
         Rows of tf-idf values with norm 1, or the counts as stored (for a `Pipeline` that weights them itself).
+
+    Returns
+    -------
+    LabelledData
+        The train and the test part, and the names and the tree of the labels.
 <weights>
     sample_weight : array-like, optional
         Weights, of the same shape.
@@ -431,12 +421,15 @@ def with_shared_passages(documented: Documented) -> Documented:
         Axes to draw in. By default, a new figure.
     """
 
+    def filled(text: str) -> str:
+        return re.sub(r"^(?P<indent> *)<(?P<name>\w+)>$", passage, text, flags=re.M)
+
     def passage(match: re.Match[str]) -> str:
         text = PASSAGES[match["name"]].rstrip().replace("{owner}", documented.__name__)
-        return textwrap.indent(text, match["indent"])
+        return textwrap.indent(filled(text), match["indent"])
 
     for thing in (documented, *(vars(documented).values() if inspect.isclass(documented) else ())):
         function = getattr(thing, "__func__", thing)  # a class method has a function inside
         if callable(function) and function.__doc__:  # there is none under python -OO
-            function.__doc__ = re.sub(r"^(?P<indent> *)<(?P<name>\w+)>$", passage, function.__doc__, flags=re.M)
+            function.__doc__ = filled(function.__doc__)
     return documented

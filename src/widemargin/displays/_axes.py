@@ -25,12 +25,12 @@ STRONG = 0.6
 NAME_LENGTH, LONGEST_TEXT = 24, 200
 THOUSAND = 1000
 
-DisplayClass = TypeVar("DisplayClass", bound=type)
+T = TypeVar("T")
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-def display_class(cls: DisplayClass) -> DisplayClass:
-    """Make a class with shared passages in its docstrings a dataclass of plain results: no equality, no long repr."""
+def display_class(cls: type[T]) -> type[T]:
+    """Make a class a dataclass of keywords, without equality and repr, and fill in its shared passages."""
     return with_shared_passages(dataclass(kw_only=True, eq=False, repr=False)(cls))
 
 

@@ -98,15 +98,14 @@ class TopPush(RankingModel):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopPush:
         """Train on rows with one label each.
 
+        Parameters
+        ----------
         <training_rows>
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows as positives, not negative; a row of weight 0 counts as absent. Wrong pairs have no
             weight: only the highest counts.
 
-        Returns
-        -------
-        TopPush
-            The fitted model.
+        <fitted>
         """
         data = training_data(self, X, y, sample_weight, several_labels=False)
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))

@@ -69,8 +69,7 @@ class Wsabie(LabelModel):
     callback : callable or None, default=None
         Called after each epoch with a `Progress` whose `primal` is the mean loss met on the way and whose `dual` is
         −inf; training stops when it returns true. `TimeLimit` sets a time limit.
-    n_jobs : int or None, default=None
-        Threads of prediction, -1 for all cores.
+    <n_jobs>
     random_state : int, RandomState instance or None, default=None
         Determines the start, the order of the rows, and the classes that are drawn.
     <verbose>
