@@ -1,8 +1,18 @@
-"""Passages that many docstrings share, written once: in this one.
+"""Passages that many docstrings share, written once.
 
 A line `<name>` in a docstring, or in a passage, stands for the passage of that name below; `with_shared_passages` puts
 it there when the module is imported. `{owner}` is the name of the class.
+"""
 
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+TEXT = """
 <animals>
     >>> from widemargin import Taxonomy
     >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
@@ -384,19 +394,9 @@ it there when the module is imported. `{owner}` is the name of the class.
         Probabilities, of the same shape.
 """
 
-from __future__ import annotations
-
-import inspect
-import re
-import textwrap
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 Documented = TypeVar("Documented", bound=Callable[..., Any] | type)
 
-PASSAGES = {
-    name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n|\n)+)", __doc__ or "", re.M)
-}
+PASSAGES = {name: textwrap.dedent(text) for name, text in re.findall(r"^<(\w+)>\n((?:    .*\n|\n)+)", TEXT, re.M)}
 
 
 def with_shared_passages(documented: Documented) -> Documented:

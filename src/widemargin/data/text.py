@@ -663,23 +663,15 @@ def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any],
 
 
 PAIRS = "write features as index:value"
+ROWS = "correct n_samples, the first number of the header"
 SORT, MERGE = "sort the row, or pass indices='fix'", "remove one, or pass indices='fix'"
 WORDS: dict[Problem, tuple[str, str]] = {
     Problem.NOT_TEXT: ("the file is not plain text: byte {token}", "name a text file, plain or gzipped"),
     Problem.EMPTY: ("the file is empty: no header and no rows", "check that the file was written completely"),
-    Problem.BAD_HEADER: (
-        "the header must be three integers, got {token!r}",
-        "start the file with a line of three integers: n_samples n_features n_labels",
-    ),
+    Problem.BAD_HEADER: ("the header must be three integers, got {token!r}", "write n_samples n_features n_labels"),
     Problem.HEADER_TOO_LARGE: ("a count in the header {token!r} is above {most}", "correct the header"),
-    Problem.TOO_MANY_ROWS: (
-        "there are more rows than the header says ({counts[0]})",
-        "correct n_samples, the first number of the header",
-    ),
-    Problem.TOO_FEW_ROWS: (
-        "the header says {counts[0]} rows, but there are {token}",
-        "correct n_samples, the first number of the header, or complete the file",
-    ),
+    Problem.TOO_MANY_ROWS: ("there are more rows than the header says ({counts[0]})", ROWS),
+    Problem.TOO_FEW_ROWS: ("the header says {counts[0]} rows, but there are {token}", ROWS + ", or complete the file"),
     Problem.BAD_LABEL: ("label {token!r} is not a number", "correct the label"),
     Problem.EMPTY_LABEL: ("the label list {token!r} has an empty entry", "remove the extra comma"),
     Problem.NEGATIVE_LABEL: ("label {token} is negative", "labels are indices; correct the label"),

@@ -44,17 +44,9 @@ from widemargin.solvers.limits import Limits, history_of, with_deadline_of, wors
 from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = [
-    "Block",
-    "FactorBlock",
-    "Floats",
-    "GramBlock",
-    "Ints",
-    "QuadraticProgram",
-    "RankingModel",
-    "RankingPairs",
-    "RankingProblem",
-    "Search",
-]
+    "Block", "FactorBlock", "Floats", "GramBlock", "Ints", "QuadraticProgram", "RankingModel", "RankingPairs",
+    "RankingProblem", "Search",
+]  # fmt: skip
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -119,16 +119,7 @@ class TopPush(RankingModel):
 
 
 def top_push_loss(positives: Floats, top_negative: float, costs: Floats) -> float:
-    """Σ_i C_i max(0, 1 + t − s_i)².
-
-    Parameters
-    ----------
-    positives : ndarray of shape (n_positives,)
-        Scores s_i of the positives.
-    top_negative : float
-        Largest score t of a negative.
-    costs : ndarray of shape (n_positives,)
-        C_i.
+    """Σ_i C_i max(0, 1 + t − s_i)², with the scores s_i and costs C_i of the positives and the top negative score t.
 
     Examples
     --------
