@@ -146,7 +146,7 @@ def test_repeated_label_names_get_their_numbers(X, Y):
     write_xmc("train.txt", X, Y)
     write_names("train_labels.txt", ["a", "b", "a"])
     output = invoke("train", "train.txt", "--out", "m").output
-    assert "train_labels.txt: 1 names stand for more than one label" in output
+    assert "train_labels.txt: 1 name(s) occur more than once" in output
     assert load("m").classes_.tolist() == ["a (0)", "b", "a (2)"]
 
 
@@ -211,7 +211,10 @@ def test_files_that_do_not_fit_are_named(X, Y, command):
     write_npz("wide.npz", np.ones((2, 7)), sp.csr_array(np.ones((2, 3))))
     write_npz("empty.npz", np.ones((0, 5)), sp.csr_array((0, 3)))
     invoke("train", "train.npz", "--out", "m")
-    assert "wide.npz: the rows have 7 features and the model 5" in invoke(command, "m", "wide.npz", exit_code=1).output
+    assert (
+        "wide.npz: the rows have 7 features, but the model has 5"
+        in invoke(command, "m", "wide.npz", exit_code=1).output
+    )
     if command == "predict":  # no rows, no predictions
         assert invoke(command, "m", "empty.npz").output == ""
     else:

@@ -205,12 +205,12 @@ def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
         (("--text", "title"), "--labels is missing"),
         (("--text", "titles", "--labels", "tags"), "column 'titles' is not in"),
         (("--text", "title,", "--labels", "tags"), "--text takes column names"),
-        (("--text", "title", "--labels", "tags", "--features", "x"), "--features is not for text"),
+        (("--text", "title", "--labels", "tags", "--features", "x"), "--features does not apply to text"),
         (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams takes the shortest"),
         (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df takes a number of texts"),
         (("--text", "title", "--labels", "tags", "--min-df", "41"), "rows.csv: "),
         (("--labels", "tags", "--label-sep", "|"), "--label-sep needs --text"),
-        (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep is what stands between"),
+        (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep must be the text between"),
     ],
 )
 def test_wrong_options_are_explained(folder, tmp_path, arguments, message):
@@ -225,12 +225,12 @@ def test_rows_of_numbers_and_text_are_not_mixed(folder, tmp_path):
     assert "takes rows of numbers" in invoke("predict", tmp_path / "numbers", folder / "rows.csv", exit_code=1).stderr
     with_columns = ("predict", tmp_path / "numbers", tmp_path / "rows.svm", "--text", "title")
     assert "takes rows of numbers" in invoke(*with_columns, exit_code=1).stderr
-    assert "the ending of its name" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
+    assert "the ending of a table" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
 
 
 def test_commands_for_numbers_say_so(folder, tmp_path):
     message = invoke("convert", folder / "rows.csv", tmp_path / "x", exit_code=1).stderr
-    assert "takes rows of numbers; train takes it" in message
+    assert "takes rows of numbers; use train" in message
 
 
 @pytest.mark.parametrize(

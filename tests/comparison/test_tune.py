@@ -257,7 +257,7 @@ def test_a_short_budget_uses_fewer_folds_and_says_so(noisy, monkeypatch):
 
 
 def test_a_budget_for_no_fit_at_all_is_an_error(noisy):
-    with pytest.raises(ValueError, match="before a single fit was finished; give more time"):
+    with pytest.raises(ValueError, match="before the first fit finished; give more time"):
         tune(TopKClassifier(), *noisy, budget=1e-9)
 
 
@@ -272,7 +272,7 @@ def test_progress_is_reported_fit_by_fit(noisy):
     ("estimator", "arguments", "message"),
     [
         (OneVsAllClassifier(), {"Cs": None}, "there is nothing to choose"),
-        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks are values of TopKClassifier"),
+        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks are for TopKClassifier"),
         (OneVsAllClassifier(), {"alpha_shares": [0.5]}, "alpha_shares are for HierarchicalClassifier"),
         (OneVsAllClassifier(), {"Cs": "many"}, "Cs must be 'auto', None or a sequence"),
         (OneVsAllClassifier(), {"Cs": [1.0, -1.0]}, "C"),

@@ -105,10 +105,10 @@ def test_another_delimiter_is_suspected(write):
     ("content", "parts"),
     [
         ("", ["empty"]),
-        ("title,tags\na,b\nc\n", ["line 3", "1 cells, and the header has 2 columns"]),
+        ("title,tags\na,b\nc\n", ["line 3", "1 cells, but the header has 2 columns"]),
         ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read without quotes"]),
         ('title,tags\n"a" b,c\n', ["line 2", "write a quote twice"]),
-        ("title,title,tags\na,b,c\n", ["line 1", "2 columns have the name 'title'"]),
+        ("title,title,tags\na,b,c\n", ["line 1", "2 columns are named 'title'"]),
         (b"title,tags\na,b\ncaf\xe9,x\n", ["line 3", "not UTF-8", "0xe9 at position 4", "save the file as UTF-8"]),
         ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not UTF-8"]),
     ],
@@ -184,7 +184,7 @@ def test_texts_join_columns_and_split_labels(write):
 def test_one_label_a_row_is_an_array_of_names(write):
     y = read_texts(write("t.csv", "t,l\na, x\nb,y\n"), "t", "l").y
     assert y.tolist() == ["x", "y"]
-    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, and each row needs a label"):
+    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, but each row needs a label"):
         read_texts(write("t.csv", "t,l\na,x\nb, \n"), "t", "l")
     with pytest.raises(DataFormatError, match="line 1: column 'l' is empty"):
         read_texts(write("t.jsonl", '{"t": "a"}\n{"t": "b", "l": "x"}\n'), "t", "l")
@@ -234,7 +234,7 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
         read_texts(tmp_path / "t.parquet", "title", "tag")
     twice = pyarrow.table([["a"], ["b"]], names=["title", "title"])
     pyarrow.parquet.write_table(twice, tmp_path / "t.parquet")
-    with pytest.raises(DataFormatError, match="2 columns have the name 'title'"):
+    with pytest.raises(DataFormatError, match="2 columns are named 'title'"):
         read_texts(tmp_path / "t.parquet", "title")
     damaged = parquet(title=["a"]).read_bytes().replace(b"title", b"t\xe9tle")
     (tmp_path / "t.parquet").write_bytes(damaged)

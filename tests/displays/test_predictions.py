@@ -118,8 +118,8 @@ def test_sparse_probabilities_of_labels_count_missed_ones(ax):
     ("true", "prob", "message"),
     [
         ([0, 1], [0.5, 1.5], "between 0 and 1"),
-        ([0, 1], [0.5], "needs as many labels"),
-        (np.eye(2), sp.csr_array(np.ones((2, 3))), "must have the shape"),
+        ([0, 1], [0.5], "must have one label per row"),
+        (np.eye(2), sp.csr_array(np.ones((2, 3))), "must have the same shape"),
     ],
 )
 def test_what_is_no_probability_is_refused(true, prob, message):

@@ -6,14 +6,15 @@ For each fold, or for given test rows, and for each method:
     fit      with the best values on all training rows: certificate, CPU time, memory, size
     measure  every held-out row                                                  → means, intervals, differences
 
-Held-out rows never take part in the choice of values. A fold counts only if it was finished for all methods, so that
-all are measured on the same rows. Memory: the data, two copies of the rows of a fold, and one model at a time.
+Held-out rows never take part in the choice of values. All methods are measured on the
+same rows: a fold counts only if it was finished for all of them. Memory: the data, two copies of the rows of a fold,
+and one model at a time.
 
-A budget decides how much is done. Every method is first fitted once on a few rows, which shows what it will cost and
-whether it can be fitted at all. If the full comparison does not fit the budget, the grids are thinned, that of the most
-expensive method first; then there are fewer folds; then methods that take more time than all others together are left
-out, as long as two remain; and finally rows. While it runs, estimates are corrected by the time that finished parts
-took; time that is left goes into further folds.
+A budget limits the work. Every method is first fitted once on a few rows, which shows what it will cost and
+whether it can be fitted at all. If the full comparison does not fit the budget, the grids are thinned, starting with the
+most expensive method; then folds are dropped; then methods that take more time than all others together, as long as two
+remain; and finally rows. While it runs, estimates are corrected by the time that finished parts took; spare time goes
+into further folds.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def compare(
     n_rows, n_classes = _num_samples(X), len(targets.classes)
     executor = as_executor(executor)
     if budget is not None and not executor.in_process:
-        raise ValueError("budget plans the time of one process; leave it out, or leave executor out")
+        raise ValueError("budget is for one process; leave out budget or executor")
     tree = None if targets.kind == "multilabel" else taxonomy
     measured = metrics_for(targets.kind, n_classes, metric, on_tree=tree is not None)
     task = Task(measured, targets.kind, tree, random_state)
@@ -351,7 +352,7 @@ def _measure_stored(task: Task, candidate: Candidate, *stored: Fold | None) -> F
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done.
+    """What a comparison runs.
 
     Parameters
     ----------

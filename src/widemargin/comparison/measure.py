@@ -4,7 +4,7 @@ Rows: folds, shares of the rows, and rows made by a transformer. A transformer, 
 on the training rows of a fold only: what it learns of the held-out rows (their words, how frequent they are) would make
 these look easier than new ones.
 
-Quality of a held-out row, so that methods can be compared row by row:
+Quality of a held-out row, by which methods are compared row by row:
 
     one label per row:      1 if the true label is among the top k, else 0
     several labels per row: hits among the top k / k

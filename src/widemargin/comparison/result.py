@@ -40,7 +40,7 @@ class MethodResult:
     quality : dict of str to Interval
         Mean and 95 % interval of each metric.
     cost : Cost
-        Means over the folds; of the memory, the largest.
+        Means over the folds; for memory, the maximum.
     relative_gap : float
         The largest certified relative gap of the models; for trees, of the decrease.
     stopped : bool

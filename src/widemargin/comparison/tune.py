@@ -239,7 +239,7 @@ def grid_for(
     is_orthogonal = isinstance(estimator, HierarchicalClassifier) and estimator.method == "orthogonal"
     has_share = is_orthogonal and estimator.K is None and estimator.alpha == AUTO
     if not has_k and _are_given(ks):
-        raise ValueError(f"ks are values of TopKClassifier; leave them out for {type(estimator).__name__}")
+        raise ValueError(f"ks are for TopKClassifier; leave them out for {type(estimator).__name__}")
     if not has_share and _are_given(alpha_shares):
         raise ValueError("alpha_shares are for HierarchicalClassifier with method='orthogonal' and alpha='auto'")
     grid = Grid(
@@ -250,7 +250,7 @@ def grid_for(
         grows=isinstance(Cs, str),
     )
     if not grid.params:
-        raise ValueError("there is nothing to choose: give values of C, or of k or alpha_share where there are some")
+        raise ValueError("there is nothing to choose; give Cs, ks or alpha_shares")
     return grid
 
 
@@ -397,7 +397,7 @@ class _Search:
         """The values with the best mean; among equals those with the smallest C, then the smallest k."""
         means = {key: quality.mean for key in sorted(self.sums) if (quality := _quality(self.sums[key])) is not None}
         if not means:
-            raise ValueError("the budget was used up before a single fit was finished; give more time")
+            raise ValueError("the budget ran out before the first fit finished; give more time")
         best = max(means.values())
         return next(key for key, mean in means.items() if same(mean, best))
 

@@ -361,9 +361,9 @@ def _label_names(given: PathLike | NamesLike | None, found: Found, path: PathLik
 def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int | None, path: PathLike) -> list[str]:
     if n_labels is None:
         raise DataFormatError(
-            "label names were given, but the rows have one label each, or none, and no numbered labels",
+            "label names need numbered labels, but the rows have one label each, or none",
             path=path,
-            remedy="leave out the names: such labels are their own names",
+            remedy="leave out the names",
         )
     names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]
     by_number = _names_of_columns(names, found.classes)
@@ -442,9 +442,9 @@ def _check_svmlight_labels(dataset: Dataset) -> None:
     """Every line of svmlight starts with numbers."""
     problem = None
     if dataset.Y is None:
-        problem = "the rows have no labels, which svmlight cannot express"
+        problem = "svmlight needs labels, but the rows have none"
     elif dataset.Y.ndim == 1 and dataset.Y.dtype.kind not in "biuf":
-        problem = "the labels are not numbers, which svmlight needs"
+        problem = "svmlight needs labels that are numbers"
     if problem is not None:
         raise DataFormatError(problem, path=dataset.path, remedy="write a .txt or .npz file, or a store")
 
@@ -462,12 +462,12 @@ def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
 
 
 def _sidecars(path: Path, labels: list[str] | None, features: list[str] | None) -> dict[Path, list[str]]:
-    """Files of names to write next to the data, so that nothing is lost; existing ones must hold the same names."""
+    """Files of names to write next to the data; existing ones must hold the same names."""
     stem = names_stem(path)
     wanted = {path.with_name(f"{stem}_labels.txt"): labels, path.with_name(f"{stem}_features.txt"): features}
     sidecars = {file: names for file, names in wanted.items() if names is not None}
     for file, names in sidecars.items():
         if os.path.lexists(file) and read_names(file) != names:
-            message = f"the names of {path.name} belong here, but it holds others; remove it or choose another name"
+            message = f"the file holds names that differ from those of {path.name}; remove it or choose another name"
             raise FileExistsError(errno.EEXIST, message, str(file))
     return sidecars

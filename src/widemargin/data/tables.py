@@ -7,10 +7,10 @@
     text of a row   =  its text columns, joined by line breaks
     labels          one per row, or a list: a cell such as "red|round" with a separator, or a JSON or Parquet list
 
-A `TableSpec` says which columns to read and how; it is stored with a model, so that later tables are read the same way.
-Text files may have any encoding and may be gzipped (recognised by content). Rows are read once, as they are asked for,
-so that a vectoriser sees a stream; an error names the file, the line and the column. Memory: a block of the file or a
-batch of Parquet rows, and the labels.
+A `TableSpec` says which columns to read and how; it is stored with a model, and later tables are read the same way.
+Text files may have any encoding and may be gzipped (recognised by content). Rows are a stream: each is read once, when
+the vectoriser asks for it. An error names the file, the line and the column. Memory: a block of the file or a batch of
+Parquet rows, and the labels.
 """
 
 from __future__ import annotations
@@ -100,9 +100,11 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         if self.label_sep is not None and not self.label_sep.strip("\n"):
-            raise ValueError(f"label_sep is what stands between two labels, such as '|'; got {self.label_sep!r}")
+            raise ValueError(f"label_sep must be the text between two labels, such as '|'; got {self.label_sep!r}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"a delimiter is one character, not a quote or a line break; got {self.delimiter!r}")
+            raise ValueError(
+                f"delimiter must be one character, and not a quote or a line break; got {self.delimiter!r}"
+            )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -119,7 +121,7 @@ class TableSpec:
         """The text of a row given by its columns."""
         missing = [name for name in self.text if name not in record]
         if missing:
-            raise ValueError(f"there is no column {missing[0]!r}; the text columns are {', '.join(self.text)}")
+            raise ValueError(f"column {missing[0]!r} is missing; the text columns are {', '.join(self.text)}")
         return "\n".join(record[name] for name in self.text)
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +147,9 @@ class TableSpec:
         form = dict(form)
         types = set(map(type, (*text, labels, label_sep, form.get("delimiter"), form.get("encoding"), kind)))
         if not types <= {str, type(None)} or labels is None or None in text or len(forms) > 1:
-            raise ValueError("a column, separator, delimiter or encoding of the table is damaged")
+            raise ValueError(
+                "the description of the table has a column, separator, delimiter or encoding that is not text"
+            )
         if kind not in (None, *ENDINGS.values()) or type(form.get("quotes", True)) is not bool:
             raise ValueError(f"the table has the format {kind!r} with quotes {form.get('quotes')!r}")
         if form and not {"delimiter", "quotes"} <= set(form) <= {"delimiter", "quotes", "encoding"}:
@@ -187,7 +191,7 @@ def table_format(path: PathLike) -> TableFormat:
     ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS:
         raise DataFormatError(
-            "the ending of its name is not that of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
+            "the file name does not have the ending of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
         )
     return ENDINGS[ending]
 
@@ -233,7 +237,7 @@ def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) 
     """
     kind = table_format(path)
     if spec.delimiter is not None and kind not in DELIMITERS:
-        raise ValueError(f"{path}: a delimiter separates the cells of CSV and TSV files; leave it out")
+        raise ValueError(f"{path}: delimiter applies only to CSV and TSV files; leave it out")
     if kind == "parquet":
         return _read_parquet(path, columns)
     lines = _lines(path, spec.encoding)
@@ -258,7 +262,7 @@ def _check_columns(
             )
         if known.count(column) > 1:
             raise DataFormatError(
-                f"{known.count(column)} columns have the name {column!r}",
+                f"{known.count(column)} columns are named {column!r}",
                 path=path,
                 line=line,
                 remedy="give each column its own name",
@@ -326,7 +330,7 @@ def _read_csv(
         for record in reader:
             if record and len(record) != len(header):
                 raise DataFormatError(
-                    f"{len(record)} cells, and the header has {len(header)} columns",
+                    f"{len(record)} cells, but the header has {len(header)} columns",
                     path=path,
                     line=start,
                     remedy='put cells with a delimiter or a line break in quotes, "…"',
@@ -403,7 +407,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
             path=path,
             remedy="pip install widemargin[parquet], or convert the file to CSV or JSON lines",
         ) from None
-    with open_input(path):  # a missing file or a folder has an error of its own
+    with open_input(path):  # raises for a missing file or a folder
         pass
     try:
         with parquet.ParquetFile(os.fspath(path)) as file:
@@ -537,7 +541,7 @@ class TextRows:
         if self.multilabel:
             return self._list_of(place, value, column)
         if is_list:
-            raise self._error(place, f"column {column!r} has a list of labels, and earlier rows have one label")
+            raise self._error(place, f"column {column!r} has a list of labels, but earlier rows have one label")
         label = (value if isinstance(value, str) else self._plain(place, value, column)).strip()
         if not label or self._undecided is not None:
             raise self._no_label(self._undecided or place, column)
@@ -549,7 +553,7 @@ class TextRows:
         elif value is None:
             parts = []
         elif self.spec.label_sep is None:
-            raise self._error(place, f"column {column!r} has one label, and earlier rows have lists")
+            raise self._error(place, f"column {column!r} has one label, but earlier rows have lists")
         else:
             parts = self._plain(place, value, column).split(self.spec.label_sep)
         return sorted({*map(str.strip, parts)} - {""})
@@ -557,7 +561,7 @@ class TextRows:
     def _no_label(self, place: int, column: str) -> DataFormatError:
         return self._error(
             place,
-            f"column {column!r} is empty, and each row needs a label",
+            f"column {column!r} is empty, but each row needs a label",
             "fill it in, leave out the row (--skip-unlabelled on the command line), or give a label separator for "
             "lists, which may be empty",
         )

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class TextFormat(enum.IntEnum):
-    """The three kinds of rows; the numbers are those of the C++ line parser."""
+    """The three kinds of rows; numbered as in the C++ line parser."""
 
     XMC = 0
     SVMLIGHT = 1
@@ -64,7 +64,7 @@ class TextFormat(enum.IntEnum):
 
 
 class Problem(enum.IntEnum):
-    """What can be wrong with a text file; the numbers are those of the C++ reader."""
+    """What can be wrong with a text file; numbered as in the C++ reader."""
 
     NOT_TEXT = 1
     EMPTY = 2
@@ -211,7 +211,7 @@ def read_xmc(
     X : csr_array of shape (n_samples, n_features)
         Sorted int32 indices; zeros that are written in the file are kept as entries.
     Y : csr_array of shape (n_samples, n_labels)
-        Indicator: 1 where a sample has a label. Its type is float32, so that sums and products do not overflow.
+        Indicator: 1 where a sample has a label. Its type is float32, in which sums and products do not overflow.
 
     Raises
     ------
@@ -300,7 +300,7 @@ def make_options(
 
 
 def with_first_fitting(is_xmc: bool, multilabel: bool | None, read: Callable[[TextFormat], T]) -> T:
-    """What `read` gives for the format of a file; svmlight has lists of labels if some row has other than one."""
+    """What `read` gives for the format of a file; svmlight has lists of labels if some row has none or several."""
     if is_xmc:
         return read(TextFormat.XMC)
     if not multilabel:
@@ -405,7 +405,7 @@ def warn_about_disorder(path: PathLike, parsed: ParsedText) -> None:
 
 
 def _blocks(values: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-    """Pieces of an array, so that work arrays stay small."""
+    """An array in pieces, to keep work arrays small."""
     for start in range(0, len(values), BLOCK_LABELS):
         piece = slice(start, start + BLOCK_LABELS)
         yield piece, values[piece]
@@ -447,7 +447,7 @@ def parse_parts(
 ) -> Iterator[ParsedText]:
     """Parse a file, plain or gzipped, part after part or as a whole; raises DataFormatError at the first problem.
 
-    The statistics of a part are those of all parts up to it. Memory: one part, of a few megabytes of text.
+    The statistics of a part cover all parts up to it. Memory: one part, of a few megabytes of text.
     """
     try:
         yield from _core_parts(path, options, dtype, n_threads or _default_threads(path), whole)
@@ -495,7 +495,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
     """Write a file in the format of the Extreme Classification Repository; gzipped when the name ends in `.gz`.
 
     The file appears under its name when it is complete. Values are written in the fewest digits that read back as the
-    same number, so that `read_xmc` returns what was written.
+    same number: `read_xmc` returns what was written.
 
     Parameters
     ----------
@@ -606,7 +606,7 @@ def _check_features(X: Any) -> sp.csr_array:
 
 
 def _check_indicator(Y: Any) -> sp.csr_array:
-    """Y as canonical CSR with int32 indices, ones only; an error for values other than 0 and 1."""
+    """Y as canonical CSR with int32 indices, ones only; an error unless all values are 0 or 1."""
     Y = sp.csr_array(Y)
     if not (Y.has_canonical_format and (Y.data == 1).all()):
         Y = Y.copy()
@@ -681,7 +681,7 @@ WORDS: dict[Problem, tuple[str, str]] = {
     ),
     Problem.MISSING_TARGET: ("the row has no label: it starts with {token!r}", "add one, or pass multilabel=True"),
     Problem.BLANK_LINE: (
-        "a blank line, which may or may not be a row without labels and features",
+        "a blank line could be a row without labels and features",
         "remove the line, or use the XMC format, whose header counts the rows",
     ),
     Problem.MISSING_COLON: ("{token!r} has no colon", PAIRS),

@@ -1,8 +1,8 @@
 """What every display shares: axes to draw in, colours, and names that cannot be taken for markup.
 
-matplotlib is imported when something is drawn and not before, so that results can be computed without it.
+matplotlib is imported when something is drawn; results can be computed without it.
 Colours are Okabe and Ito's ("Color universal design", 2008), which people with any colour vision can distinguish.
-Shades are one colour at growing opacity, so that they suit a light and a dark page alike.
+Shades are one colour at growing opacity, which suits light and dark pages.
 """
 
 from __future__ import annotations

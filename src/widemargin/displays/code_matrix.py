@@ -59,7 +59,7 @@ class CodeMatrixDisplay(Display):
         if not hasattr(estimator, attribute):
             why = f"the model has no {attribute}; fit an OutputCodeClassifier"
             if hasattr(estimator, "code_book_"):
-                why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
+                why = 'a code with a kernel has no matrix; use code="trained" for the code of its columns'
             raise ValueError(why)
         return cls.from_code(getattr(estimator, attribute), estimator.classes_.tolist(), ax=ax)
 

@@ -431,7 +431,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
         return _decisions_of_labels(check_indicator(y_true, "y_true"), y_prob)
     prob, true = np.asarray(y_prob, dtype=np.float64), np.asarray(y_true)
     if true.ndim != 1 or len(prob) != len(true):
-        raise ValueError(f"y_true of shape {true.shape} needs as many labels as y_prob of shape {prob.shape} has rows")
+        raise ValueError(f"y_true must have one label per row of y_prob; got the shapes {true.shape} and {prob.shape}")
     if prob.ndim == 1:
         return prob, (true == 1).astype(np.float64)
     best = prob.argmax(axis=1)
@@ -441,7 +441,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
 def _decisions_of_labels(Y: Any, y_prob: Any) -> tuple[Floats, Floats]:
     """All labels of all rows for a dense matrix; the labels with a probability and the true ones for a sparse one."""
     if Y.shape != y_prob.shape:
-        raise ValueError(f"y_true of shape {Y.shape} must have the shape of y_prob, {y_prob.shape}")
+        raise ValueError(f"y_true and y_prob must have the same shape; got {Y.shape} and {y_prob.shape}")
     if not sp.issparse(y_prob):
         true = np.zeros(Y.shape)
         true[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices] = 1.0

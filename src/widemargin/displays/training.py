@@ -3,13 +3,13 @@
     dual  ≤  optimum  ≤  primal          relative gap = (primal − dual) / max(|primal|, |dual|)
 
 A history has one row per pass, or one per iteration and part of the work: log₂ bins of label frequency in one-vs-all,
-problems in the rivals. A part that has ended keeps its last value, so that sums over the parts are comparable:
+problems in the rivals. A part that has stopped keeps its last value, which makes sums over the parts comparable:
 
     total(t) = Σ_parts value(part, last iteration of the part ≤ t)
 
-One-vs-all has no lower bound before it ends; that of its certificate stands for all iterations, so the gap drawn is
-still a bound on the distance from the optimum. Its solver for large sparse data keeps no iterations, only the bounds of
-each log₂ bin of label frequency: these are drawn instead, as means over the labels of a bin.
+One-vs-all has no lower bound before it stops; the bound of its certificate stands for all iterations, so the gap drawn
+is still a bound on the distance from the optimum. Its solver for large sparse data keeps no iterations, only the bounds
+of each log₂ bin of label frequency: these are drawn instead, as means over the labels of a bin.
 
 Active rows are the rows with curvature in one-vs-all, on average over the labels of a bin; in the dual solvers the
 rows, or blocks of the dual, that are visited because they are not at rest.
@@ -144,7 +144,7 @@ class ConvergenceDisplay:
             return cls._of_bins(history)
         column = _clock(history)
         if "primal" not in history:
-            raise ValueError("this history has no objectives to draw: its method has no certificate")
+            raise ValueError("this history has no objectives to draw; use a method with a certificate")
         before = history.get("primal_finished", 0.0)
         iteration, primal = _total(history, np.asarray(history["primal"] + before, dtype=np.float64))
         if "dual" in history:

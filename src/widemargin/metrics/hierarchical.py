@@ -11,8 +11,8 @@ the weight of the row; LCA is the lowest common ancestor and dist the number of 
 
 The first two are from Zhou, Xiao and Wu (2011), the others from Kiritchenko, Matwin, Nock and Famili (2006): for label
 sets, A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and would only
-flatter, so it is left out. For label sets, the sizes of A⁺ are those of rows of sparse products with the ancestor
-matrix; single labels need only depths.
+flatter, so it is left out. For label sets, the sizes of A⁺ are row sizes of sparse products with the ancestor matrix;
+single labels need only depths.
 Cost: O(n log n_nodes) for single labels. Memory: the non-zeros of the ancestor sets of BLOCK_ROWS rows at a time.
 """
 

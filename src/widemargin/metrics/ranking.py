@@ -177,7 +177,7 @@ def jain_propensities(label_counts: Any, n_samples: int, A: float = 0.55, B: flo
     if counts.ndim != 1:
         raise ValueError(f"label_counts must have shape (n_labels,); got {counts.shape}")
     if n_samples < FEWEST_SAMPLES:
-        raise ValueError(f"n_samples must be at least {FEWEST_SAMPLES}, so that log N > 1; got {n_samples}")
+        raise ValueError(f"n_samples must be at least {FEWEST_SAMPLES}, where log N > 1; got {n_samples}")
     if A < 0 or B <= 0:
         raise ValueError(f"A must be at least 0 and B positive; got A={A}, B={B}")
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts > n_samples).any():

@@ -52,7 +52,7 @@ SCORE_NOISE = 1e-4
 class _Lists(NamedTuple):
     """Checked output of `predict_topk`: `places` are those with a label, `complete` the rows that list all labels.
 
-    `tied` and `classes` are those of a `TopK`, or None.
+    `tied` and `classes` come from a `TopK`, or are None.
     """
 
     labels: npt.NDArray[Any]

@@ -70,7 +70,7 @@ class TopPush(RankingModel):
     <normalize>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
-        In the one-vs-all form, the factor of a class scales the C of its own problem and nothing else.
+        In the one-vs-all form, the factor of a class scales only the C of its problem.
     max_iter : int, default=200
         Largest number of rounds per problem; a round solves for the wrong pairs found so far and looks for more.
     <ranking_and_attributes>
@@ -174,7 +174,7 @@ class _Problem:
             status = search.verdict(stuck=not len(fresh) and inner_tol <= LEAST_INNER_TOL)
             if status is not None:
                 return status
-            if not len(fresh):  # the gap is that of the interior point method
+            if not len(fresh):  # the rest of the gap comes from the interior point method
                 inner_tol = max(0.01 * inner_tol, LEAST_INNER_TOL)
             negatives = np.append(negatives, fresh)
 
