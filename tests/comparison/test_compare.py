@@ -53,7 +53,7 @@ def test_the_methods_are_those_that_fit_the_labels():
 def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
     assert [c.name for c in candidates_for("multiclass", 9, None, methods=["top-k"])] == ["top-k, k = 1", "top-k"]
     with pytest.raises(
-        ValueError, match=r"'orthogonal' does not fit these labels; those that do: 'one-vs-all', 'top-k, k = 1'"
+        ValueError, match=r"'orthogonal' does not fit these labels; use one of: 'one-vs-all', 'top-k, k = 1'"
     ):
         candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
 

@@ -155,7 +155,7 @@ def _tree_text(facts: dict[str, Any]) -> str:
 
 
 def _weights_of_node(model: Any, label: str) -> Any:
-    """The weights of any node but the root of a model on a tree."""
+    """The weights of a node of a model on a tree; the root has none."""
     names = [str(name) for name in model.taxonomy_.nodes[1:]]
     if label not in names:
         raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")

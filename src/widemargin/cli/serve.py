@@ -29,7 +29,7 @@ def run(given: Given) -> None:
     model = load(given.model)
     (model[-1] if hasattr(model, "steps") else model).n_jobs = given.jobs
     if given.token is None and not _is_local(given.host):
-        print_note(f"warning: {given.host} can be reached from elsewhere; set a --token")
+        print_note(f"warning: {given.host} can be reached from other machines; set a --token")
     size = {"body_mb": given.body_mb, "body_seconds": given.body_seconds, "batch_rows": given.batch_rows}
     config = uvicorn.Config(
         make_app(model, limits=Limits(**size, requests_per_second=given.rate), token=given.token),

@@ -88,8 +88,7 @@ class Comparison:
     --------
     >>> import numpy as np
     >>> from widemargin import compare
-    >>> y = np.arange(90) % 3
-    >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+    >>> X, y = np.repeat(np.eye(3), 30, axis=0), np.repeat(["cat", "cow", "dog"], 30)
     >>> result = compare(X, y, methods=["one-vs-all", "top-k, k = 1"], cv=3)
     >>> len(result.methods), result.recommended.name in result.recommendation
     (2, True)
@@ -250,7 +249,7 @@ class Tuning:
         Parameters
         ----------
         stored : dict
-            What `to_dict` gave, such as the attribute `tuning_` of a model.
+            The result of `to_dict`, such as the attribute `tuning_` of a model.
 
         Returns
         -------

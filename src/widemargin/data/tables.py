@@ -63,23 +63,6 @@ CELLS_KEPT = 10_000
 class TableSpec:
     """How a table is read: which columns make the text, which one has the labels, and the form of the file.
 
-    Parameters
-    ----------
-    text : tuple of str
-        Text columns.
-    labels : str or None
-        Label column.
-    label_sep : str or None
-        Separator of the labels in a cell; without it a cell is one label, except for JSON and Parquet lists.
-    delimiter : str or None
-        Separator of the cells of CSV and TSV files; None for a comma or a tab.
-    quotes : bool
-        Whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters.
-    encoding : str
-        Encoding of text files.
-    format : {"csv", "tsv", "json", "parquet"} or None
-        Format that delimiter, quotes and encoding belong to; files of other formats have the usual ones.
-
     Examples
     --------
     >>> from widemargin.data.tables import TableSpec
@@ -90,13 +73,15 @@ class TableSpec:
     True
     """
 
-    text: tuple[str, ...] = ()
-    labels: str | None = None
-    label_sep: str | None = None
-    delimiter: str | None = None
-    quotes: bool = True
-    encoding: str = "utf-8"
-    format: TableFormat | None = None
+    text: tuple[str, ...] = ()  # text columns
+    labels: str | None = None  # label column
+    label_sep: str | None = (
+        None  # between the labels of a cell; without it a cell is one label, or a JSON or Parquet list
+    )
+    delimiter: str | None = None  # between the cells of CSV and TSV files; None for a comma or a tab
+    quotes: bool = True  # whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters
+    encoding: str = "utf-8"  # of text files
+    format: TableFormat | None = None  # that delimiter, quotes and encoding are for; other files have the usual ones
 
     def __post_init__(self) -> None:
         if self.label_sep is not None and not self.label_sep.strip("\n"):

@@ -1,4 +1,4 @@
-"""Models on a tree: where predictions go wrong, which children are confused, how weights stand to their ancestors'.
+"""Models on a tree: where predictions go wrong, which children are confused, how weights relate to those of ancestors.
 
 Error of a node: the share of the rows with a label at or below it whose prediction is neither. With c the counts of the
 lowest common ancestors of label and prediction, and n those of the labels, it is 1 − (sum of c over its subtree) / (sum
