@@ -112,7 +112,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tree_facts(model: Any) -> dict[str, Any]:
-    """What a model on a tree says of it."""
+    """The tree of a model, as plain values."""
     if not isinstance(model, HierarchicalClassifier):
         return {}
     tree = model.taxonomy_

@@ -230,7 +230,7 @@ class _Labels:
 
     def __init__(self, text_format: TextFormat | None = None) -> None:
         self.format, self.n_values, self.n_columns = text_format, 0, 0
-        self.values: npt.NDArray[np.float64] = np.empty(0)  # of svmlight's label lists, those that occur
+        self.values: npt.NDArray[np.float64] = np.empty(0)  # svmlight: the numbers that occur in label lists
         self.integers = True
 
     def add(self, part: ParsedText, text_format: TextFormat) -> None:

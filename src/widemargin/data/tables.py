@@ -75,9 +75,7 @@ class TableSpec:
 
     text: tuple[str, ...] = ()  # text columns
     labels: str | None = None  # label column
-    label_sep: str | None = (
-        None  # between the labels of a cell; without it a cell is one label, or a JSON or Parquet list
-    )
+    label_sep: str | None = None  # between the labels of a cell; without it a cell is one label, or a JSON list
     delimiter: str | None = None  # between the cells of CSV and TSV files; None for a comma or a tab
     quotes: bool = True  # whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters
     encoding: str = "utf-8"  # of text files
@@ -405,7 +403,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
                     yield Cells(number, list(values))
     except DataFormatError:
         raise
-    # pyarrow also lets out errors about names that are not UTF-8, and about dates that Python cannot hold.
+    # pyarrow also raises errors about names that are not UTF-8, and about dates that Python cannot hold.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataFormatError(f"cannot be read as Parquet ({text})", path=path) from None

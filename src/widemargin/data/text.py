@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_COUNT = 2**31 - 1  # counts and offsets are 32-bit
-MAX_INDEX = MAX_COUNT - 1  # so that the number of features fits 32 bits, too
+MAX_INDEX = MAX_COUNT - 1  # keeps the number of features within 32 bits
 MAX_TOKEN_BYTES = 80  # of a token shown in a message
 # Per thread; 0.5 to 4 MB took the same CPU time on yso-finna-en, and blocks count against the memory.
 BLOCK_BYTES = 1 << 20
