@@ -48,7 +48,7 @@ def test_parts_give_what_memory_gives(name, options, folder, small_parts):
     rows = open_rows(folder / name)
     if "memory_limit_mb" in options:
         assert len(label_ranges(model, options["memory_limit_mb"])) > 5
-    parts = list(predict_in_parts(model, folder / "model", rows, 6, **options))
+    parts = [top for top, _ in predict_in_parts(model, folder / "model", rows, 6, **options)]
     expected = model.predict_topk(open_rows(folder / "rows.store").X, 6)
     for field in ("labels", "scores", "indices"):
         found = np.concatenate([getattr(part, field) for part in parts])
@@ -57,7 +57,8 @@ def test_parts_give_what_memory_gives(name, options, folder, small_parts):
 
 def test_more_places_than_labels_are_missing(folder, small_parts):
     model = load(folder / "model")
-    (first, *_) = predict_in_parts(model, folder / "model", open_rows(folder / "rows.txt"), 45, memory_limit_mb=2000.0)
+    rows = open_rows(folder / "rows.txt")
+    (first, _), *_ = predict_in_parts(model, folder / "model", rows, 45, memory_limit_mb=2000.0)
     assert first.indices[:, 40:].tolist() == [[-1] * 5] * 50
     assert np.isneginf(first.scores[:, 40:]).all()
 

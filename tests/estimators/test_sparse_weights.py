@@ -473,7 +473,7 @@ def test_classes_of_a_pruned_top_k_model_are_ranked_in_ranges(text, tmp_path):
     found = list(predict_in_parts(load(tmp_path / "model"), tmp_path / "model", rows, 4, memory_limit_mb=limit))
     scores = X[:100] @ dense(model.coef_).T + model.intercept_
     best = np.argsort(-scores, axis=1, kind="stable")[:, :4]
-    assert_array_equal(np.vstack([part.indices for part in found]), best)
+    assert_array_equal(np.vstack([top.indices for top, _ in found]), best)
 
 
 def code_scores(model, X):

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
 from widemargin.exceptions import DataFormatError
-from widemargin.labels.encoding import LabelEncoding, encode_targets
+from widemargin.labels.encoding import encode_targets
 
 WORDS = ["no", "yes", "maybe", "never", "ja"]
 SPARSE_FORMS = [
@@ -39,7 +39,7 @@ def test_one_label_a_row_agrees_with_scikit_learn(y):
         np.testing.assert_array_equal(targets.Y.toarray()[:, 0], expected.transform(y))
     else:
         np.testing.assert_array_equal(targets.Y.toarray(), np.eye(n_classes)[expected.transform(y)])
-    np.testing.assert_array_equal(targets.encoding.decode(targets.indices), y)
+    np.testing.assert_array_equal(targets.classes[targets.indices], y)
     assert (targets.encoding.indicator(y) != targets.Y).nnz == 0
 
 
@@ -211,25 +211,6 @@ def test_targets_of_another_kind_are_refused():
     assert multilabel.indicator([]).shape == (0, 2)
     with pytest.raises(ValueError, match="several classes"):
         _ = encode_targets([{"a"}]).indices
-
-
-@pytest.mark.parametrize(
-    ("classes", "expected"),
-    [
-        (np.array([5, 7]), [7, -1]),
-        (np.array([5.0, 7.0]), [7.0, -1.0]),
-        (np.array(["a", "b"]), ["b", None]),
-        (np.array(["a", "b"], dtype=object), ["b", None]),
-        (np.array([False, True]), [True, None]),
-        (np.array([5, 7], dtype=np.uint64), [7, None]),
-    ],
-    ids=["int", "float", "str", "object", "bool", "unsigned"],
-)
-def test_missing_places_decode_to_minus_one_or_none(classes, expected):
-    encoding = LabelEncoding("multiclass", classes)
-    decoded = encoding.decode(np.array([[1, -1]]))
-    assert decoded.tolist() == [expected]
-    assert encoding.decode([1, 0]).dtype == classes.dtype
 
 
 def test_lists_of_zeros_and_ones_are_an_indicator_and_sets_never_are():

@@ -359,7 +359,7 @@ class OrthogonalityDisplay(Display):
     >>> from matplotlib.figure import Figure
     >>> from widemargin import Taxonomy
     >>> from widemargin.displays import OrthogonalityDisplay
-    >>> from widemargin.estimators import Orthogonality
+    >>> from widemargin import Orthogonality
     >>> tree = Taxonomy.from_paths(["animal/mammal/cat", "animal/mammal/dog", "animal/bird"])
     >>> S, products = np.array([1.0, 1.0, 1.0, 0.3, 1.0, -1.0]), np.array([4.0, 1.0, 1.0, 0.0, 1.0, -0.5])
     >>> display = OrthogonalityDisplay.from_orthogonality(Orthogonality(tree, S, products), ax=Figure().subplots())

@@ -223,7 +223,19 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     dtype, n_values = np.dtype(entry["dtype"]), math.prod(shape)
     with _open_entry(folder, entry, ".npy", verify) as file:
         path = folder / entry["file"]
-        offset = _check_header(path, file, shape, dtype)
+        file.seek(0)
+        start = file.read(len(NPY_MAGIC) + 2)
+        header = file.read(int.from_bytes(start[-2:], "little"))
+        if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
+            _fail(path, "not a plain .npy file")
+        file.seek(len(NPY_MAGIC))
+        try:
+            found = np.lib.format.read_array_header_1_0(file)
+        except (ValueError, SyntaxError) as error:
+            _fail(path, f"its header cannot be read ({error})")
+        if found != (shape, False, dtype):
+            _fail(path, f"holds {found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
+        offset = file.tell()
         if offset + n_values * dtype.itemsize != entry["size"]:
             _fail(path, "the length of the file is not that of its array")
         try:
@@ -234,23 +246,6 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
         except (ValueError, OverflowError) as error:
             _fail(path, f"cannot be mapped ({error})")
     return array
-
-
-def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The header must be one that NumPy writes for this type and shape; returns where the values start."""
-    file.seek(0)
-    start = file.read(len(NPY_MAGIC) + 2)
-    header = file.read(int.from_bytes(start[-2:], "little"))
-    if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
-        _fail(path, "not a plain .npy file")
-    file.seek(len(NPY_MAGIC))
-    try:
-        found = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, SyntaxError) as error:
-        _fail(path, f"its header cannot be read ({error})")
-    if found != (shape, False, dtype):
-        _fail(path, f"holds {found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
-    return file.tell()
 
 
 def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type, ...]) -> list[Any] | None:
