@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, TopKClassifier, load, save, train
+from widemargin.cli.__main__ import make_app
 from widemargin.estimators.one_vs_all.shards import solve_shard
-from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.exceptions import ModelFormatError, TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 
 CLI = {"prune": 0.01, "normalize": True}
@@ -221,6 +223,11 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
     told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
     with pytest.raises(TrainingInterrupted, match=told):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
+    inspected = CliRunner().invoke(make_app(), ["inspect", str(tmp_path / "model")])
+    assert inspected.exit_code == 0
+    assert "4 of 12 labels are done" in " ".join(inspected.output.replace("│", " ").split())
+    with pytest.raises(ModelFormatError, match="training is unfinished: run the same train command again"):
+        load(tmp_path / "model")
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "undisturbed")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
