@@ -129,7 +129,6 @@ def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     assert (full.dual_by_label <= result.primal_by_label[finished][:3] * (1 + 1e-9)).all()
 
 
-@pytest.mark.slow
 def test_the_time_limit_leaves_labels_out(problem):
     X, Y = problem
     result = solve_large(X, Y, prune=0.01, time_limit_s=0.5)
