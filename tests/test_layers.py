@@ -77,6 +77,7 @@ def test_solvers_know_neither_scikit_learn_nor_the_terminal(path):
     assert not {"print", "open"} & set(calls)
 
 
+@pytest.mark.slow
 def test_every_imported_distribution_is_declared():
     requirements = importlib.metadata.requires("widemargin")
     declared = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}

@@ -36,6 +36,7 @@ def stop_after(n_labels):
     return lambda progress: progress.done >= n_labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"shard_size": 300}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
@@ -75,6 +76,7 @@ def test_dense_solver_gives_the_bytes_of_a_fit(tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_batched_logistic_solver_gives_the_bytes_of_a_fit(problem, tmp_path, content):
     X, Y = problem[0], problem[1][:, :40]
     parameters = CLI | {"loss": "logistic", "tol": 0.1, "gap_tol": 0.01}
@@ -91,6 +93,7 @@ def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
     out, told = tmp_path / "model", []
     with pytest.raises(UnfinishedTrainingError, match="start it again"):
