@@ -484,7 +484,7 @@ class _TopKSession(_Session):
 
 
 # Parameters that change the data a session shares, or the meaning of its weights.
-NOT_SHARED = {
+NOT_SHARED: dict[type, set[str]] = {
     OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
     TopKClassifier: {"normalize", "kernel", "warm_start"},
 }

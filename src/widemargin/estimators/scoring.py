@@ -31,7 +31,14 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
-from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, Trainable, check_parameters, kernel_description
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    CommonParameters,
+    Trainable,
+    check_parameters,
+    kernel_description,
+)
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.model_io import ModelState
@@ -121,15 +128,13 @@ class Model(Protocol):
 
 
 @with_shared_passages
-class LabelModel(ClassifierMixin, BaseEstimator):
+class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
     codec: ClassVar[Codec] = Codec()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
-    memory_limit_mb: float
-    n_jobs: int | None
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:

@@ -11,6 +11,7 @@ Nothing is kept before `finish_fit`: a fit that fails leaves the model as it was
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -44,7 +45,10 @@ __all__ = [
     "KERNEL_CONSTRAINTS",
     "NONNEGATIVE",
     "POSITIVE",
+    "CommonParameters",
     "Estimator",
+    "JointParameters",
+    "KernelParameters",
     "Number",
     "Trainable",
     "TrainingData",
@@ -115,6 +119,42 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
     "kernel_params": [dict, None],
     "cache_size_mb": [MEGABYTES],
 }
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CommonParameters:
+    """The parameters that every estimator has. Estimators are dataclasses: a field is a parameter with its default."""
+
+    memory_limit_mb: float = 1024
+    callback: Callback | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelParameters:
+    """The parameters of estimators that train on a kernel, row after row in random order."""
+
+    kernel: str | Callable[..., Any] = "linear"
+    gamma: str | float = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    kernel_params: dict[str, Any] | None = None
+    cache_size_mb: float = 512
+    random_state: Any = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class JointParameters(KernelParameters):
+    """The parameters of estimators that solve one problem for all classes."""
+
+    tol: float = 1e-3
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    normalize: bool = False
+    prune: float = 0.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
 
 
 class Estimator(Protocol):

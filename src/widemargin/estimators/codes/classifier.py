@@ -31,7 +31,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
 
@@ -65,6 +65,7 @@ from widemargin.estimators.training import (
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
     POSITIVE,
+    KernelParameters,
     Number,
     TrainingData,
     check_parameters,
@@ -113,7 +114,8 @@ ADVICE = {
 
 
 @with_shared_passages
-class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
+@dataclass(eq=False, repr=False)
+class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
     A replacement for scikit-learn's class of this name that adds scores, codes without equal rows, and learned codes.
@@ -234,6 +236,22 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     True
     """
 
+    estimator: Any = None
+    _: KW_ONLY
+    code_size: float = 1.5
+    code: Any = "random"
+    learn: str | None = None
+    C: float = 1.0
+    norm_bound: float | None = None
+    decoding: str | None = None
+    cv: Any = None
+    interleave: int = 0
+    tol: float = 1e-3
+    max_iter: int | None = None
+    prune: float = 0.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
+
     codec: ClassVar[Codec] = CodeCodec(certified=False)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
         COMMON_CONSTRAINTS
@@ -253,62 +271,6 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         }
     )
     normalize = False  # rows are scaled, if at all, by the binary classifier
-    _columns: Columns
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        code_size: float = 1.5,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        code: Any = "random",
-        learn: str | None = None,
-        C: float = 1.0,
-        norm_bound: float | None = None,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        decoding: str | None = None,
-        cv: Any = None,
-        interleave: int = 0,
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.code_size = code_size
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.code = code
-        self.learn = learn
-        self.C = C
-        self.norm_bound = norm_bound
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.decoding = decoding
-        self.cv = cv
-        self.interleave = interleave
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prune = prune
-        self.class_weight = class_weight
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
         """Train the binary classifiers, and learn the code if `learn` says so.

@@ -10,7 +10,8 @@ data, the model, the dual variables that are not 0, and for kernels a cache of c
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from widemargin.estimators.training import (
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     TrainingData,
     check_parameters,
     check_pruned_kernel,
@@ -39,7 +41,7 @@ from widemargin.estimators.training import (
 from widemargin.problems.scores import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.pruning import prune_top_k
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 from widemargin.solvers.top_k.linear import solve_top_k
 from widemargin.solvers.top_k.start import DualPoint
@@ -57,7 +59,8 @@ ADVICE = {
 
 
 @with_shared_passages
-class TopKClassifier(LabelModel):
+@dataclass(eq=False, repr=False)
+class TopKClassifier(JointParameters, LabelModel):
     """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
 
     Parameters
@@ -164,6 +167,13 @@ class TopKClassifier(LabelModel):
     True
     """
 
+    k: int = 1
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "beta"
+    smoothing: float = 0.0
+    max_iter: int = 10_000
+
     codec: ClassVar[Codec] = Codec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
         COMMON_CONSTRAINTS
@@ -174,57 +184,6 @@ class TopKClassifier(LabelModel):
             "smoothing": [NONNEGATIVE],
         }
     )
-
-    def __init__(
-        self,
-        k: int = 1,
-        C: float = 1.0,
-        *,
-        loss: str = "beta",
-        smoothing: float = 0.0,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 10_000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.k = k
-        self.C = C
-        self.loss = loss
-        self.smoothing = smoothing
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
         """Train on rows with one label each.

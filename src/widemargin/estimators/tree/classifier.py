@@ -17,8 +17,7 @@ copied. Memory: the data, the model, the non-zero dual variables, and work areas
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
@@ -37,6 +36,7 @@ from widemargin.estimators.training import (
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     Number,
     TrainingData,
     check_parameters,
@@ -65,7 +65,7 @@ from widemargin.problems.tree_penalties import (
     tree_penalty,
 )
 from widemargin.solvers.pruning import prune_tree
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, TreeOptions
 from widemargin.solvers.tree.node_top_k import solve_node
 from widemargin.solvers.tree.plan import Solver, TreePlan, make_plan, solve
@@ -97,7 +97,8 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 @with_shared_passages
-class HierarchicalClassifier(TreeLabelModel):
+@dataclass(eq=False, repr=False)
+class HierarchicalClassifier(JointParameters, TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -245,6 +246,26 @@ class HierarchicalClassifier(TreeLabelModel):
     2
     """
 
+    taxonomy: Taxonomy | None = None
+    _: KW_ONLY
+    method: Method = "orthogonal"
+    C: float = 1.0
+    alpha: float | Literal["auto"] = "auto"
+    alpha_share: float = 0.9
+    repair: Repair = "error"
+    K: Any = None
+    k: int = 1
+    solver: Solver = "dual"
+    node_scaling: str = "sum"
+    rescaling: str = "slack"
+    outputs: str = "leaves"
+    decision: str = "auto"
+    beam_width: int = 10
+    stop: bool = False
+    separator: str | None = "/"
+    multilabel: str = "split"
+    max_iter: int = 1000
+
     codec: ClassVar[Codec] = TreeCodec(joint=True)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
@@ -264,83 +285,6 @@ class HierarchicalClassifier(TreeLabelModel):
         "separator": [str, None],
         "multilabel": [StrOptions({"split", "refuse"})],
     }
-
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        method: Method = "orthogonal",
-        C: float = 1.0,
-        alpha: float | Literal["auto"] = "auto",
-        alpha_share: float = 0.9,
-        repair: Repair = "error",
-        K: Any = None,
-        k: int = 1,
-        solver: Solver = "dual",
-        node_scaling: str = "sum",
-        rescaling: str = "slack",
-        outputs: str = "leaves",
-        decision: str = "auto",
-        beam_width: int = 10,
-        stop: bool = False,
-        separator: str | None = "/",
-        multilabel: str = "split",
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.method = method
-        self.C = C
-        self.alpha = alpha
-        self.alpha_share = alpha_share
-        self.repair = repair
-        self.K = K
-        self.k = k
-        self.solver = solver
-        self.node_scaling = node_scaling
-        self.rescaling = rescaling
-        self.outputs = outputs
-        self.decision = decision
-        self.beam_width = beam_width
-        self.stop = stop
-        self.separator = separator
-        self.multilabel = multilabel
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
         """Train.

@@ -76,7 +76,6 @@ ROWS_SHOWN = 10
 
 
 @with_shared_passages
-@with_shared_passages
 class TreeLabelModel(LabelModel):
     """Scores, predictions, probabilities and explanations of a fitted model on a tree; a base of the estimator."""
 
