@@ -315,10 +315,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all labels or classes.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
 
         Returns
         -------
@@ -333,10 +330,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
         """Probabilities of some labels of each row, in bounded memory.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         indices : array-like of int of shape (n_samples, k)
             Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
 
@@ -393,10 +387,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
             True labels; a row with a label that the model does not know is predicted wrongly.
         sample_weight : array-like of shape (n_samples,), default=None

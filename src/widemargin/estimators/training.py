@@ -111,7 +111,7 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
 }
 """The parameters that mean the same everywhere; a class may lack some of them."""
-KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
+KERNEL_CONSTRAINTS: dict[str, list[Any]] = COMMON_CONSTRAINTS | {
     "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid", "precomputed"}), callable],
     "gamma": [StrOptions({"scale", "auto"}), POSITIVE],
     "degree": [Number(Integral, 0, None, closed="left")],

@@ -60,7 +60,6 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
@@ -253,23 +252,19 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     warm_start: bool = False
 
     codec: ClassVar[Codec] = CodeCodec(certified=False)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
-            "code_size": [POSITIVE],
-            "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
-            "learn": [StrOptions({*NORMS, "greedy"}), None],
-            "C": [Number(Real, 0, None, closed="right")],
-            "norm_bound": [NONNEGATIVE, None],
-            "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
-            "decoding": [StrOptions(set(get_args(Decoding))), None],
-            "cv": [StrOptions({"training"}), "cv_object"],
-            "interleave": [Number(Integral, 0, None, closed="left")],
-            "max_iter": [COUNT, None],
-        }
-    )
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
+        "code_size": [POSITIVE],
+        "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
+        "learn": [StrOptions({*NORMS, "greedy"}), None],
+        "C": [Number(Real, 0, None, closed="right")],
+        "norm_bound": [NONNEGATIVE, None],
+        "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
+        "decoding": [StrOptions(set(get_args(Decoding))), None],
+        "cv": [StrOptions({"training"}), "cv_object"],
+        "interleave": [Number(Integral, 0, None, closed="left")],
+        "max_iter": [COUNT, None],
+    }
     normalize = False  # rows are scaled, if at all, by the binary classifier
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
@@ -287,10 +282,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         **fit_params : dict
             Further arguments of `fit` of `estimator`, with metadata routing.
 
-        Returns
-        -------
-        OutputCodeClassifier
-            The fitted model.
+        <fitted>
         """
         own = type(self.estimator) in OWN  # other classifiers check their rows themselves
         data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)

@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
@@ -54,6 +55,7 @@ ADVICE = {
 }
 
 
+@with_shared_passages
 @dataclass(eq=False, repr=False)
 class OneVsAllClassifier(LabelModel):
     """Large-margin linear classifier with one independent problem per label, and a certificate for each.
@@ -189,13 +191,9 @@ class OneVsAllClassifier(LabelModel):
             Training rows; CSR float32 is used as it is, memory maps included.
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Targets. An indicator is best given as a sparse matrix.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        OneVsAllClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(training_data(self, X, y, sample_weight))
         return self
@@ -251,14 +249,10 @@ class OneVsAllClassifier(LabelModel):
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
         )
+        wanted = {name: getattr(self, name) for name in ("tol", "gap_tol", "prune", "max_iter", "init", "init_params")}
         return make_plan(
             problem,
-            tol=self.tol,
-            gap_tol=self.gap_tol,
-            prune=self.prune,
-            max_iter=self.max_iter,
-            init=self.init,
-            init_params=self.init_params,
+            **wanted,
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,

@@ -23,7 +23,6 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
@@ -175,15 +174,11 @@ class TopKClassifier(JointParameters, LabelModel):
     max_iter: int = 10_000
 
     codec: ClassVar[Codec] = Codec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "k": [COUNT],
-            "loss": [StrOptions({"beta", "alpha"})],
-            "smoothing": [NONNEGATIVE],
-        }
-    )
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "k": [COUNT],
+        "loss": [StrOptions({"beta", "alpha"})],
+        "smoothing": [NONNEGATIVE],
+    }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
         """Train on rows with one label each.
@@ -194,13 +189,9 @@ class TopKClassifier(JointParameters, LabelModel):
             Training rows; CSR and C-contiguous arrays of float32 or float64 are used as they are, memory maps included.
         y : array-like of shape (n_samples,)
             Labels, of at least two classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        TopKClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(self._training_data(X, y, sample_weight))
         return self

@@ -32,7 +32,6 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
@@ -267,9 +266,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     max_iter: int = 1000
 
     codec: ClassVar[Codec] = TreeCodec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON_CONSTRAINTS,
-        **KERNEL_CONSTRAINTS,
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
         "method": [StrOptions(set(METHODS))],
         "alpha": [StrOptions({"auto"}), NONNEGATIVE],
         "alpha_share": [Number(Real, 0, 1, closed="neither")],
@@ -298,10 +295,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative.
 
-        Returns
-        -------
-        HierarchicalClassifier
-            The fitted model.
+        <fitted>
         """
         data = training_data(self, X, y, sample_weight, sparse=self.kernel != "precomputed")
         targets = tree_targets(

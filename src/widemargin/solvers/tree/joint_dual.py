@@ -30,6 +30,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import csr_of, saves_memory
 from widemargin.problems.tree_factor import TreeFactor, TreeWeights
@@ -174,17 +175,15 @@ class JointResult(SolverResult):
         return JointStart(self.dual, self.S)
 
 
+@with_shared_passages
 def solve_joint_dual(
     X: Any, losses: TreeLosses, penalty: Penalty, *, start: JointStart | None = None, **options: Any
 ) -> JointResult:
-    """Train, and certify the result.
+    """Solve the problem of all nodes by ascent on its dual, and certify the result.
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
+    <tree_problem>
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.
     start : JointStart or None

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import csr_bytes, csr_of, saves_memory
 from widemargin.problems.top_k_losses import TopKHinge
@@ -45,17 +46,15 @@ MEGABYTE = 2**20
 WORST_FIRST = (Status.STOPPED, Status.TIME_LIMIT, Status.MAX_ITER)
 
 
+@with_shared_passages
 def solve_node_top_k(
     X: Any, losses: TreeLosses, k: int, *, run: Distribute | None = None, **options: Any
 ) -> SolverResult:
-    """Train, and certify the result.
+    """Solve one top-k problem per parent, and certify their sum.
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of per-node training, from `problems.tree_losses.tree_losses`.
+    <tree_problem>
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
     run : callable or None
