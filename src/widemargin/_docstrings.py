@@ -279,6 +279,8 @@ module is imported. `{owner}` is the name of the class.
     taxonomy : Taxonomy
         The tree.
 <tree_problem>
+    Parameters
+    ----------
     X : ndarray or csr_array of shape (n_samples, n_features)
         Rows, float32 or float64.
     losses : TreeLosses

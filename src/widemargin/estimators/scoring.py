@@ -36,7 +36,6 @@ from widemargin.estimators.training import (
     COUNT,
     CommonParameters,
     Trainable,
-    check_parameters,
     kernel_description,
 )
 from widemargin.labels.encoding import LabelEncoding
@@ -453,10 +452,6 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """The kind of target the model was fitted on; an error if it was not fitted."""
         check_is_fitted(self)
         return str(self.kind_)
-
-    def _check_parameters(self) -> None:
-        """Refuse wrong parameters; families add the rules that join several of them."""
-        check_parameters(self)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""

@@ -53,7 +53,6 @@ __all__ = [
     "Trainable",
     "TrainingData",
     "check_parameters",
-    "check_pruned_kernel",
     "class_factors",
     "finish_fit",
     "keep_data",
@@ -129,6 +128,10 @@ class CommonParameters:
     callback: Callback | None = None
     n_jobs: int | None = None
     verbose: int = 0
+
+    def _check_parameters(self: Trainable) -> None:
+        """Refuse wrong parameters; families add the rules that join several of them."""
+        check_parameters(self)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -258,14 +261,10 @@ def check_parameters(estimator: Trainable) -> None:
         )
     if kernel == "precomputed" and getattr(estimator, "normalize", False):
         raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
-
-
-def check_pruned_kernel(estimator: Trainable) -> None:
-    """Refuse to prune a model with a kernel."""
-    if estimator.kernel != "linear" and estimator.prune > 0:
+    if kernel != "linear" and isinstance(estimator, JointParameters) and estimator.prune > 0:
         raise ValueError(
-            f"{type(estimator).__name__}: prune={estimator.prune:g} drops weights of features, and a model with a "
-            "kernel has none; use prune=0 or kernel='linear'"
+            f"{name}: prune={estimator.prune:g} drops weights of features, and a model with a kernel has none; use "
+            "prune=0 or kernel='linear'"
         )
 
 

@@ -124,12 +124,12 @@ def prune_tree(
     --------
     >>> import numpy as np
     >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.joint_dual import solve_joint_dual
+    >>> from widemargin.problems import tree_losses, tree_penalties
     >>> from widemargin.solvers.pruning import prune_tree
+    >>> from widemargin.solvers.tree.joint_dual import solve_joint_dual
     >>> tree, X = Tree(np.array([-1, 0, 0])), np.array([[1.0, 0.1], [-1.0, 0.1]])
-    >>> problem = X, tree_losses("per-node", tree, np.array([1, 2])), tree_penalty("per-node", tree)
+    >>> losses = tree_losses.tree_losses("per-node", tree, np.array([1, 2]))
+    >>> problem = X, losses, tree_penalties.tree_penalty("per-node", tree)
     >>> pruned = prune_tree(solve_joint_dual(*problem), *problem, bias=0.0, threshold=1.0)
     >>> pruned.coef.nnz, pruned.certificate.primal  # nothing is left: the loss of zero weights
     (0, 2.0)

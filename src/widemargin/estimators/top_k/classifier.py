@@ -28,8 +28,6 @@ from widemargin.estimators.training import (
     NONNEGATIVE,
     JointParameters,
     TrainingData,
-    check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -198,11 +196,6 @@ class TopKClassifier(JointParameters, LabelModel):
 
     def __sklearn_tags__(self) -> Tags:
         return tag_kernel(super().__sklearn_tags__(), self.kernel)
-
-    def _check_parameters(self) -> None:
-        check_parameters(self)
-        if self.kernel != "linear":
-            check_pruned_kernel(self)
 
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         sparse = self.kernel != "precomputed"

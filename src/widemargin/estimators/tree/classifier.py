@@ -39,7 +39,6 @@ from widemargin.estimators.training import (
     Number,
     TrainingData,
     check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -342,7 +341,6 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                 "from_paths and from_tsv"
             )
         check_parameters(self)
-        check_pruned_kernel(self)
         if self.separator == "":
             raise ValueError(f"{name}: separator must have at least one character; use None if labels are not paths")
         for parameter, (default, owners) in OWNERS.items():

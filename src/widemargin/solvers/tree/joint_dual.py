@@ -181,8 +181,6 @@ def solve_joint_dual(
 ) -> JointResult:
     """Solve the problem of all nodes by ascent on its dual, and certify the result.
 
-    Parameters
-    ----------
     <tree_problem>
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.

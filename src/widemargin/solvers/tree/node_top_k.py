@@ -52,8 +52,6 @@ def solve_node_top_k(
 ) -> SolverResult:
     """Solve one top-k problem per parent, and certify their sum.
 
-    Parameters
-    ----------
     <tree_problem>
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
