@@ -222,7 +222,7 @@ class TopKClassifier(JointParameters, LabelModel):
         if start is not None and not start.fits(y, n_classes):
             start = None
         options: dict[str, Any] = {
-            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            "intercept_scaling": float(self.intercept_scaling) if self.fit_intercept else 0.0,
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
@@ -256,9 +256,10 @@ class TopKClassifier(JointParameters, LabelModel):
     def _keep(self, result: SolverResult, data: TrainingData, kernel: Any) -> None:
         """Set the fitted attributes; small weights are pruned first, and the rest certified again."""
         if self.prune > 0:
-            point, bias = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
-            options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
-            result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
+            point, scaling = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
+            options: dict[str, Any] = {"threshold": self.prune, "n_threads": self._n_threads()}
+            problem = data.X, point.y, point.loss, point.costs
+            result = prune_top_k(result, *problem, intercept_scaling=scaling, **options)
         for name in OF_ONE_FIT:
             self.__dict__.pop(name, None)
         self.classes_ = data.targets.classes

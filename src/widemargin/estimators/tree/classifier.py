@@ -302,7 +302,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         )
         plan = self._plan(data, targets)
         options = TreeOptions(
-            bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            intercept_scaling=float(self.intercept_scaling) if self.fit_intercept else 0.0,
             tol=float(self.tol),
             max_iter=int(self.max_iter),
             seed=int(check_random_state(self.random_state).randint(SEEDS)),
@@ -313,9 +313,10 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         )
         result = stored = self._solve(plan, options, data, targets)
         if self.prune > 0:
-            given: dict[str, Any] = {"bias": options.bias, "threshold": self.prune, "n_threads": options.n_threads}
-            stored = prune_tree(result, data.X, plan.losses, plan.penalty, k=plan.k, **given)
-        self._keep(stored, data, targets, plan, options.bias)
+            given: dict[str, Any] = {"k": plan.k, "threshold": self.prune, "n_threads": options.n_threads}
+            problem = data.X, plan.losses, plan.penalty
+            stored = prune_tree(result, *problem, intercept_scaling=options.intercept_scaling, **given)
+        self._keep(stored, data, targets, plan, options.intercept_scaling)
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
@@ -412,7 +413,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             return solve(plan, data.X, options, run=run)
 
     def _keep(
-        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, bias: float
+        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, intercept_scaling: float
     ) -> None:
         """Set the fitted attributes."""
         for name in OF_ONE_FIT:
@@ -432,7 +433,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             self.coef_ = compact(result.coef)
             self._freeze_weights()
         if isinstance(plan.penalty, OrthogonalPenalty):
-            self._pairs = _ancestor_pairs(result, plan, plan.penalty, bias)
+            self._pairs = _ancestor_pairs(result, plan, plan.penalty, intercept_scaling)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
             # Without the kernel, which refers to the training rows.
@@ -447,15 +448,15 @@ def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
 
 
 def _ancestor_pairs(
-    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, bias: float
+    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, intercept_scaling: float
 ) -> tuple[Floats, Floats]:
     """S and the scalar products of weights on ancestor pairs, also if K joins other nodes."""
     if isinstance(result, JointResult) and result.S is not None and result.products is not None:
         S, products = result.S, result.products
     else:
         products = pair_products(penalty.paths, result.coef)
-        if bias:
-            products += pair_products(penalty.paths, result.intercept[:, None] / bias)
+        if intercept_scaling:
+            products += pair_products(penalty.paths, result.intercept[:, None] / intercept_scaling)
         S = penalty.signs(products)
     paths = plan.losses.paths
     if penalty.paths.n_entries == paths.n_entries:
