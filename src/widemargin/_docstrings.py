@@ -90,6 +90,11 @@ module is imported. `{owner}` is the name of the class.
 <max_children>
     max_children : int, default=16
         Number of children shown one by one: those with the most wrong rows.
+<method_and_tree>
+    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
+        How to train.
+    tree : Tree
+        The tree; its root has no weights.
 <measure>
     measure : {"precision", "recall"}, default="precision"
         What to draw.
@@ -181,6 +186,9 @@ module is imported. `{owner}` is the name of the class.
 <row_weights>
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows, at least 0 and not all 0.
+<row_weights_of_fit>
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows, not negative; a row of weight 0 counts as absent.
 <sample_weight>
     sample_weight : array of shape (n_samples,), optional
         Weights of the rows.
@@ -270,6 +278,13 @@ module is imported. `{owner}` is the name of the class.
 <tree>
     taxonomy : Taxonomy
         The tree.
+<tree_problem>
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Rows, float32 or float64.
+    losses : TreeLosses
+        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
 <tree_model>
     estimator : fitted HierarchicalClassifier
         The model.

@@ -77,7 +77,7 @@ def test_two_levels_have_a_closed_form(children):
     assert bounds.lower <= expected * (1 + 1e-12)
     assert bounds.upper >= expected * (1 - 1e-12)
     assert bounds.lower == pytest.approx(expected, rel=1e-9)
-    assert choose_alpha(AncestorPaths.of(parent)) == pytest.approx(min(1.0, 0.9 * expected), rel=1e-9)
+    assert choose_alpha(AncestorPaths.of(parent), "auto") == pytest.approx(min(1.0, 0.9 * expected), rel=1e-9)
 
 
 @examples(60)
