@@ -27,6 +27,8 @@ def layers():
 LEVEL = {name: level for level, names in enumerate(layers()) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.
 FREE = {"exceptions", "_core"}
+# `Taxonomy.from_tsv` and `to_tsv` are public methods; they import their file format, a layer above, when they are called.
+UPWARDS = {"labels/taxonomy.py": "widemargin.data.taxonomy"}
 SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
 # Distributions that are not called as what they are imported as.
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
@@ -61,6 +63,8 @@ def test_imports_point_downwards(path):
     for name in imported_names(path):
         there = part_of(name)
         if there is None or there not in LEVEL or there == here or there in FREE:
+            continue
+        if name.startswith(UPWARDS.get(str(path.relative_to(PACKAGE)), "nothing")):
             continue
         assert LEVEL[there] < LEVEL[here], f"{path.name} ({here}) imports {name}, which is not below it"
 
