@@ -118,6 +118,11 @@ TEXT = """
 <measure>
     measure : {"precision", "recall"}, default="precision"
         What to draw.
+<method_and_tree>
+    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
+        How to train.
+    tree : Tree
+        The tree; its root has no weights.
 <n_classes>
     n_classes : int
         Number of classes, at least 2.
@@ -237,6 +242,9 @@ TEXT = """
 <row_weights>
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows, at least 0 and not all 0.
+<row_weights_of_fit>
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows, not negative; a row of weight 0 counts as absent.
 <sample_weight>
     sample_weight : array of shape (n_samples,), optional
         Weights of the rows.
@@ -349,6 +357,13 @@ TEXT = """
     <X>
     y : array-like of shape (n_samples,)
         Labels, one per row.
+<tree_problem>
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_samples, n_features)
+        Rows, float32 or float64.
+    losses : TreeLosses
+        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
 <true_and_predicted>
     Parameters
     ----------

@@ -53,8 +53,8 @@ from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 
 __all__ = [
-    "Dataset", "Format", "Found", "format_of_name", "load_data", "names_of", "recognize_format",
-    "refuse_input_as_output", "save_data",
+    "Dataset", "Format", "Found", "format_of_name", "label_files", "load_data", "names_of", "recognize_format",
+    "save_data",
 ]  # fmt: skip
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
@@ -235,47 +235,13 @@ def load_data(
     return Dataset(X, found.Y, path=os.fspath(path), index_base=dict(found.index_base), **names)
 
 
-def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
-    """Raise an error if writing a file or folder would replace or change an input.
-
-    The output must not be an input under any name (relative, symbolic link, hard link), lie inside an input folder,
-    such as a store or a model, or be a folder around an input. Label files found next to data are inputs too.
-
-    Parameters
-    ----------
-    output : str or path
-        What will be written; it need not exist.
-    *inputs : str, path or None
-        The inputs; None and names that do not exist are skipped.
-
-    Examples
-    --------
-    >>> from widemargin.data.load import refuse_input_as_output
-    >>> refuse_input_as_output("predictions.tsv", "data.txt")
-    >>> refuse_input_as_output(".", ".")
-    Traceback (most recent call last):
-    ...
-    ValueError: the output . is the same as the input .; choose another name for the output
-    """
-    target = Path(output)
-    above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
-    for given in inputs:
-        if given is None or not os.path.exists(given):
-            continue
-        path = Path(given)
-        sources = [path]
-        if not path.is_dir() and not is_table(path):
-            sources += filter(None, (find_label_names(path), _neighbouring_labels(path)))
-        for source in sources:
-            how = ""
-            if target.exists() and target.samefile(source):
-                how = "is the same as" if target.is_dir() else "would overwrite"
-            elif source.is_dir() and any(map(source.samefile, above)):
-                how = "lies inside"
-            elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
-                how = "is a folder around"
-            if how:
-                raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
+def label_files(*inputs: PathLike | None) -> list[Path]:
+    """The label files that `load_data` finds next to some files of rows and reads too."""
+    found: list[Path] = []
+    for data in inputs:
+        if data is not None and os.path.isfile(data) and not is_table(data):
+            found += filter(None, (find_label_names(data), _neighbouring_labels(Path(data))))
+    return found
 
 
 class Found(NamedTuple):

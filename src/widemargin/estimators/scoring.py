@@ -31,7 +31,13 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
-from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, Trainable, check_parameters, kernel_description
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    CommonParameters,
+    Trainable,
+    kernel_description,
+)
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.model_io import ModelState
@@ -72,8 +78,9 @@ class TopK(_Lists):
 
     Parameters
     ----------
-    labels : ndarray of shape (n_samples, k)
-        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels.
+    labels : ndarray of shape (n_samples, k), or None
+        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels. None for those that
+        `indices` and `classes` give.
     scores : ndarray of shape (n_samples, k)
         Their scores, float64; -inf in missing places.
     indices : ndarray of shape (n_samples, k)
@@ -89,6 +96,8 @@ class TopK(_Lists):
     >>> from widemargin import TopK
     >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
     array([['b']], dtype='<U1')
+    >>> TopK(None, np.array([[0.5, -np.inf]]), np.array([[1, -1]]), classes=np.array(["a", "b"])).labels
+    array([['b', None]], dtype=object)
     """
 
     classes: npt.NDArray[Any] | None = None
@@ -96,12 +105,20 @@ class TopK(_Lists):
 
     def __new__(
         cls,
-        labels: npt.NDArray[Any],
+        labels: npt.NDArray[Any] | None,
         scores: npt.NDArray[np.float64],
         indices: npt.NDArray[np.int64],
         classes: npt.NDArray[Any] | None = None,
         tied: Tied | None = None,
     ) -> Self:
+        if labels is None:
+            if classes is None:
+                raise ValueError("labels are missing: give them, or classes to find them in")
+            listed, numbers = indices >= 0, classes.dtype.kind in "if"
+            labels = classes[indices] if listed.all() else np.full(indices.shape, -1 if numbers else None, object)
+            if not listed.all():
+                labels[listed] = classes[indices[listed]]
+                labels = labels.astype(classes.dtype) if numbers else labels
         self = super().__new__(cls, labels, scores, indices)
         self.classes, self.tied = classes, tied
         return self
@@ -121,15 +138,13 @@ class Model(Protocol):
 
 
 @with_shared_passages
-class LabelModel(ClassifierMixin, BaseEstimator):
+class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
     codec: ClassVar[Codec] = Codec()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
-    memory_limit_mb: float
-    n_jobs: int | None
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
@@ -161,7 +176,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":
-            return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
+            return self.classes_[self._ranked(X, 1)[0][:, 0]]
         blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
             blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
@@ -213,7 +228,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
             tied = find_tied(indices, scores, k, n_labels, labels_tied)
         else:  # all labels are listed
             tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
-        return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
+        return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Indices and scores of the top k labels of checked rows."""
@@ -310,10 +325,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all labels or classes.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
 
         Returns
         -------
@@ -328,10 +340,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
         """Probabilities of some labels of each row, in bounded memory.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         indices : array-like of int of shape (n_samples, k)
             Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
 
@@ -388,10 +397,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
             True labels; a row with a label that the model does not know is predicted wrongly.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -457,10 +463,6 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         """The kind of target the model was fitted on; an error if it was not fitted."""
         check_is_fitted(self)
         return str(self.kind_)
-
-    def _check_parameters(self) -> None:
-        """Refuse wrong parameters; families add the rules that join several of them."""
-        check_parameters(self)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
