@@ -4,7 +4,8 @@
 
 With a free intercept D is a bound only when Σ y_i α_i = 0. So the scores are first shifted by the exact minimiser over
 the intercept, which makes it nearly so, and then the α of the heavier side are shrunk; any such α is feasible. Zero is
-a bound as well, as no term of the objective is negative. Memory: a few vectors. Twin: cpp/certificate.hpp.
+a bound as well, as no term of the objective is negative. Memory: a few vectors. Twin:
+cpp/one_vs_all/certificate.hpp.
 """
 
 from __future__ import annotations
@@ -20,22 +21,10 @@ MAX_BIAS_STEPS = 200  # a bisection of doubles ends long before
 
 
 def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
-    """Return argmin over t of Σ_i c_i φ(y_i (z_i + t)), exact to rounding.
+    """Return argmin over t of Σ_i c_i φ(y_i (z_i + t)) for scores z, exact to rounding.
 
     Newton on the monotone derivative, by bisection where Newton leaves the bracket, and by growing steps while there is
     no bracket and no curvature (the logistic loss far away).
-
-    Parameters
-    ----------
-    problem : BinaryProblem
-        Labels, weights and loss.
-    z : ndarray of shape (n_samples,)
-        Scores.
-
-    Returns
-    -------
-    float
-        The shift.
 
     Examples
     --------

@@ -5,7 +5,7 @@ holds and the second does not, the target of the first is tightened and the iter
 "Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
 residual, its tolerance is relative to the stopping rule instead of absolute, so that scaling the objective changes
 nothing, and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
-n_features + 1. Twin: cpp/newton_cg.hpp.
+n_features + 1. Twin: cpp/one_vs_all/newton.hpp.
 """
 
 from __future__ import annotations
@@ -45,30 +45,14 @@ GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
 
-ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(3)  # no minimiser, or rounding ended the progress; cpp/newton_cg.hpp
+ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(
+    3
+)  # no minimiser, or rounding ended the progress; as in the twin
 
 
 @dataclass(frozen=True)
 class NewtonRule:
     """When to stop.
-
-    Parameters
-    ----------
-    scale : float
-        max(1, min(P, N)) / n · ‖∇L(0)‖, the unit of the rule.
-    tol : float
-        Stop at ‖∇L‖ ≤ tol · scale.
-    gap_tol : float
-        And at a relative gap of at most this; infinity when not asked for.
-    floor : float
-        A gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖.
-    max_iter : int
-        Newton steps at most.
-    polish : bool
-        Whether to go on to the rounding floor once all this holds.
-    tighten_cg : bool
-        Whether CG's tolerance is tightened for the rest of the label each time a full step is refused; the published
-        method keeps it at CG_TOLERANCE.
 
     Examples
     --------
@@ -76,31 +60,18 @@ class NewtonRule:
     0.01
     """
 
-    scale: float
-    tol: float
-    gap_tol: float
-    floor: float
-    max_iter: int
-    polish: bool = False
-    tighten_cg: bool = True
+    scale: float  # max(1, min(P, N)) / n · ‖∇L(0)‖, the unit of the rule
+    tol: float  # stop at ‖∇L‖ ≤ tol · scale …
+    gap_tol: float  # … and a relative gap of at most this; infinity if not asked for
+    floor: float  # a smaller gradient is rounding: ROUNDING_GRADIENT · ‖∇L(0)‖
+    max_iter: int  # Newton steps
+    polish: bool = False  # continue to the rounding floor once the rule holds
+    tighten_cg: bool = True  # tighten CG's tolerance each time a full step is refused; the paper keeps CG_TOLERANCE
 
 
 @dataclass(frozen=True)
 class IterationRecord:
     """The state after `iteration` steps, and the step that led there.
-
-    Parameters
-    ----------
-    iteration : int
-        Steps so far.
-    value, gradient_norm : float
-        L and ‖∇L‖.
-    active_rows : int
-        Size of the active set.
-    step : float
-        The last step's length; 0 at the start.
-    cg_steps : int
-        The last step's CG iterations.
 
     Examples
     --------
@@ -109,11 +80,11 @@ class IterationRecord:
     """
 
     iteration: int
-    value: float
-    gradient_norm: float
-    active_rows: int
-    step: float
-    cg_steps: int
+    value: float  # L
+    gradient_norm: float  # ‖∇L‖
+    active_rows: int  # size of the active set
+    step: float  # length of the last step; 0 at the start
+    cg_steps: int  # CG iterations of the last step
 
 
 def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance: float) -> tuple[Floats, int]:
@@ -164,28 +135,13 @@ def newton_cg(
 ) -> tuple[int, int]:
     """Minimise from where the objective stands; returns how it ended, and the number of steps.
 
-    With `polish` it goes on once the rule holds, and gives the point with the smallest gradient from then on: far from
-    the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only `objective.v`
-    is left there, not its scores.
+    It ends as CONVERGED if the rule holds or only rounding is left, as NOT_ATTAINED if rounding stops the progress
+    before, and as ENDED_EARLY after `max_iter` steps. `relative_gap` gives the certified gap at the current point;
+    `record` is called before the first step and after each.
 
-    Parameters
-    ----------
-    objective : BinaryObjective
-        Moved to the minimiser.
-    rule : NewtonRule
-        When to stop.
-    relative_gap : callable
-        The certified relative gap where the objective stands.
-    record : callable
-        Called before the first step and after each.
-
-    Returns
-    -------
-    ending : int
-        CONVERGED where the rule holds, or nothing but rounding is left; NOT_ATTAINED where rounding ended the progress
-        before; ENDED_EARLY after `max_iter` steps.
-    n_iter : int
-        Newton steps taken.
+    With `polish` it continues once the rule holds, and returns the point with the smallest gradient from then on: far
+    from the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only
+    `objective.v` is left there, not its scores.
 
     Examples
     --------

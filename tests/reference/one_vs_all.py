@@ -3,7 +3,7 @@
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
 with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). This is the specification of
-cpp/one_vs_all.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the outputs.
+cpp/one_vs_all/newton_solver.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the outputs.
 """
 
 from __future__ import annotations
@@ -42,23 +42,9 @@ def binary_problem(task: Any, X: Any, j: int, loss: Loss) -> BinaryProblem:
 
 
 def solve_block(X: Any, task: Any, loss: Loss, out: Any) -> Floats:
-    """Solve every label of a block into `out`; returns the records, one row of `RECORD_COLUMNS` an iteration.
+    """Solve every label of a block into `out`; returns the records, one row of `RECORD_COLUMNS` per iteration.
 
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The rows, float32 or float64.
-    task : Any
-        The labels, and how to solve them.
-    loss : Loss
-        The loss that `task.loss` names.
-    out : Any
-        The start, and then the results.
-
-    Returns
-    -------
-    ndarray of shape (n_records, 8)
-        What happened, in the order of the labels.
+    `out` holds the start, and then the results; `loss` is the one that `task.loss` names.
 
     Examples
     --------

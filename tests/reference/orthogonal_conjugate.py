@@ -48,22 +48,10 @@ class ConjugateBounds(NamedTuple):
 
 
 def conjugate(penalty: OrthogonalPenalty, B: Any, *, tol: float = 1e-9) -> ConjugateBounds:
-    """Ω*(B) between two bounds.
+    """Ω*(B) between two bounds, for B of shape (m, n).
 
-    Parameters
-    ----------
-    penalty : OrthogonalPenalty
-        Ω.
-    B : ndarray or sparse array of shape (m, n)
-        The point.
-    tol : float
-        Relative distance of the bounds to reach. In subtrees of more than `COORDINATE_ROWS` nodes L-BFGS-B may stop
-        before, at a distance of about 1e-6.
-
-    Returns
-    -------
-    ConjugateBounds
-        The bounds as reached, and S.
+    `tol` is the relative distance of the bounds to reach. In subtrees of more than `COORDINATE_ROWS` nodes L-BFGS-B may
+    stop before, at a distance of about 1e-6.
 
     Examples
     --------

@@ -6,7 +6,7 @@
     OvAP++             a label starts where its parent ended; minimum spanning tree by Hamming distance of labels
 
 Schultheis & Babbar, 2022, section 4; OvAP++ is from Fang et al., 2019. Means are weighted by the rows' weights. This is
-the specification of cpp/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of features.
+the specification of cpp/one_vs_all/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of features.
 """
 
 from __future__ import annotations
@@ -30,23 +30,10 @@ MAX_SUBSPACE_BACKTRACKS = 20
 
 
 def mean_separating(p: Floats, x: Floats, share: float, s: float, t: float) -> Floats:
-    """Return the shortest w with w·p = s and w·n = t, where x = share · p + (1 − share) · n.
+    """Return the shortest w = u p + v x with w·p = s and w·n = t, where x = share · p + (1 − share) · n.
 
-    Zero where p and x are linearly dependent.
-
-    Parameters
-    ----------
-    p, x : ndarray of shape (n_features,)
-        The mean of the positive rows, and of all rows.
-    share : float
-        Share of the positive rows, |P| / |X|.
-    s, t : float
-        Scores of the two means.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        w = u p + v x.
+    p is the mean of the positive rows, x that of all rows, and n that of the others; `share` is |P| / |X|. Zero if p
+    and x are linearly dependent.
 
     Examples
     --------
@@ -152,22 +139,10 @@ def solve_three(H: Floats, r: Floats) -> Floats:
 
 
 def hamming_tree(Y: Any) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the parents of a minimum spanning tree of the labels, −1 for the root, and the tree's total weight.
+    """Return the parents (n_labels,) in a minimum spanning tree of the labels, −1 for the root, and its total weight.
 
-    The root is the label without positives; distances are the numbers of rows in which two labels differ. Prim's
-    algorithm on all pairs: quadratic in the labels, for small sets only.
-
-    Parameters
-    ----------
-    Y : array of shape (n_samples, n_labels)
-        Dense indicator.
-
-    Returns
-    -------
-    parent : ndarray of shape (n_labels,)
-        Parents.
-    weight : int
-        Sum of the distances along the edges.
+    Y is a dense indicator (n_samples, n_labels). The root is the label without positives; distances are the numbers of
+    rows in which two labels differ. Prim's algorithm on all pairs: quadratic in the labels, for small sets only.
 
     Examples
     --------

@@ -10,7 +10,7 @@ line is a row in XMC (after the last row it is nothing), nothing in svmlight, an
 where nobody can tell. Unsorted indices are sorted and the values of repeated ones are added up in float64, or both are
 refused. The first problem in the order of the file ends the reading.
 
-This is the specification of cpp/text_reader.hpp and its test oracle: simple, slow, and all in memory.
+This is the specification of cpp/text/reader.hpp and its test oracle: simple, slow, and all in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows as text: the specification of cpp/text_writer.hpp, one line at a time.
+"""Rows as text: the specification of cpp/text/writer.hpp, one line at a time.
 
     [labels] {feature:value}
 
