@@ -134,6 +134,25 @@ def peak_growth_bytes(function: Callable[[], Any]) -> tuple[int, Any]:
     return peak_bytes() - before, result
 
 
+def print_growth(solve: Callable[[], Any], describe: Callable[[Any], Sequence[Any]]) -> None:
+    """In a fresh process: print as JSON the growth of memory while solving, the CPU seconds, and `describe(result)`."""
+    found: dict[str, Any] = {}
+    growth, timing = peak_growth_bytes(lambda: time_it(lambda: found.update(result=solve()), 1))
+    print(json.dumps([growth, timing.cpu_s, *describe(found["result"])]))
+
+
+def in_processes(context: Any, target: Callable[..., None], n_processes: int) -> float:
+    """Mean seconds of work in several processes at once; `target(barrier, results)` waits, works, and puts its time."""
+    barrier, results = context.Barrier(n_processes), context.SimpleQueue()
+    processes = [context.Process(target=target, args=(barrier, results)) for _ in range(n_processes)]
+    for process in processes:
+        process.start()
+    seconds = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return statistics.mean(seconds)
+
+
 def in_fresh_process(script: str, *arguments: object) -> Any:
     """Run a script with the same Python and return the JSON that it prints."""
     command = [sys.executable, script, *map(str, arguments)]

@@ -29,7 +29,7 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from _common import describe_machine, format_table, n_cores, write_result
+from _common import describe_machine, format_table, in_processes, n_cores, write_result
 from widemargin import OneVsAllClassifier, datasets, train, write_store
 
 WANTED_RATIO = 1.7
@@ -77,14 +77,7 @@ def copy_arrays(started, results) -> None:
 
 def time_copies(n_processes: int) -> float:
     """Mean wall seconds of copying arrays in several processes at once."""
-    barrier, results = PROCESSES.Barrier(n_processes), PROCESSES.SimpleQueue()
-    processes = [PROCESSES.Process(target=copy_arrays, args=(barrier, results)) for _ in range(n_processes)]
-    for process in processes:
-        process.start()
-    seconds = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return statistics.mean(seconds)
+    return in_processes(PROCESSES, copy_arrays, n_processes)
 
 
 def time_cluster(n_workers: int, settings: dict, folder: Path, n_labels: int) -> tuple[float, str]:

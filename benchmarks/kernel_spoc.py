@@ -13,21 +13,12 @@ kernel matrix takes 95 MB as float32.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 
 import numpy as np
 from sklearn.svm import SVC
 
-from _common import (
-    describe_machine,
-    find_data,
-    format_table,
-    in_fresh_process,
-    peak_growth_bytes,
-    time_it,
-    write_result,
-)
+from _common import describe_machine, find_data, format_table, in_fresh_process, print_growth, time_it, write_result
 from widemargin import TopKClassifier
 from widemargin.problems.kernels import make_kernel
 from widemargin.solvers.codes.spoc import solve_spoc
@@ -84,15 +75,10 @@ def measure(cache_size_mb):
     """In a fresh process: measure time, growth of memory and gap."""
     X, y = letter()
     by_spoc(X[:200], y[:200])
-    measured = {}
-
-    def run():
-        measured["time"] = time_it(lambda: measured.update(result=by_spoc(X, y, cache_size_mb)), 1)
-
-    growth, _ = peak_growth_bytes(run)
-    result = measured["result"]
-    gap = result.certificate.relative_gap
-    print(json.dumps([growth, measured["time"].cpu_s, gap, int(result.n_iter[0]), result.status.value]))
+    print_growth(
+        lambda: by_spoc(X, y, cache_size_mb),
+        lambda result: (result.certificate.relative_gap, int(result.n_iter[0]), result.status.value),
+    )
 
 
 def bounded(cache_size_mb):

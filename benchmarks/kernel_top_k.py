@@ -12,7 +12,6 @@ matrix takes 977 MB as float32, with several cache limits, each in a fresh proce
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 
 import numpy as np
@@ -20,15 +19,7 @@ import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
-from _common import (
-    describe_machine,
-    find_data,
-    format_table,
-    in_fresh_process,
-    peak_growth_bytes,
-    time_it,
-    write_result,
-)
+from _common import describe_machine, find_data, format_table, in_fresh_process, print_growth, time_it, write_result
 from widemargin import TopKClassifier
 
 TOL, GAMMA = 1e-3, 1.0
@@ -78,15 +69,10 @@ def measure(cache_size_mb):
     """In a fresh process: train on all rows; measure the growth of resident memory and the time."""
     X, y = letter(ALL)
     solve(X[:200], y[:200], LOSSES[0])
-    measured = {}
-
-    def run():
-        measured["time"] = time_it(lambda: measured.update(model=solve(X, y, LOSSES[0], cache_size_mb)), 1)
-
-    growth, _ = peak_growth_bytes(run)
-    model, timing = measured["model"], measured["time"]
-    gap = model.certificate_.relative_gap
-    print(json.dumps([growth, timing.cpu_s, gap, int(model.n_iter_), model.status_.value]))
+    print_growth(
+        lambda: solve(X, y, LOSSES[0], cache_size_mb),
+        lambda model: (model.certificate_.relative_gap, int(model.n_iter_), model.status_.value),
+    )
 
 
 def all_rows(cache_size_mb):

@@ -45,14 +45,7 @@ from certificate_problems import EPS, MarginProblem, Point, kernel_point, linear
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import laplacian_kernel
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-    _core,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier, _core
 from widemargin.exceptions import WidemarginError
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 from widemargin.solvers.result import Status

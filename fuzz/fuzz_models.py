@@ -27,14 +27,7 @@ from mutations import Files, pick
 from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier, SGDClassifier
 from sklearn.svm import LinearSVC
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-    load,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier, load
 from widemargin.cli.inspect import summarize, table_rows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model

@@ -16,6 +16,11 @@ from widemargin.solvers.one_vs_all import newton, plan
 from widemargin.solvers.one_vs_all.problem import BlockTask, Problem
 from widemargin.solvers.one_vs_all.starts import MeanStart, start_parameters
 
+INTERCEPTS = {
+    "free": {"fit_intercept": True},
+    "regularised": {"fit_intercept": True, "regularize_intercept": True},
+    "none": {"fit_intercept": False},
+}
 OF_PROBLEM = {
     "C",
     "loss",

@@ -13,17 +13,12 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import load, write_svmlight, write_xmc
 from widemargin.cli.__main__ import make_app
 from widemargin.cli.options import COMMANDS, METHODS, OPTIONS_OF
 
 WORDS = {"food": "bread cake cream", "cars": "engine gearbox tyre", "sea": "wave boat sail"}
-
-
-def invoke(*arguments, exit_code=0, **options):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments], **options)
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -10,22 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin.cli.__main__ import make_app
-from widemargin.cli.inputs import (
-    FEWER,
-    LEAST_KNOWN,
-    LEAST_KNOWN_CELLS,
-    LEAST_MIXED,
-    separator_of,
-)
+from widemargin.cli.inputs import FEWER, LEAST_KNOWN, LEAST_KNOWN_CELLS, LEAST_MIXED, separator_of
 
 TAGS = ["red", "round", "soft", "new", "cheap", "large"]
-
-
-def invoke(*arguments):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def lists(mark, n=60, *, in_order=False, least=1):

@@ -12,18 +12,11 @@ import pyarrow.parquet
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, save
-from widemargin.cli.__main__ import make_app
 
 WORDS = {"food": "bread cake cream", "cars": "engine gearbox tyre", "sea": "wave boat sail", "snow": "ice cold white"}
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def rows(n=40):

@@ -7,34 +7,11 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import TopKClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.__main__ import make_app
 
 NAMES = ["ash", "beech", "cedar", "fir"]
-
-
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(0)
-    y = np.arange(72) % 4
-    X = np.maximum(np.eye(4)[y] @ rng.random((4, 5)) + 0.3 * rng.normal(size=(72, 5)), 0.0).astype(np.float32)
-    return sp.csr_array(X), y
-
-
-@pytest.fixture
-def files(data, tmp_path):
-    X, y = data
-    write_svmlight(tmp_path / "train.svm", X[:48], y[:48])
-    write_svmlight(tmp_path / "test.svm", X[48:], y[48:])
-    return tmp_path / "train.svm", tmp_path / "test.svm"
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def train(files, folder, *options, exit_code=0):

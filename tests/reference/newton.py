@@ -45,9 +45,7 @@ GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
 
-ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(
-    3
-)  # no minimiser, or rounding ended the progress; as in the twin
+ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(3)  # no minimiser, or rounding ended the progress; as in the twin
 
 
 @dataclass(frozen=True)

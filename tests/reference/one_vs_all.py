@@ -3,7 +3,8 @@
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
 with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). This is the specification of
-cpp/one_vs_all/newton_solver.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the outputs.
+cpp/one_vs_all/newton_solver.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the
+outputs.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
     OvAP++             a label starts where its parent ended; minimum spanning tree by Hamming distance of labels
 
 Schultheis & Babbar, 2022, section 4; OvAP++ is from Fang et al., 2019. Means are weighted by the rows' weights. This is
-the specification of cpp/one_vs_all/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of features.
+the specification of cpp/one_vs_all/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of
+features.
 """
 
 from __future__ import annotations

@@ -112,33 +112,14 @@ def test_weights_of_rows_and_sides_enter_rule_and_objective(data, loss, intercep
     X, Y = data
     rng = np.random.default_rng(2)
     row, positive, negative = rng.uniform(0.2, 3.0, len(X)), np.linspace(1, 5, 12), np.linspace(0.5, 1, 12)
-    result = solve_large(
-        X,
-        Y,
-        loss=loss,
-        C=0.7,
-        sample_weight=row,
-        positive_weight=positive,
-        negative_weight=negative,
-        fit_intercept=intercept[0],
-        regularize_intercept=intercept[1],
-    )
+    weights = {"sample_weight": row, "positive_weight": positive, "negative_weight": negative}
+    options = {"loss": loss, "C": 0.7, "fit_intercept": intercept[0], "regularize_intercept": intercept[1], **weights}
+    result = solve_large(X, Y, **options)
     assert result.status is Status.CONVERGED
     c = 0.7 * row[:, None] * np.where(Y, positive, negative)
     _, objectives = rule_ratios(X, Y, result, 0.01, loss, intercept, c)
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-10)
-    best = solve_newton(
-        X,
-        Y,
-        loss=loss,
-        C=0.7,
-        sample_weight=row,
-        positive_weight=positive,
-        negative_weight=negative,
-        fit_intercept=intercept[0],
-        regularize_intercept=intercept[1],
-        gap_tol=1e-9,
-    )
+    best = solve_newton(X, Y, gap_tol=1e-9, **options)
     assert (result.dual_by_label <= best.primal_by_label * (1 + 1e-9)).all()
     np.testing.assert_allclose(result.primal_by_label, best.primal_by_label, rtol=1e-3)
 

@@ -8,14 +8,8 @@ import pytest
 import scipy.sparse as sp
 from liblinear import liblinear, liblinearutil
 
-from one_vs_all_solvers import solve_newton
+from one_vs_all_solvers import INTERCEPTS, solve_newton
 from widemargin.solvers.result import Status
-
-INTERCEPTS = {
-    "free": {"fit_intercept": True},
-    "regularised": {"fit_intercept": True, "regularize_intercept": True},
-    "none": {"fit_intercept": False},
-}
 
 
 def small_problem(seed):
