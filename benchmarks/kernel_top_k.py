@@ -11,7 +11,6 @@ matrix takes 977 MB as float32, with several cache limits, each in a fresh proce
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 import numpy as np
@@ -19,7 +18,16 @@ import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
-from _common import describe_machine, find_data, format_table, in_fresh_process, print_growth, time_it, write_result
+from _common import (
+    describe_machine,
+    find_data,
+    format_table,
+    growth_row,
+    print_growth,
+    repetitions_or_measure,
+    time_it,
+    write_result,
+)
 from widemargin import TopKClassifier
 
 TOL, GAMMA = 1e-3, 1.0
@@ -75,27 +83,17 @@ def measure(cache_size_mb):
     )
 
 
-def all_rows(cache_size_mb):
-    """A row of the second table."""
-    growth, cpu_s, gap, n_iter, status = in_fresh_process(__file__, "--measure", cache_size_mb)
-    return [str(cache_size_mb), f"{cpu_s:.1f}", f"{growth / 2**20:,.0f}", f"{gap:.1e}", str(n_iter), status]
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure is not None:
-        measure(options.measure)
+    repetitions = repetitions_or_measure(__doc__, measure)
+    if repetitions is None:
         return
     columns = ["solver", "rows", "CPU s", "LIBLINEAR / ours", "certified gap", "passes"]
-    first = format_table(columns, compare(options.repetitions))
+    first = format_table(columns, compare(repetitions))
     columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "status"]
-    second = format_table(columns, [all_rows(size) for size in CACHES_MB])
+    second = format_table(columns, [growth_row(__file__, size, digits=1) for size in CACHES_MB])
     about = (
         f"letter, features (x − 7.5) / 7.5, C = 1, no intercept; ours rbf with γ = 1 to a certified gap of {TOL:g}, "
-        f"one thread, kernel matrix included. Median of {options.repetitions} alternating runs."
+        f"one thread, kernel matrix included. Median of {repetitions} alternating runs."
     )
     title = f"All {ALL:,} rows, k = 1, one run each in a fresh process; the whole kernel matrix takes 977 MB."
     packages = ("numpy", "scipy", "liblinear-official")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from typer.testing import CliRunner
 
 from widemargin.cli.__main__ import make_app
+
+
+def assert_refused(arguments, message):
+    """A command that fails with a message and no traceback; a training leaves no model `new` behind."""
+    out = ["--out", "new"] if arguments[0] == "train" else []
+    result = invoke(*arguments, *out, exit_code=1)
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not Path("new").exists()
 
 
 def invoke(*arguments, exit_code=0, **options):

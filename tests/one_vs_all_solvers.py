@@ -33,6 +33,15 @@ OF_PROBLEM = {
 OF_PLAN = {"max_iter", "polish", "tighten_cg", "width"}  # set after the choice of the algorithm
 
 
+def draw_problem(rng, most_rows, most_features, sparse_share):
+    """Dense or sparse rows X (n_samples, n_features), and a label with at least one row of each sign."""
+    n, d = int(rng.integers(15, most_rows + 1)), int(rng.integers(2, most_features + 1))
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < rng.choice([sparse_share, 1.0]))
+    y = X @ rng.normal(size=d) + rng.normal(size=n) > rng.choice([0.0, 2.0])
+    y[:2] = True, False
+    return X, y
+
+
 def planned(X, Y, **options):
     """The plan that a large problem of this kind gets: it is not polished, however small."""
     problem = Problem.of(X, Y, **{name: options.pop(name) for name in OF_PROBLEM & set(options)})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from widemargin.labels.tree import Tree
+from widemargin.solvers.result import Status
 
 # Methods that learn at all nodes of the tree, with their options.
 ALL_NODE_METHODS = [("orthogonal", {}), ("similarity", {}), ("per-node", {}), ("per-node", {"node_scaling": "paper"})]
@@ -32,6 +34,16 @@ def lineage(parent, node):
         rows.append(node - 1)
         node = parent[node]
     return rows
+
+
+def assert_certified(result, optimum, objective, losses, rel):
+    """A converged result to a gap of 1e-6: bounds on the optimum, the objective of its weights, and that of zero."""
+    certificate, slack = result.certificate, 1e-6 * abs(optimum)
+    assert result.status is Status.CONVERGED
+    assert certificate.decrease_gap <= 1e-6
+    assert certificate.dual - slack <= optimum <= certificate.primal + slack
+    assert certificate.primal == pytest.approx(objective, rel=rel)
+    assert certificate.primal_at_zero == pytest.approx(losses.at_zero)
 
 
 def draw_rows(tree, method, options, seed, n_samples, n_features):

@@ -44,17 +44,18 @@ def scanned(isa, X, coef, intercept, threshold, slack):
     return exact, list(zip(np.split(rows, indptr[1:-1]), np.split(scores, indptr[1:-1]), strict=True))
 
 
-passes = given(
-    seed=st.integers(0, 2**32 - 1),
-    n_labels=st.integers(1, 32),
-    n_rows=st.integers(1, 90),
-    size=st.sampled_from([1.0, 1e-3, 300.0]),
-)
+def over_passes(test):
+    """Run a test on random passes with every instruction set."""
+    passes = given(
+        seed=st.integers(0, 2**32 - 1),
+        n_labels=st.integers(1, 32),
+        n_rows=st.integers(1, 90),
+        size=st.sampled_from([1.0, 1e-3, 300.0]),
+    )
+    return pytest.mark.parametrize("isa", ISAS)(examples(30)(passes(test)))
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@examples(30)
-@passes
+@over_passes
 def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
     exact, emitted = scanned(isa, X, coef, intercept, threshold, slack)
@@ -69,9 +70,7 @@ def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
             assert abs(exact[i, j] + slack[i] + allowance[i, j] - threshold[j]) <= allowance[i, j] + room
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@examples(30)
-@passes
+@over_passes
 def test_no_row_above_its_threshold_is_lost_and_scores_are_as_near_as_promised(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
     exact, emitted = scanned(isa, X, coef, intercept, threshold, slack)

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from reference.tree_constraints import constraints_of
-from tree_problems import ALL_NODE_METHODS, draw_rows
+from tree_problems import ALL_NODE_METHODS, assert_certified, draw_rows
 from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_factor import TreeWeights
@@ -51,13 +51,7 @@ def test_bounds_hold_the_optimum_of_clarabel(method, options, shape, tree_optimu
     X, losses, penalty = draw(Tree(np.array(TREES[shape])), method, options, C, seed=len(shape))
     result = solve_joint_dual(X, losses, penalty, tol=1e-6, max_iter=20_000)
     optimum = tree_optimum(X, losses, penalty)
-    certificate = result.certificate
-    assert result.status is Status.CONVERGED
-    assert certificate.decrease_gap <= 1e-6
-    slack = 1e-6 * abs(optimum)
-    assert certificate.dual - slack <= optimum <= certificate.primal + slack
-    assert certificate.primal == pytest.approx(objective(X, losses, penalty, result), rel=1e-12)
-    assert certificate.primal_at_zero == pytest.approx(losses.at_zero)
+    assert_certified(result, optimum, objective(X, losses, penalty, result), losses, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -7,7 +7,7 @@ import pytest
 
 from reference.joint_dual import Block, JointProblem, JointState, run_round
 from reference.tree_constraints import constraints_of
-from tree_problems import ALL_NODE_METHODS, draw_rows
+from tree_problems import ALL_NODE_METHODS, assert_certified, draw_rows
 from widemargin.exceptions import NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel
@@ -58,13 +58,7 @@ def test_bounds_hold_the_optimum_of_clarabel_for_an_rbf_kernel(method, options, 
     K = kernel.columns(slice(None))
     result = solve_kernel_joint_dual(kernel, losses, penalty, tol=1e-6, max_iter=20_000)
     best = tree_optimum(gram_features(K), losses, penalty)
-    certificate = result.certificate
-    assert result.status is Status.CONVERGED
-    assert certificate.decrease_gap <= 1e-6
-    slack = 1e-6 * abs(best)
-    assert certificate.dual - slack <= best <= certificate.primal + slack
-    assert certificate.primal == pytest.approx(objective(K, losses, penalty, result), rel=1e-9)
-    assert certificate.primal_at_zero == pytest.approx(losses.at_zero)
+    assert_certified(result, best, objective(K, losses, penalty, result), losses, rel=1e-9)
 
 
 @pytest.mark.parametrize(("method", "options"), CASES)
