@@ -60,19 +60,19 @@ def time_training(client: Client, store: Path, shard_size: int) -> tuple[float, 
     """Wall seconds of training on the workers of a client, and the hash of the model."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "model"
-        began = time.perf_counter()
+        started = time.perf_counter()
         train(OneVsAllClassifier(prune=0.01), store, out, executor=client, shard_size=shard_size)
-        return time.perf_counter() - began, bytes_of(out)
+        return time.perf_counter() - started, bytes_of(out)
 
 
-def copy_arrays(started, results) -> None:
+def copy_arrays(barrier, results) -> None:
     source, target = np.ones(STREAM_BYTES // 8), np.empty(STREAM_BYTES // 8)
     np.copyto(target, source)
-    started.wait()
-    began = time.perf_counter()
+    barrier.wait()
+    started = time.perf_counter()
     for _ in range(STREAM_COPIES):
         np.copyto(target, source)
-    results.put(time.perf_counter() - began)
+    results.put(time.perf_counter() - started)
 
 
 def time_copies(n_processes: int) -> float:

@@ -1,6 +1,6 @@
 """Goal: a kernel top-k SVM on 3,000 rows in at most the CPU time that LIBLINEAR needs for a linear one on 16,000.
 
-The rows are those of `letter`, with features (0 … 15) scaled to [−1, 1] by (x − 7.5) / 7.5; no intercept, C = 1, k = 1
+The rows are from `letter`, with features (0 … 15) scaled to [−1, 1] by (x − 7.5) / 7.5; no intercept, C = 1, k = 1
 and 5. Ours: rbf kernel with γ = 1 to a certified relative gap of 1e-3 on the first 3,000 rows, including the kernel
 matrix and the certificate. LIBLINEAR: -s 4 on all 16,000 training rows, only its train(), at its default tolerance.
 Runs of the two alternate; CPU seconds cover all threads. The second table runs ours on all 16,000 rows, whose kernel

@@ -1,4 +1,4 @@
-"""The one-vs-all engine behind two convenient functions, with the NumPy twins in place of the core where asked."""
+"""The one-vs-all solvers behind two functions, which can use the NumPy twins in place of the core."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Words that contain a letter, so that "c++", "c#", "x11" and "3d" are terms and "2001" is not.
+# Words that contain a letter: "c++", "c#", "x11" and "3d" are terms, "2001" is not.
 TERM = re.compile(r"(?=[0-9+#]*[a-z])[a-z0-9][a-z0-9+#]+")
 # English function words: they would fill the file and say nothing about any label.
 FUNCTION_WORDS = """
@@ -117,7 +117,7 @@ def as_bytes(names: Sequence[str]) -> np.ndarray:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write to a temporary file and rename it, so that an interrupted run leaves the old file."""
+    """Write to a temporary file and rename it so that an interrupted run leaves the old file."""
     temporary = path.with_name(path.name + ".part")
     write(temporary)
     os.replace(temporary, path)

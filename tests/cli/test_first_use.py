@@ -269,7 +269,7 @@ def test_the_table_knows_the_parameters_of_every_method(method):
 
 
 def test_options_complete_in_a_shell():
-    """The choices of an option are those of the table."""
+    """An option offers the choices of the table."""
     environment = {
         "_WIDEMARGIN_COMPLETE": "complete_bash",
         "COMP_WORDS": "widemargin train --method ",

@@ -167,8 +167,8 @@ def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
     (tmp_path / "wrong.tsv").write_text((tmp_path / "t.tsv").read_text().replace("food", "cars"))
     invoke("report", tmp_path / "model", tmp_path / "wrong.tsv", "-o", tmp_path / "report.html")
     assert "&#34;bread&#34; now" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    told = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
-    assert "read without quotes" in told
+    warnings = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
+    assert "read without quotes" in warnings
 
 
 def test_quotes_may_be_letters(folder, tmp_path):

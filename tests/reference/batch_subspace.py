@@ -4,7 +4,7 @@ Each iteration minimises the objective over span{z, last step, w, bias}, z_k = �
 
     t = DIAGONAL_SHARE Σ c φ'' / Σ c,      spread = Σ c x² − (Σ c x)² / Σ c   (a share of the Hessian's diagonal),
 
-the first one over span{mean positive, mean row, bias}. It ends when the point between the last two iterates with the
+the first one over span{mean positive, mean row, bias}. It stops when the point between the last two iterates with the
 smallest expected gradient meets the rule and the gap. The kernels work in float32, look only at rows near the margin
 in a search, and sample negatives in the first ones; here everything is in float64 and over all rows. Memory: X and a
 few vectors. Twins: cpp/one_vs_all/batch_search.hpp and isa_batch.hpp.

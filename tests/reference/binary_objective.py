@@ -3,7 +3,7 @@
     L(v) = ½‖w‖² + ½ bias_penalty b² + Σ_i c_i φ(m_i),     m_i = y_i z_i,    z_i = x_i·w + bias_value b
 
 v = (w, b) has n_features + 1 entries. The intercept is a feature of value 1 whose penalty is 0 (free) or 1
-(regularised); no intercept is a feature of value 0. Scores X·w and X·d are kept, so that a trial step of the line
+(regularised); no intercept is a feature of value 0. Scores X·w and X·d are kept so that a trial step of the line
 search costs O(n_samples). Memory: X, and a few vectors. Twin: cpp/one_vs_all/objective.hpp.
 """
 

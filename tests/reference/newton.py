@@ -1,10 +1,10 @@
 """Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients, then a backtracking step.
 
 Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; where the first
-holds and the second does not, the target of the first is tightened and the iteration goes on. After Galli & Lin,
+holds and the second does not, the target of the first is tightened and the iteration continues. After Galli & Lin,
 "Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
-residual, its tolerance is relative to the stopping rule instead of absolute, so that scaling the objective changes
-nothing, and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
+residual, its tolerance is relative to the stopping rule instead of absolute, so scaling the objective changes nothing,
+and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
 n_features + 1. Twin: cpp/one_vs_all/newton.hpp.
 """
 

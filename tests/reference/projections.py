@@ -43,7 +43,7 @@ class Thresholds(NamedTuple):
 
 
 class _Knapsack(NamedTuple):
-    """What is left when all is known of the values far from the threshold: `free` has the others, less the pivot."""
+    """The problem without values far from the threshold, whose side is known: `free` has the others, less the pivot."""
 
     hi: float
     r: float

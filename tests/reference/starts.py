@@ -77,7 +77,7 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
 def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
     """Return the minimiser of the label's objective over u p̄ + v x̄ + intercept, shape (n_features + 1,).
 
-    Newton with backtracking on three variables; a row's scores are those of p̄ and x̄, so that no step passes over X.
+    Newton with backtracking on three variables; the scores of a row come from p̄ and x̄, so no step reads X.
 
     Examples
     --------

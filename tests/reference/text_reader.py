@@ -1,7 +1,7 @@
 """The text formats, line by line: what the C++ reader accepts, what it refuses, and at which line.
 
     n_samples n_features n_labels                  # XMC only: the header
-    [labels] {feature:value} [# comment]           # one row a line
+    [labels] {feature:value} [# comment]           # one row per line
 
 `labels` is a comma-separated list of indices (XMC), one number (svmlight) or a list of numbers (svmlight with many
 labels). Lines end with LF or CR LF, the last may lack it; blanks are spaces and tabs; a byte order mark is skipped. In

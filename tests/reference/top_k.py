@@ -1,4 +1,4 @@
-"""Specification of the prediction kernels: scores in a fixed order of summation, and the k best of them.
+"""Specification of the prediction kernels: scores in a fixed order of summation, and the top k of them.
 
     score[i, l] = (((intercept[l] + x_{i1} w_{l1}) + x_{i2} w_{l2}) + …)      every operation rounded to float64
 

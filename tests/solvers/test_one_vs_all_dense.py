@@ -17,7 +17,7 @@ INTERCEPTS = [(True, False), (True, True), (False, False)]
 
 
 def correlated_rows(rng, n_rows=700, n_features=24, n_labels=12):
-    """Rows with correlated features, so that gradient steps alone are slow; labels of all frequencies."""
+    """Rows with correlated features so that gradient steps alone are slow; labels of all frequencies."""
     mixing = rng.normal(size=(n_features, n_features)) * np.geomspace(1.0, 0.03, n_features)
     X = 0.4 + rng.normal(size=(n_rows, n_features)) @ mixing
     scores = X @ rng.normal(size=(n_features, n_labels)) + 0.5 * rng.normal(size=(n_rows, n_labels))
@@ -100,7 +100,7 @@ def test_weights_are_those_of_liblinear(data, loss, solver, free):
     for j in range(Y.shape[1]):
         y = np.where(Y[:, j], 1, -1)
         model = train(y, X, f"-s {solver} -c 1 -B 1 {'-R' if free else ''} -e 1e-9 -q")
-        turn = model.get_labels()[0]  # LIBLINEAR's weights are those of the label it saw first
+        turn = model.get_labels()[0]  # LIBLINEAR's weights belong to the label it saw first
         w, b = model.get_decfun(0)
         np.testing.assert_allclose(result.coef[j], turn * np.array(w), atol=5e-3)
         np.testing.assert_allclose(result.intercept[j], turn * b, atol=5e-3)
