@@ -4,7 +4,7 @@
 //     maximise  Σ_ir b_ir η_ir − ½‖M‖²,    M_r = Σ_i h_i (C_i [[r = y_i]] − η_ir),   η_i ≥ 0, Σ_r η_ir = C_i
 //
 // With F_ir = b_ir + ⟨h_i, M_r⟩ the gap is Σ_i g_i, g_i = Σ_r η_ir (max_q F_iq − F_ir) ≥ 0. M is stored by column, (l,
-// k) so that the k scores of a row are computed side by side.
+// k), so the k scores of a row are computed side by side.
 #pragma once
 
 #include <algorithm>

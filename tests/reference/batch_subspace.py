@@ -1,4 +1,4 @@
-"""The batched subspace search, one label at a time as plain NumPy: what each lane of a batch must do.
+"""The batched subspace search, one label at a time in plain NumPy: the specification of one lane of a batch.
 
 Each iteration minimises the objective over span{z, last step, w, bias}, z_k = −g_k / (1 + t spread_k) with
 

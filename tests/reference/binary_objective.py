@@ -62,7 +62,7 @@ class BinaryProblem:
 
 
 class BinaryObjective:
-    """L and its derivatives at a point that moves, from `v`; the optimiser's only view of a problem.
+    """L and its derivatives at a moving point that starts at `v`; the optimiser's only view of a problem.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The row kernels of the dense one-vs-all solver, as plain NumPy: what they must give.
+"""Specification of the row kernels of the dense one-vs-all solver, in plain NumPy.
 
     s(θ) = s + θ₀ sz + θ₁ sp + θ₂ (s − b) + θ₃
 
@@ -48,7 +48,7 @@ class StepProblem:
     loss: Loss
 
     def change(self, theta: Floats) -> float:
-        """The objective at θ less that at zero."""
+        """The objective at θ minus the objective at zero."""
         losses = self.c @ self.loss.change(self.y * self.s, self.y * (self.scores @ theta))
         return float(self.linear @ theta + 0.5 * theta @ self.gram @ theta + losses)
 
@@ -65,7 +65,7 @@ class StepProblem:
 
 
 def searched_step(problem: StepProblem) -> Floats:
-    """Return the θ of least objective, by damped Newton steps.
+    """Return the minimiser θ, by damped Newton steps.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def searched_step(problem: StepProblem) -> Floats:
 
 
 def backtracked_step(problem: StepProblem, bias_step: float, slope: float) -> float:
-    """Return the step along (sz, bias_step); 0 where none decreases the objective enough.
+    """Return the step along (sz, bias_step), or 0 if none decreases the objective enough.
 
     Examples
     --------

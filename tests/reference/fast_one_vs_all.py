@@ -1,10 +1,10 @@
-"""The separable parts of the fast one-vs-all solver, as plain NumPy: what its kernels must give.
+"""Specification of the parts of the fast one-vs-all solver, in plain NumPy.
 
     row store     rows by length and then by their rarest column, columns by descending frequency, both stable
     local problem min over (w, b) of the objective on a set of rows
     certificate   after an exact bias step: P of the weights and of the pruned weights, D, and ‖∇f‖ over all rows
 
-The kernels work in float32 and see only part of the rows; here everything is dense, in float64 and over all rows. The
+The kernels work in float32 and see only some of the rows; here everything is dense, in float64 and over all rows. The
 batch pass is in packed_rows.py. Memory: n_samples scores. Twins in cpp/one_vs_all: row_store.hpp,
 local_problem.hpp, sparse_certificate.hpp.
 """

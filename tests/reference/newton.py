@@ -1,10 +1,10 @@
 """Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients, then a backtracking step.
 
-Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; where the first
+Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; if the first
 holds and the second does not, the target of the first is tightened and the iteration continues. After Galli & Lin,
 "Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
 residual, its tolerance is relative to the stopping rule instead of absolute, so scaling the objective changes nothing,
-and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
+and it is tightened once a full step has been refused, unless `tighten_cg` is off. Memory: six vectors of
 n_features + 1. Twin: cpp/one_vs_all/newton.hpp.
 """
 
@@ -32,13 +32,13 @@ CG_TOLERANCE = 0.5  # the paper's ε, liblinear 2.50
 PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
 CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with conditions of 1e8, need more
 NO_CURVATURE = 1e-30  # a free intercept far out on the logistic loss has none; then the step goes straight down
-CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
+CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule requires
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
 CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused; not as published
-MIN_CG_TOLERANCE = 1e-3  # but not below this
-MAX_POLISH_STALLS = 10  # then polishing ends, above the floor as it may be
+MIN_CG_TOLERANCE = 1e-3  # and never below this
+MAX_POLISH_STALLS = 10  # then polishing ends, even above the floor
 POLISH_DECREASE = 0.5  # a polishing step that decreases ‖∇L‖ less has met the rounding floor
-MAX_FLAT_STEPS = 20  # in a row; then rounding repeats the same point, or a cycle of a few, for ever
+MAX_FLAT_STEPS = 20  # in a row; then rounding repeats the same point or a short cycle forever
 FLAT_DECREASE = 4 * float(np.finfo(np.float64).eps)  # of the objective, relative: no more is flat,
 FLAT_GRADIENT = 0.5  # unless ‖∇L‖ has fallen by this factor since the last step that was not
 GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
@@ -131,7 +131,7 @@ def newton_cg(
     relative_gap: Callable[[], float],
     record: Callable[[IterationRecord], None],
 ) -> tuple[int, int]:
-    """Minimise from where the objective stands; returns how it ended, and the number of steps.
+    """Minimise from the current point; returns how it ended, and the number of steps.
 
     It ends as CONVERGED if the rule holds or only rounding is left, as NOT_ATTAINED if rounding stops the progress
     before, and as ENDED_EARLY after `max_iter` steps. `relative_gap` gives the certified gap at the current point;
@@ -181,7 +181,7 @@ def newton_cg(
         d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale, looseness))
         slope = float(gradient @ d)
         step = objective.line_search(d, slope) if slope < 0.0 else 0.0
-        if step == 0.0:  # nothing left but rounding
+        if step == 0.0:  # only rounding is left
             break
         if step < 1.0 and rule.tighten_cg:
             looseness = max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness)

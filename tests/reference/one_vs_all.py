@@ -110,18 +110,18 @@ def _store(
 ) -> None:
     """Round to the stored type, drop small weights (never the intercept), and certify what is stored.
 
-    Where rounding has made the weights worse than zero, or those of a label that did not converge worse than its start,
-    the better of these, which are `known`, is stored.
+    If rounding has made the weights worse than zero, or the weights of a label that did not converge worse than its
+    start, the better of these `known` points is stored.
     """
-    # The bound from below comes from the weights before rounding and pruning: any weights give one, these the best.
-    # One side alone has no feasible dual point but zero.
+    # The lower bound comes from the weights before rounding and pruning: any weights give one, and these the best.
+    # With one side alone, zero is the only feasible dual point.
     dual = 0.0 if one_sided else dual_bound(problem, problem.scores(v))
     out.coef[j], out.intercept[j] = v[:-1], v[-1]
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)
     dual = min(before.value(), dual)
-    # Rounding can spoil weights that are large against the margins: such a label has not converged. float32 is a choice
-    # of the caller, float64 is not.
+    # Rounding can spoil weights that are large relative to the margins: such a label has not converged. float32 is a
+    # choice of the caller, float64 is not.
     spoilt = NOT_ATTAINED if out.coef.dtype == np.float64 else ENDED_EARLY
     if out.converged[j] == CONVERGED and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
         out.converged[j] = spoilt

@@ -1,10 +1,10 @@
-"""The batch pass in integers of 16 bits, as plain NumPy: which rows it emits, and a bound that proves it loses none.
+"""The batch pass in integers of 16 bits, in plain NumPy: which rows it emits, and a bound that proves it loses none.
 
     X = round(t x),  W = round(s w):   w·x ≈ Σ X W / (t s),   off by at most
     allowance / (t s),  allowance = ROUNDING (t ‖x‖₁ + s √m ‖w‖ + m) for a row of m entries
 
-t s (max‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT bounds s ‖w‖ by SUM_LIMIT / (t max‖x‖), which makes the allowance one of the
-row alone; some room is added for comparisons in float32. A row is emitted when its score, with allowance and slack,
+t s (max‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT bounds s ‖w‖ by SUM_LIMIT / (t max‖x‖), so the allowance depends on the
+row alone; some room is added for comparisons in float32. A row is emitted if its score, with allowance and slack,
 exceeds the threshold. Memory: dense (n_samples × n_features) integers. Twins:
 cpp/one_vs_all/batch_pass.hpp and isa_scan.hpp.
 """

@@ -25,8 +25,8 @@ __all__ = ["hamming_tree", "mean_separating", "separating_start", "subspace_star
 DEPENDENT_SINE2 = 1e-10  # 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
 ORTHOGONAL_COSINE = 1e-6  # |cos| up to which they count as orthogonal
 MAX_SUBSPACE_STEPS = 30  # text takes 4 to 8
-SUBSPACE_DECREMENT = 1e-3  # relative to the objective: closer pays nothing once outside the span
-DEPENDENT_PIVOT = 1e-9  # a pivot of a 3 × 3 Hessian this small against its diagonal is rounding
+SUBSPACE_DECREMENT = 1e-3  # relative to the objective: the steps outside the span undo more accuracy
+DEPENDENT_PIVOT = 1e-9  # a pivot of a 3 × 3 Hessian this small relative to its diagonal is rounding
 MAX_SUBSPACE_BACKTRACKS = 20
 
 
@@ -125,7 +125,7 @@ def _minimize_in_span(problem: BinaryProblem, basis: Floats) -> Floats:
 
 
 def solve_three(H: Floats, r: Floats) -> Floats:
-    """Solve H d = r, H positive semidefinite of three variables, leaving out those that depend on others."""
+    """Solve H d = r, H positive semidefinite of three variables, leaving out variables that depend on others."""
     H, r, diagonal, d = H.copy(), r.copy(), np.diag(H).copy(), np.zeros(3)
     used = [False] * 3
     for k in range(3):

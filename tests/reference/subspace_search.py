@@ -1,10 +1,10 @@
-"""The minimiser of one label's objective over four directions, as plain NumPy.
+"""The minimiser of one label's objective over four directions, in plain NumPy.
 
     min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i φ(y_i s_i(θ)),
     s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃
 
-by Newton steps that are shortened by the secant rule where the slope along the step turns positive, until the gradient,
-scaled by the Hessian's diagonal, has come down to a share of its start. Memory: a few vectors of n_samples.
+by Newton steps that the secant rule shortens if the slope along the step turns positive, until the gradient,
+scaled by the Hessian's diagonal, has fallen to a share of its start. Memory: a few vectors of n_samples.
 Twin: cpp/one_vs_all/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
 """
 
@@ -129,7 +129,7 @@ def _derivatives(
 
 
 def _newton_step(gradient: Floats, H: Floats) -> Floats:
-    """−H⁻¹ gradient, by the matrix scaled to a unit diagonal, with a small ridge."""
+    """−H⁻¹ gradient, with the matrix scaled to a unit diagonal, and a small ridge."""
     scale = 1.0 / np.sqrt(np.diag(H))
     scaled = H * np.outer(scale, scale) + SEARCH_RIDGE * np.eye(N_DIRECTIONS)
     step: Floats = -scale * np.linalg.solve(scaled, gradient * scale)

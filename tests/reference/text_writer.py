@@ -2,7 +2,7 @@
 
     [labels] {feature:value}
 
-A value is written in the fewest digits that read back as the same number – by way of float64, as readers do – in
+A value is written in the fewest digits that read back, through float64, as the same number, in
 positional or scientific notation, whichever is shorter.
 """
 

@@ -1,4 +1,4 @@
-"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as it is printed, for comparison.
+"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as printed, for comparison.
 
     x = argmin  ‖x − a‖² + ρ⟨1,x⟩²   over   0 ≤ x_j ≤ ⟨1,x⟩/k,   ⟨1,x⟩ ≤ r
 
