@@ -22,12 +22,12 @@ def pytest_configure():
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "site-packages" not in widemargin.__file__:
-        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests in silence
+        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests silently
 
 
 @pytest.fixture(scope="session")
 def hooks():
-    """The module of hooks into single kernels, which a checkout has and a wheel has not."""
+    """The module of hooks into single kernels, which only a checkout has."""
     return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import load, write_xmc
-from widemargin.cli.__main__ import make_app
 from widemargin.data.names import write_names
 from widemargin.data.store import write_npz
 from widemargin.data.text import write_svmlight
@@ -38,13 +37,6 @@ def Y():
     dense = np.eye(3)[np.arange(N_ROWS) % 3]
     dense[:3, 2] = 1
     return sp.csr_array(dense)
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def evaluate(*arguments):

@@ -12,18 +12,11 @@ import pyarrow.parquet
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, save
-from widemargin.cli.__main__ import make_app
 
 WORDS = {"food": "bread cake cream", "cars": "engine gearbox tyre", "sea": "wave boat sail", "snow": "ice cold white"}
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def rows(n=40):
@@ -174,8 +167,8 @@ def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
     (tmp_path / "wrong.tsv").write_text((tmp_path / "t.tsv").read_text().replace("food", "cars"))
     invoke("report", tmp_path / "model", tmp_path / "wrong.tsv", "-o", tmp_path / "report.html")
     assert "&#34;bread&#34; now" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    told = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
-    assert "read without quotes" in told
+    warnings = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
+    assert "read without quotes" in warnings
 
 
 def test_quotes_may_be_letters(folder, tmp_path):

@@ -9,16 +9,9 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, write_svmlight
-from widemargin.cli.__main__ import make_app
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def rows():

@@ -37,7 +37,7 @@ FOLDS = StratifiedKFold(3, shuffle=True, random_state=5)
 
 @pytest.fixture(scope="module")
 def noisy():
-    """Four classes that overlap, so that C matters."""
+    """Four overlapping classes, so C matters."""
     rng = np.random.default_rng(0)
     numbers = np.arange(160) % 4
     return np.eye(4, 12)[numbers] + 0.6 * rng.normal(size=(160, 12)), NAMES[numbers]
@@ -264,10 +264,10 @@ def test_a_budget_for_no_fit_at_all_is_an_error(noisy):
 
 
 def test_progress_is_reported_fit_by_fit(noisy):
-    told = []
-    tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=2, refit=False, report=lambda *what: told.append(what))
-    assert [what for what, _, _ in told] == [f"fold {fold}, C = {C}" for fold in (1, 2) for C in ("0.1", "1")]
-    assert all(elapsed <= total for _, elapsed, total in told)
+    reports = []
+    tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=2, refit=False, report=lambda *what: reports.append(what))
+    assert [what for what, _, _ in reports] == [f"fold {fold}, C = {C}" for fold in (1, 2) for C in ("0.1", "1")]
+    assert all(elapsed <= total for _, elapsed, total in reports)
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import top_k_accuracy_score
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, TopKClassifier
-from widemargin.displays import (
-    CodeMatrixDisplay,
-    PrecisionByFrequencyDisplay,
-    ReliabilityDisplay,
-    TopKAccuracyDisplay,
-)
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
+from widemargin.displays import CodeMatrixDisplay, PrecisionByFrequencyDisplay, ReliabilityDisplay, TopKAccuracyDisplay
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier
 from widemargin.rivals import TopPush, Wsabie
 
 TOLERANCE = 1e-6

@@ -497,7 +497,7 @@ def test_columns_of_an_output_code_are_pruned_as_by_one_vs_all(data, learn, tmp_
         assert_array_equal(dense(column.coef_), np.where(np.abs(whole.coef_) >= 0.1, whole.coef_, 0.0))
     h, M = code_scores(model, X)
     assert_allclose(model.decision_function(X), h @ M.T, atol=1e-9)
-    if learn == "l2":  # the code is that of the pruned columns
+    if learn == "l2":  # the code was learned from the pruned columns
         s, true = h @ M.T, np.searchsorted(model.classes_, y)
         slack = 1.0 + s - s[np.arange(120), true][:, None]
         slack[np.arange(120), true] = 0.0

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import top_k_accuracy_score
 
 from hypothesis_examples import examples
-from widemargin.metrics import (
-    top_k_accuracy,
-    top_k_accuracy_from_scores,
-    top_k_error,
-    top_k_error_from_scores,
-)
+from widemargin.metrics import top_k_accuracy, top_k_accuracy_from_scores, top_k_error, top_k_error_from_scores
 
 TopK = namedtuple("TopK", ["labels", "scores", "indices"])
 TIES = ["expected", "optimistic", "pessimistic"]

@@ -177,35 +177,40 @@ class Blind(WorkerPlugin):
 def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem, tmp_path, content):
     """The store is copied once for the one host; at the end the copy is removed."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    told = []
+    messages = []
     client.register_plugin(Blind(str(tmp_path)))
     try:
         train(
-            OneVsAllClassifier(), small_problem, tmp_path / "model", executor=client, shard_size=3, report=told.append
+            OneVsAllClassifier(),
+            small_problem,
+            tmp_path / "model",
+            executor=client,
+            shard_size=3,
+            report=messages.append,
         )
     finally:
         client.unregister_worker_plugin("blind")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[-1]
+    assert "2 stores were copied" in messages[-1]
     assert os.listdir(f"{tmp_path}-of-the-host") == []
 
 
 def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):
     """There is no worker at first; the one that joins cannot see the driver's files."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    told = []
+    messages = []
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
     with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
         late.register_plugin(Blind(str(tmp_path)))
 
         def report(sentence):  # the first worker joins after the stores are offered and before any task
-            if not told:
+            if not messages:
                 empty.scale(1)
-            told.append(sentence)
+            messages.append(sentence)
 
         train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=report)
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[-1]
+    assert "2 stores were copied" in messages[-1]
 
 
 def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypothesis_examples import examples
+from tree_problems import parent_arrays
 from widemargin.exceptions import NotPositiveDefiniteError, WidemarginError
 from widemargin.problems.tree_factor import AncestorPaths, factorize
 from widemargin.problems.tree_penalties import (
@@ -18,15 +19,6 @@ from widemargin.problems.tree_penalties import (
     repaired_matrix,
     smallest_eigenvalue,
 )
-
-
-@st.composite
-def parent_arrays(draw, most=14):
-    """Trees numbered breadth first: any parents that never decrease and come before the node."""
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return np.array(parent)
 
 
 def regular_tree(branching):
@@ -81,7 +73,7 @@ def test_two_levels_have_a_closed_form(children):
 
 
 @examples(60)
-@given(parent_arrays())
+@given(parent_arrays(14))
 def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
     expected, bounds = dense_largest_alpha(parent), largest_alpha(AncestorPaths.of(parent))
     if np.isinf(expected):
@@ -93,7 +85,7 @@ def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
 
 
 @examples(60)
-@given(parent_arrays())
+@given(parent_arrays(14))
 def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
     paths = AncestorPaths.of(parent)
     comparison = comparison_matrix(paths, orthogonal_matrix(paths, 1.0))
@@ -105,7 +97,7 @@ def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
 
 
 @examples(60)
-@given(parent_arrays(), st.floats(0.01, 1.5))
+@given(parent_arrays(14), st.floats(0.01, 1.5))
 def test_the_test_by_elimination_agrees_with_eigenvalues(parent, alpha):
     paths = AncestorPaths.of(parent)
     d, N = dense_parts(parent)

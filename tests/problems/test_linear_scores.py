@@ -33,7 +33,7 @@ def brute_force_top_k(scores, k):
 
 
 def random_integers(rng, shape, density):
-    """Small integers, so that all sums are exact and many are equal."""
+    """Small integers so that all sums are exact and many are equal."""
     return rng.integers(-2, 3, size=shape) * (rng.random(shape) < density)
 
 

@@ -12,20 +12,13 @@ from hypothesis import strategies as st
 from hypothesis_examples import examples
 from reference import orthogonal_conjugate
 from reference.orthogonal_conjugate import conjugate
+from tree_problems import trees
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems import tree_penalties as orthogonal
 from widemargin.problems.tree_penalties import OrthogonalPenalty, pair_products, subtree_penalties
 
 THREE_LEVELS = Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3]))
-
-
-@st.composite
-def trees(draw, most=10):
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return Tree(np.array(parent))
 
 
 def dense_matrix(tree, alpha):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hypothesis_examples import examples
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS, trees
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import METHODS, pair_products, tree_penalty
@@ -17,24 +18,13 @@ from widemargin.problems.tree_penalties import METHODS, pair_products, tree_pena
 TREE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 4, 4, 4, 6]))  # node 6 is an only child, and so is node 10
 LEAVES = np.flatnonzero(TREE.is_leaf)
 VARIANTS = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {}),
     ("flat", {"outputs": "all"}),
     ("tree-loss", {}),
     ("tree-loss", {"rescaling": "margin"}),
     ("tree-loss", {"outputs": "all"}),
 ]
-
-
-@st.composite
-def trees(draw, most=10):
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return Tree(np.array(parent))
 
 
 def blocks_by_definition(method, tree, labels, options):

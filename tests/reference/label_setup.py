@@ -3,7 +3,7 @@
     f(w, b) = ½‖w‖² + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²,      c_i = row weight · factor of the row's side
 
 The rule stops at ‖∇f‖ ≤ tol · max(1, min(P, N)) / n · ‖∇f(0)‖ with P and N the weights of the two sides and n their
-sum. A label with more positive rows than negative ones is solved with all signs turned round.
+sum. A label with more positive rows than negative ones is solved with all signs flipped.
 """
 
 from __future__ import annotations

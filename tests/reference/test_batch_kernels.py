@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from hypothesis_examples import examples
-from reference.batch_subspace import (
-    DIAGONAL_SHARE,
-    BatchStep,
-    batch_step,
-    feature_spread,
-    near_rows,
-    solve_by_subspace,
-)
+from reference.batch_subspace import DIAGONAL_SHARE, BatchStep, batch_step, feature_spread, near_rows, solve_by_subspace
 from reference.binary_certificate import dual_bound
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from reference.vector_exp import exp_negative, log1p_unit
+from sparse_rows import arrays, random_rows
 from widemargin import _core
 from widemargin.problems.losses import Logistic, SquaredHinge
 
@@ -30,19 +24,6 @@ ISAS = _core.available_instruction_sets()
 LANES = 16
 LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
 UPPER = np.triu_indices(4)
-
-
-def random_rows(rng, n_rows=60, n_features=20, density=0.25):
-    """Sparse float32 rows of unit length, some of them empty."""
-    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
-    norms = np.sqrt(X.multiply(X).sum(axis=1))
-    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
-    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
-    return sp.csr_array(X.astype(np.float32))
-
-
-def arrays(X):
-    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -129,7 +110,7 @@ def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
 
 def random_batch(rng, loss, n_rows=60):
     """Tables of 16 lanes for the kernels, and each lane in the form of its twin."""
-    X = random_rows(rng, n_rows)
+    X = random_rows(rng, n_rows, density=0.25)
     n_features = X.shape[1]
     cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
     positive = rng.random((n_rows, LANES)) < 0.3

@@ -11,24 +11,12 @@ from hypothesis import strategies as st
 from hypothesis_examples import examples
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.fast_one_vs_all import certify_weights, solve_local, store_order
+from sparse_rows import arrays, random_rows
 from widemargin import _core
 from widemargin.problems.losses import SquaredHinge
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
-
-
-def random_rows(rng, n_rows=60, n_features=20, density=0.2):
-    """Sparse float32 rows of unit length, some of them empty."""
-    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
-    norms = np.sqrt(X.multiply(X).sum(axis=1))
-    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
-    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
-    return sp.csr_array(X.astype(np.float32))
-
-
-def arrays(X):
-    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
 
 
 def problem_of(X, positives, weight, bias_value=1.0, bias_penalty=0.0):

@@ -1,8 +1,8 @@
-"""Specification of the prediction kernels: scores in a fixed order of summation, and the k best of them.
+"""Specification of the prediction kernels: scores in a fixed order of summation, and the top k of them.
 
     score[i, l] = (((intercept[l] + x_{i1} w_{l1}) + x_{i2} w_{l2}) + …)      every operation rounded to float64
 
-`scores` adds one feature after the other for all rows and labels at once; the compiled kernels give the same numbers
+`scores` adds one feature after another for all rows and labels at once; the compiled kernels give the same numbers
 bit for bit. Memory: dense rows × labels, and dense copies of X and the weights; for tests and small data.
 """
 

@@ -1,9 +1,9 @@
-"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as it is printed, for comparison.
+"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as printed, for comparison.
 
     x = argmin  ‖x − a‖² + ρ⟨1,x⟩²   over   0 ≤ x_j ≤ ⟨1,x⟩/k,   ⟨1,x⟩ ≤ r
 
 Lemma 3 gives the thresholds (t, u) of x = min(max(0, a − t), u) for each split of the sorted values into those at the
-cap, between and at zero; the search tries the splits until one is consistent (7). Lemma 4 tells when x = 0, Lemma 5
+cap, between and at zero; the search tries the splits until one is consistent (7). Lemma 4 states when x = 0, Lemma 5
 when the bound r is active, in which case x solves a continuous quadratic knapsack.
 Cost: O(d log d + kd) for a row; slow Python, an oracle for `widemargin.projections`.
 """

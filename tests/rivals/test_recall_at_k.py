@@ -155,7 +155,7 @@ def test_the_round_limit_the_clock_and_the_callback_stop_it():
     assert stopped.certificate_.dual <= stopped.certificate_.primal
 
 
-# Few different values, so that ties are frequent.
+# Few different values so that ties are frequent.
 SCORES = st.integers(-3, 3).map(lambda value: value / 4)
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
@@ -20,10 +21,7 @@ TREES = [
     Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3])),  # three levels, an only child
 ]
 VARIANTS = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {}),
     ("tree-loss", {}),
     ("tree-loss", {"rescaling": "margin", "outputs": "all"}),

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS, assert_certified, draw_rows
 from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_factor import TreeWeights
@@ -23,10 +24,7 @@ TREES = {
     "flat": [-1, 0, 0, 0, 0],
 }
 CASES = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {"outputs": "all"}),
     ("tree-loss", {"outputs": "all"}),
     ("tree-loss", {"outputs": "all", "rescaling": "margin"}),
@@ -35,15 +33,9 @@ CASES = [
 
 
 def draw(tree, method, options, C, seed, n_samples=14, n_features=5):
-    """Rows, losses and penalty; labels include inner nodes if the method supports them."""
-    rng = np.random.default_rng(seed)
-    inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
-    allowed = np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf)
-    labels = rng.choice(allowed, n_samples)
-    centres = rng.normal(size=(tree.n_nodes, n_features))
-    X = centres[labels] + centres[tree.parent[labels]] + 0.7 * rng.normal(size=(n_samples, n_features))
+    """Rows, one of them zero, losses and penalty."""
+    X, labels, weight = draw_rows(tree, method, options, seed, n_samples, n_features)
     X[0] = 0.0
-    weight = rng.random(n_samples) + 0.5
     return X, tree_losses(method, tree, labels, C=C, sample_weight=weight, **options), tree_penalty(method, tree)
 
 
@@ -59,13 +51,7 @@ def test_bounds_hold_the_optimum_of_clarabel(method, options, shape, tree_optimu
     X, losses, penalty = draw(Tree(np.array(TREES[shape])), method, options, C, seed=len(shape))
     result = solve_joint_dual(X, losses, penalty, tol=1e-6, max_iter=20_000)
     optimum = tree_optimum(X, losses, penalty)
-    certificate = result.certificate
-    assert result.status is Status.CONVERGED
-    assert certificate.decrease_gap <= 1e-6
-    slack = 1e-6 * abs(optimum)
-    assert certificate.dual - slack <= optimum <= certificate.primal + slack
-    assert certificate.primal == pytest.approx(objective(X, losses, penalty, result), rel=1e-12)
-    assert certificate.primal_at_zero == pytest.approx(losses.at_zero)
+    assert_certified(result, optimum, objective(X, losses, penalty, result), losses, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))

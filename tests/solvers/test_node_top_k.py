@@ -145,11 +145,11 @@ def test_rows_without_features_are_certified_with_zero_weights():
 def test_a_limit_is_reported_and_the_result_is_still_certified():
     X, labels, weight = draw(seed=3)
     best = optimum(X, labels, weight, 2, 1.0)
-    told = []
+    seen = []
 
     def stop(progress):
-        told.append(progress)
-        return len(told) == 2
+        seen.append(progress)
+        return len(seen) == 2
 
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
@@ -160,7 +160,7 @@ def test_a_limit_is_reported_and_the_result_is_still_certified():
         assert result.status is status
         assert result.certificate.dual <= best * (1 + 1e-7)
         assert best <= result.certificate.primal * (1 + 1e-7)
-    assert told[-1].total == 3
+    assert seen[-1].total == 3
 
 
 def test_wrong_input_is_refused():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tree_problems import lineage
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
@@ -42,15 +43,6 @@ def draw(shape, seed=0, n_samples=40, n_features=6, scale=1.0):
     X[0] = 0.0
     X[3] = X[4]
     return Tree(parent), labels, scale * X
-
-
-def lineage(parent, node):
-    """Rows of W on the path from a node to the root."""
-    rows = []
-    while node > 0:
-        rows.append(node - 1)
-        node = parent[node]
-    return rows
 
 
 def matrix(method, parent, alpha):

@@ -82,7 +82,7 @@ def test_debian_rows_are_words_of_name_and_description(debian_runs):
 @pytest.mark.slow
 def test_debian_sources_and_copied_descriptions_stay_on_one_side(debian_runs):
     bags, _, n_train, _ = read(debian_runs[0])
-    # The vocabulary is that of the training part, so a source on both sides would show its colour in the test part.
+    # The vocabulary comes from the training part, so a source on both sides would show its colour in the test part.
     assert 0 < n_train < len(bags)
     assert not any(colour in bag for bag in bags[n_train:] for colour in COLOURS)
     assert all(any(colour in bag for colour in COLOURS) for bag in bags[:n_train])
