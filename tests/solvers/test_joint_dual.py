@@ -178,7 +178,7 @@ def test_the_intercept_is_the_weight_of_a_constant_feature():
     X, losses, penalty = problem()
     wide = np.hstack([X, np.full((len(X), 1), 2.0)])
     expected = solve_joint_dual(wide, losses, penalty, tol=1e-6)
-    result = solve_joint_dual(X, losses, penalty, tol=1e-6, bias=2.0)
+    result = solve_joint_dual(X, losses, penalty, tol=1e-6, intercept_scaling=2.0)
     np.testing.assert_allclose(result.coef, expected.coef[:, :-1], atol=1e-12)
     np.testing.assert_allclose(result.intercept, 2.0 * expected.coef[:, -1], atol=1e-12)
 
@@ -265,8 +265,8 @@ def test_limits_and_callback_end_with_their_status_and_a_valid_certificate():
 
 def test_weights_above_the_limit_come_as_factors_with_the_same_scores():
     X, losses, penalty = problem()
-    dense = solve_joint_dual(X, losses, penalty, tol=1e-4, bias=1.0)
-    factors = solve_joint_dual(X, losses, penalty, tol=1e-4, bias=1.0, memory_limit_mb=0.0)
+    dense = solve_joint_dual(X, losses, penalty, tol=1e-4, intercept_scaling=1.0)
+    factors = solve_joint_dual(X, losses, penalty, tol=1e-4, intercept_scaling=1.0, memory_limit_mb=0.0)
     assert isinstance(factors.coef, TreeWeights)
     assert factors.coef.shape == dense.coef.shape
     assert factors.coef.nbytes > 0

@@ -78,8 +78,8 @@ def test_bounds_hold_the_optimum_of_clarabel_for_an_rbf_kernel(method, options, 
 def test_a_linear_kernel_is_training_on_the_rows(method, options):
     X, losses, penalty = draw(LARGE, method, options, n_samples=60, n_features=12)
     kernel = TrainingKernel(X, make_kernel("linear"))
-    result = solve_kernel_joint_dual(kernel, losses, penalty, bias=0.7, tol=1e-7, max_iter=20_000)
-    linear = solve_joint_dual(X, losses, penalty, bias=0.7, tol=1e-7, max_iter=20_000)
+    result = solve_kernel_joint_dual(kernel, losses, penalty, intercept_scaling=0.7, tol=1e-7, max_iter=20_000)
+    linear = solve_joint_dual(X, losses, penalty, intercept_scaling=0.7, tol=1e-7, max_iter=20_000)
     ours, theirs = result.certificate, linear.certificate
     assert ours.decrease_gap <= 1e-7
     assert ours.dual <= theirs.primal
@@ -142,6 +142,7 @@ def test_products_and_signs_are_those_of_the_weights():
     assert np.abs(result.products[interior]).max() <= 1e-3 * np.abs(result.products).max()
 
 
+@pytest.mark.slow
 def test_a_weight_of_2_is_a_row_twice():
     X, _, penalty = draw(LARGE, "similarity", {}, n_samples=30)
     labels = np.random.default_rng(1).integers(1, LARGE.n_nodes, 30)

@@ -75,9 +75,9 @@ def test_bounds_hold_the_optimum_of_clarabel_for_the_top_2(node_scaling, C):
 def test_with_k_1_it_is_per_node_training_of_the_joint_dual(C, tol):
     X, labels, weight = draw(seed=5, n_samples=60, n_features=8)
     X = sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0))
-    result = solve(X, labels, 1, C=C, sample_weight=weight, bias=0.5, tol=tol)
+    result = solve(X, labels, 1, C=C, sample_weight=weight, intercept_scaling=0.5, tol=tol)
     losses = tree_losses("per-node", TREE, labels, C=C, sample_weight=weight)
-    joint = solve_joint_dual(X, losses, tree_penalty("per-node", TREE), bias=0.5, tol=tol)
+    joint = solve_joint_dual(X, losses, tree_penalty("per-node", TREE), intercept_scaling=0.5, tol=tol)
     ours, theirs = result.certificate, joint.certificate
     assert ours.decrease_gap <= tol
     assert ours.primal_at_zero == pytest.approx(theirs.primal_at_zero)

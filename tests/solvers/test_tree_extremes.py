@@ -153,7 +153,7 @@ def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(fo
     tree, labels, X = draw("star", n_samples=60)
     for C in (1e4, 1e7):
         result = solve_node_top_k(
-            form(X), tree_losses("per-node", tree, labels, C=C), 3, bias=2.0, tol=1e-9, max_iter=1
+            form(X), tree_losses("per-node", tree, labels, C=C), 3, intercept_scaling=2.0, tol=1e-9, max_iter=1
         )
         W = np.column_stack([result.coef, result.intercept / 2.0])
         wide = np.column_stack([X, np.full(len(X), 2.0)])
@@ -181,6 +181,7 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
     assert result.certificate.primal <= result.certificate.primal_at_zero * (1.0 + 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node_scaling", ["sum", "paper"])
 @pytest.mark.parametrize("C", [1e-8, 1e-6, 1e-3])
 def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):

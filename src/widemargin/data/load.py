@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
@@ -117,6 +118,7 @@ class Dataset:
         return replace(targets, classes=classes)
 
 
+@with_shared_passages
 def recognize_format(path: PathLike) -> Format:
     """Recognise the format of a file or folder.
 
@@ -129,11 +131,8 @@ def recognize_format(path: PathLike) -> Format:
     -------
     format : {"store", "npz", "npy", "xmc", "svmlight"}
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import recognize_format
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0 0:1\\n")
@@ -169,6 +168,7 @@ def _first_line(path: PathLike) -> bytes:
     return next((content for content in contents if content.strip()), b"")
 
 
+@with_shared_passages
 def load_data(
     path: PathLike,
     *,
@@ -208,11 +208,8 @@ def load_data(
     -------
     data : Dataset
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import load_data
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0,2 0:1\\n")
@@ -350,16 +347,7 @@ def _names_of_columns(names: list[str], classes: Any) -> list[str] | None:
 
 
 def format_of_name(path: PathLike) -> Format:
-    """The format that `save_data` writes under a name.
-
-    Parameters
-    ----------
-    path : str or path
-        The name.
-
-    Returns
-    -------
-    format : {"xmc", "svmlight", "npz", "store"}
+    """The format that `save_data` writes under a name: "xmc", "svmlight", "npz" or "store".
 
     Examples
     --------

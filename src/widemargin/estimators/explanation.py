@@ -36,8 +36,7 @@ __all__ = [
     "weights_of_rows",
 ]
 
-SHOWN = 10
-"""Number of contributions per sum in the text of an explanation."""
+SHOWN = 10  # contributions per sum in the text of an explanation
 
 
 @dataclass(frozen=True)

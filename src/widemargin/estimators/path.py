@@ -37,7 +37,7 @@ from widemargin import metrics
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
-from widemargin.estimators.training import Estimator, check_pruned_kernel
+from widemargin.estimators.training import Estimator, check_parameters
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
@@ -471,7 +471,7 @@ class _TopKSession(_Session):
         first = {} if thresholds is None else {"prune": thresholds[0]}
         model = clone(self.estimator).set_params(**point, **first)
         if thresholds is not None:
-            check_pruned_kernel(clone(model).set_params(prune=thresholds[-1]))  # they ascend
+            check_parameters(clone(model).set_params(prune=thresholds[-1]))  # they ascend
         if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
             self.kernel = training_kernel(model, self.data.X)
         start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
@@ -484,7 +484,7 @@ class _TopKSession(_Session):
 
 
 # Parameters that change the data a session shares, or the meaning of its weights.
-NOT_SHARED = {
+NOT_SHARED: dict[type, set[str]] = {
     OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
     TopKClassifier: {"normalize", "kernel", "warm_start"},
 }

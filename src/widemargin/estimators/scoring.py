@@ -31,7 +31,13 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
-from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, Trainable, check_parameters, kernel_description
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    CommonParameters,
+    Trainable,
+    kernel_description,
+)
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.model_io import ModelState
@@ -132,15 +138,13 @@ class Model(Protocol):
 
 
 @with_shared_passages
-class LabelModel(ClassifierMixin, BaseEstimator):
+class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
     codec: ClassVar[Codec] = Codec()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
-    memory_limit_mb: float
-    n_jobs: int | None
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
@@ -321,10 +325,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all labels or classes.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
 
         Returns
         -------
@@ -339,10 +340,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
         """Probabilities of some labels of each row, in bounded memory.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         indices : array-like of int of shape (n_samples, k)
             Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
 
@@ -399,10 +397,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
             True labels; a row with a label that the model does not know is predicted wrongly.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -468,10 +463,6 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         """The kind of target the model was fitted on; an error if it was not fitted."""
         check_is_fitted(self)
         return str(self.kind_)
-
-    def _check_parameters(self) -> None:
-        """Refuse wrong parameters; families add the rules that join several of them."""
-        check_parameters(self)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""

@@ -217,18 +217,6 @@ def make_kernel(
 def resolve_gamma(gamma: float | str, X: Any) -> float:
     """γ as a number: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, as in scikit-learn.
 
-    Parameters
-    ----------
-    gamma : float or {"scale", "auto"}
-        The parameter of the estimator.
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Training rows.
-
-    Returns
-    -------
-    float
-        γ.
-
     Examples
     --------
     >>> import numpy as np

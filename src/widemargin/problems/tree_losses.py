@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.labels.tree import Tree
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.problems.tree_factor import AncestorPaths
@@ -217,6 +218,7 @@ class TreeLosses:
         return delta, delta if self.rescaling == "slack" else 1.0
 
 
+@with_shared_passages
 def tree_losses(
     method: Method,
     tree: Tree,
@@ -232,10 +234,7 @@ def tree_losses(
 
     Parameters
     ----------
-    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
-        How to train.
-    tree : Tree
-        The tree.
+    <method_and_tree>
     labels : array of int of shape (n_samples,)
         Nodes of the tree. Where paths are trained, examples labelled with the root have no constraint.
     C : float

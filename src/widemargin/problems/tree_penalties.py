@@ -36,6 +36,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_factor import (
@@ -73,6 +74,7 @@ BRACKET_TOL = 1e-12
 """Relative width at which the bounds on an eigenvalue are as good as the rounding of a product allows."""
 
 
+@with_shared_passages
 def tree_penalty(
     method: Method,
     tree: Tree,
@@ -86,10 +88,7 @@ def tree_penalty(
 
     Parameters
     ----------
-    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
-        How to train.
-    tree : Tree
-        The tree; its root has no weights.
+    <method_and_tree>
     alpha, share, repair
         Orthogonal transfer only; see `OrthogonalPenalty.of_tree`.
     K : ndarray or sparse array of shape (m, m), optional
@@ -378,11 +377,7 @@ def _refuse(bad: npt.NDArray[np.bool_], i: Ints, j: Ints, value: Floats, problem
 
 
 def choose_alpha(
-    paths: AncestorPaths,
-    alpha: float | Literal["auto"] = "auto",
-    *,
-    share: float = AUTO_SHARE,
-    repair: Repair = "error",
+    paths: AncestorPaths, alpha: float | Literal["auto"], *, share: float = AUTO_SHARE, repair: Repair = "error"
 ) -> float:
     """The α of eq. (6) to use.
 
@@ -390,10 +385,8 @@ def choose_alpha(
     ----------
     paths : AncestorPaths
         The layout.
-    alpha : float or "auto"
-        A number of at least 0, or "auto": `share` · α*, but at most 1.
-    share : float
-        Above 0 and below 1.
+    alpha, share
+        As in `OrthogonalPenalty.of_tree`.
     repair : {"error", "alpha", "diagonal"}
         If the value is too large: raise an error, use `share` · α* instead and warn, or leave it, because the diagonal
         will be raised (`repaired_matrix`).
@@ -409,7 +402,7 @@ def choose_alpha(
     >>> from widemargin.problems.tree_penalties import choose_alpha
     >>> from widemargin.problems.tree_factor import AncestorPaths
     >>> paths = AncestorPaths.of(np.array([-1, 0, 1, 2]))  # three levels
-    >>> round(choose_alpha(paths), 3)
+    >>> round(choose_alpha(paths, "auto"), 3)
     0.791
     >>> choose_alpha(paths, 1.0)
     Traceback (most recent call last):

@@ -31,7 +31,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
 
@@ -60,11 +60,11 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
     POSITIVE,
+    KernelParameters,
     Number,
     TrainingData,
     check_parameters,
@@ -113,7 +113,8 @@ ADVICE = {
 
 
 @with_shared_passages
-class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
+@dataclass(eq=False, repr=False)
+class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
 
     A replacement for scikit-learn's class of this name that adds scores, codes without equal rows, and learned codes.
@@ -234,81 +235,37 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     True
     """
 
-    codec: ClassVar[Codec] = CodeCodec(certified=False)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
-            "code_size": [POSITIVE],
-            "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
-            "learn": [StrOptions({*NORMS, "greedy"}), None],
-            "C": [Number(Real, 0, None, closed="right")],
-            "norm_bound": [NONNEGATIVE, None],
-            "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
-            "decoding": [StrOptions(set(get_args(Decoding))), None],
-            "cv": [StrOptions({"training"}), "cv_object"],
-            "interleave": [Number(Integral, 0, None, closed="left")],
-            "max_iter": [COUNT, None],
-        }
-    )
-    normalize = False  # rows are scaled, if at all, by the binary classifier
-    _columns: Columns
+    estimator: Any = None
+    _: KW_ONLY
+    code_size: float = 1.5
+    code: Any = "random"
+    learn: str | None = None
+    C: float = 1.0
+    norm_bound: float | None = None
+    decoding: str | None = None
+    cv: Any = None
+    interleave: int = 0
+    tol: float = 1e-3
+    max_iter: int | None = None
+    prune: float = 0.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        code_size: float = 1.5,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        code: Any = "random",
-        learn: str | None = None,
-        C: float = 1.0,
-        norm_bound: float | None = None,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        decoding: str | None = None,
-        cv: Any = None,
-        interleave: int = 0,
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.code_size = code_size
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.code = code
-        self.learn = learn
-        self.C = C
-        self.norm_bound = norm_bound
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.decoding = decoding
-        self.cv = cv
-        self.interleave = interleave
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prune = prune
-        self.class_weight = class_weight
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.verbose = verbose
+    codec: ClassVar[Codec] = CodeCodec(certified=False)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
+        "code_size": [POSITIVE],
+        "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
+        "learn": [StrOptions({*NORMS, "greedy"}), None],
+        "C": [Number(Real, 0, None, closed="right")],
+        "norm_bound": [NONNEGATIVE, None],
+        "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
+        "decoding": [StrOptions(set(get_args(Decoding))), None],
+        "cv": [StrOptions({"training"}), "cv_object"],
+        "interleave": [Number(Integral, 0, None, closed="left")],
+        "max_iter": [COUNT, None],
+    }
+    normalize = False  # rows are scaled, if at all, by the binary classifier
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
         """Train the binary classifiers, and learn the code if `learn` says so.
@@ -325,10 +282,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         **fit_params : dict
             Further arguments of `fit` of `estimator`, with metadata routing.
 
-        Returns
-        -------
-        OutputCodeClassifier
-            The fitted model.
+        <fitted>
         """
         own = type(self.estimator) in OWN  # other classifiers check their rows themselves
         data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import joblib
@@ -19,6 +20,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
@@ -39,7 +41,7 @@ from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.one_vs_all.starts import INITS, start_parameters
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.result import Status
 
 __all__ = ["OneVsAllClassifier"]
 
@@ -53,6 +55,8 @@ ADVICE = {
 }
 
 
+@with_shared_passages
+@dataclass(eq=False, repr=False)
 class OneVsAllClassifier(LabelModel):
     """Large-margin linear classifier with one independent problem per label, and a certificate for each.
 
@@ -155,6 +159,21 @@ class OneVsAllClassifier(LabelModel):
     [['salt', 'sugar']]
     """
 
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "squared_hinge"
+    init: str = "auto"
+    init_params: dict[str, Any] | None = None
+    tol: float = 0.01
+    gap_tol: float | None = 1e-3
+    prune: float = 0.0
+    fit_intercept: bool = True
+    regularize_intercept: bool = False
+    normalize: bool = False
+    class_weight: dict[Any, float] | str | None = None
+    max_iter: int = 1000
+    warm_start: bool = False
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
         "loss": [StrOptions(set(LOSSES))],
         "init": [StrOptions(set(INITS))],
@@ -162,45 +181,6 @@ class OneVsAllClassifier(LabelModel):
         "gap_tol": [POSITIVE, None],
         "regularize_intercept": ["boolean"],
     }
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "squared_hinge",
-        init: str = "auto",
-        init_params: dict[str, Any] | None = None,
-        tol: float = 0.01,
-        gap_tol: float | None = 1e-3,
-        prune: float = 0.0,
-        fit_intercept: bool = True,
-        regularize_intercept: bool = False,
-        normalize: bool = False,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.loss = loss
-        self.init = init
-        self.init_params = init_params
-        self.tol = tol
-        self.gap_tol = gap_tol
-        self.prune = prune
-        self.fit_intercept = fit_intercept
-        self.regularize_intercept = regularize_intercept
-        self.normalize = normalize
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OneVsAllClassifier:
         """Train one problem per label.
@@ -211,13 +191,9 @@ class OneVsAllClassifier(LabelModel):
             Training rows; CSR float32 is used as it is, memory maps included.
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Targets. An indicator is best given as a sparse matrix.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        OneVsAllClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(training_data(self, X, y, sample_weight))
         return self
@@ -273,14 +249,10 @@ class OneVsAllClassifier(LabelModel):
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
         )
+        wanted = {name: getattr(self, name) for name in ("tol", "gap_tol", "prune", "max_iter", "init", "init_params")}
         return make_plan(
             problem,
-            tol=self.tol,
-            gap_tol=self.gap_tol,
-            prune=self.prune,
-            max_iter=self.max_iter,
-            init=self.init,
-            init_params=self.init_params,
+            **wanted,
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,

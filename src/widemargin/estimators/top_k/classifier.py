@@ -10,7 +10,8 @@ data, the model, the dual variables that are not 0, and for kernels a cache of c
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -22,13 +23,11 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     TrainingData,
-    check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -39,7 +38,7 @@ from widemargin.estimators.training import (
 from widemargin.problems.scores import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.pruning import prune_top_k
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 from widemargin.solvers.top_k.linear import solve_top_k
 from widemargin.solvers.top_k.start import DualPoint
@@ -57,7 +56,8 @@ ADVICE = {
 
 
 @with_shared_passages
-class TopKClassifier(LabelModel):
+@dataclass(eq=False, repr=False)
+class TopKClassifier(JointParameters, LabelModel):
     """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
 
     Parameters
@@ -164,67 +164,19 @@ class TopKClassifier(LabelModel):
     True
     """
 
-    codec: ClassVar[Codec] = Codec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "k": [COUNT],
-            "loss": [StrOptions({"beta", "alpha"})],
-            "smoothing": [NONNEGATIVE],
-        }
-    )
+    k: int = 1
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "beta"
+    smoothing: float = 0.0
+    max_iter: int = 10_000
 
-    def __init__(
-        self,
-        k: int = 1,
-        C: float = 1.0,
-        *,
-        loss: str = "beta",
-        smoothing: float = 0.0,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 10_000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.k = k
-        self.C = C
-        self.loss = loss
-        self.smoothing = smoothing
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    codec: ClassVar[Codec] = Codec(joint=True)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "k": [COUNT],
+        "loss": [StrOptions({"beta", "alpha"})],
+        "smoothing": [NONNEGATIVE],
+    }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
         """Train on rows with one label each.
@@ -235,24 +187,15 @@ class TopKClassifier(LabelModel):
             Training rows; CSR and C-contiguous arrays of float32 or float64 are used as they are, memory maps included.
         y : array-like of shape (n_samples,)
             Labels, of at least two classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        TopKClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(self._training_data(X, y, sample_weight))
         return self
 
     def __sklearn_tags__(self) -> Tags:
         return tag_kernel(super().__sklearn_tags__(), self.kernel)
-
-    def _check_parameters(self) -> None:
-        check_parameters(self)
-        if self.kernel != "linear":
-            check_pruned_kernel(self)
 
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         sparse = self.kernel != "precomputed"
@@ -279,7 +222,7 @@ class TopKClassifier(LabelModel):
         if start is not None and not start.fits(y, n_classes):
             start = None
         options: dict[str, Any] = {
-            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            "intercept_scaling": float(self.intercept_scaling) if self.fit_intercept else 0.0,
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
@@ -313,9 +256,10 @@ class TopKClassifier(LabelModel):
     def _keep(self, result: SolverResult, data: TrainingData, kernel: Any) -> None:
         """Set the fitted attributes; small weights are pruned first, and the rest certified again."""
         if self.prune > 0:
-            point, bias = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
-            options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
-            result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
+            point, scaling = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
+            options: dict[str, Any] = {"threshold": self.prune, "n_threads": self._n_threads()}
+            problem = data.X, point.y, point.loss, point.costs
+            result = prune_top_k(result, *problem, intercept_scaling=scaling, **options)
         for name in OF_ONE_FIT:
             self.__dict__.pop(name, None)
         self.classes_ = data.targets.classes

@@ -17,8 +17,7 @@ copied. Memory: the data, the model, the non-zero dual variables, and work areas
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
@@ -33,14 +32,13 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     Number,
     TrainingData,
     check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -65,7 +63,7 @@ from widemargin.problems.tree_penalties import (
     tree_penalty,
 )
 from widemargin.solvers.pruning import prune_tree
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, TreeOptions
 from widemargin.solvers.tree.node_top_k import solve_node
 from widemargin.solvers.tree.plan import Solver, TreePlan, make_plan, solve
@@ -97,7 +95,8 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 @with_shared_passages
-class HierarchicalClassifier(TreeLabelModel):
+@dataclass(eq=False, repr=False)
+class HierarchicalClassifier(JointParameters, TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -245,10 +244,28 @@ class HierarchicalClassifier(TreeLabelModel):
     2
     """
 
+    taxonomy: Taxonomy | None = None
+    _: KW_ONLY
+    method: Method = "orthogonal"
+    C: float = 1.0
+    alpha: float | Literal["auto"] = "auto"
+    alpha_share: float = 0.9
+    repair: Repair = "error"
+    K: Any = None
+    k: int = 1
+    solver: Solver = "dual"
+    node_scaling: str = "sum"
+    rescaling: str = "slack"
+    outputs: str = "leaves"
+    decision: str = "auto"
+    beam_width: int = 10
+    stop: bool = False
+    separator: str | None = "/"
+    multilabel: str = "split"
+    max_iter: int = 1000
+
     codec: ClassVar[Codec] = TreeCodec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON_CONSTRAINTS,
-        **KERNEL_CONSTRAINTS,
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
         "method": [StrOptions(set(METHODS))],
         "alpha": [StrOptions({"auto"}), NONNEGATIVE],
         "alpha_share": [Number(Real, 0, 1, closed="neither")],
@@ -265,83 +282,6 @@ class HierarchicalClassifier(TreeLabelModel):
         "multilabel": [StrOptions({"split", "refuse"})],
     }
 
-    def __init__(
-        self,
-        taxonomy: Taxonomy | None = None,
-        *,
-        method: Method = "orthogonal",
-        C: float = 1.0,
-        alpha: float | Literal["auto"] = "auto",
-        alpha_share: float = 0.9,
-        repair: Repair = "error",
-        K: Any = None,
-        k: int = 1,
-        solver: Solver = "dual",
-        node_scaling: str = "sum",
-        rescaling: str = "slack",
-        outputs: str = "leaves",
-        decision: str = "auto",
-        beam_width: int = 10,
-        stop: bool = False,
-        separator: str | None = "/",
-        multilabel: str = "split",
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.method = method
-        self.C = C
-        self.alpha = alpha
-        self.alpha_share = alpha_share
-        self.repair = repair
-        self.K = K
-        self.k = k
-        self.solver = solver
-        self.node_scaling = node_scaling
-        self.rescaling = rescaling
-        self.outputs = outputs
-        self.decision = decision
-        self.beam_width = beam_width
-        self.stop = stop
-        self.separator = separator
-        self.multilabel = multilabel
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
         """Train.
 
@@ -354,10 +294,7 @@ class HierarchicalClassifier(TreeLabelModel):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative.
 
-        Returns
-        -------
-        HierarchicalClassifier
-            The fitted model.
+        <fitted>
         """
         data = training_data(self, X, y, sample_weight, sparse=self.kernel != "precomputed")
         targets = tree_targets(
@@ -365,7 +302,7 @@ class HierarchicalClassifier(TreeLabelModel):
         )
         plan = self._plan(data, targets)
         options = TreeOptions(
-            bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            intercept_scaling=float(self.intercept_scaling) if self.fit_intercept else 0.0,
             tol=float(self.tol),
             max_iter=int(self.max_iter),
             seed=int(check_random_state(self.random_state).randint(SEEDS)),
@@ -376,9 +313,10 @@ class HierarchicalClassifier(TreeLabelModel):
         )
         result = stored = self._solve(plan, options, data, targets)
         if self.prune > 0:
-            given: dict[str, Any] = {"bias": options.bias, "threshold": self.prune, "n_threads": options.n_threads}
-            stored = prune_tree(result, data.X, plan.losses, plan.penalty, k=plan.k, **given)
-        self._keep(stored, data, targets, plan, options.bias)
+            given: dict[str, Any] = {"k": plan.k, "threshold": self.prune, "n_threads": options.n_threads}
+            problem = data.X, plan.losses, plan.penalty
+            stored = prune_tree(result, *problem, intercept_scaling=options.intercept_scaling, **given)
+        self._keep(stored, data, targets, plan, options.intercept_scaling)
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
@@ -404,7 +342,6 @@ class HierarchicalClassifier(TreeLabelModel):
                 "from_paths and from_tsv"
             )
         check_parameters(self)
-        check_pruned_kernel(self)
         if self.separator == "":
             raise ValueError(f"{name}: separator must have at least one character; use None if labels are not paths")
         for parameter, (default, owners) in OWNERS.items():
@@ -476,7 +413,7 @@ class HierarchicalClassifier(TreeLabelModel):
             return solve(plan, data.X, options, run=run)
 
     def _keep(
-        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, bias: float
+        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, intercept_scaling: float
     ) -> None:
         """Set the fitted attributes."""
         for name in OF_ONE_FIT:
@@ -496,7 +433,7 @@ class HierarchicalClassifier(TreeLabelModel):
             self.coef_ = compact(result.coef)
             self._freeze_weights()
         if isinstance(plan.penalty, OrthogonalPenalty):
-            self._pairs = _ancestor_pairs(result, plan, plan.penalty, bias)
+            self._pairs = _ancestor_pairs(result, plan, plan.penalty, intercept_scaling)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
             # Without the kernel, which refers to the training rows.
@@ -511,15 +448,15 @@ def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
 
 
 def _ancestor_pairs(
-    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, bias: float
+    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, intercept_scaling: float
 ) -> tuple[Floats, Floats]:
     """S and the scalar products of weights on ancestor pairs, also if K joins other nodes."""
     if isinstance(result, JointResult) and result.S is not None and result.products is not None:
         S, products = result.S, result.products
     else:
         products = pair_products(penalty.paths, result.coef)
-        if bias:
-            products += pair_products(penalty.paths, result.intercept[:, None] / bias)
+        if intercept_scaling:
+            products += pair_products(penalty.paths, result.intercept[:, None] / intercept_scaling)
         S = penalty.signs(products)
     paths = plan.losses.paths
     if penalty.paths.n_entries == paths.n_entries:

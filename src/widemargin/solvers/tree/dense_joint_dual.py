@@ -72,7 +72,7 @@ def solve_dense_joint_dual(
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
     """
     given = TreeOptions(**options)
-    rows, largest = rows_with_constant(X, given.bias)
+    rows, largest = rows_with_constant(X, given.intercept_scaling)
     check_problem(rows.shape[0], losses, penalty, any_pairs=True)
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
@@ -87,7 +87,7 @@ def solve_dense_joint_dual(
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()
-    return run.result(progress, given.bias)
+    return run.result(progress, given.intercept_scaling)
 
 
 class _Path:
@@ -194,7 +194,7 @@ class _Run:
         if progress.accept(self.penalty.value(self.W) + float(cost @ loss), dual):
             self.best = self.combined.copy(), self.gain.copy(), self.S
 
-    def result(self, progress: JointProgress, bias: float) -> JointResult:
+    def result(self, progress: JointProgress, intercept_scaling: float) -> JointResult:
         """The best certified point, or a multiple of its weights if zero weights are better."""
         self.combined, self.gain, S = self.best
         self._set_signs(S)
@@ -203,8 +203,8 @@ class _Run:
         progress.certified = self.penalty.value(self.W) + float(cost @ self._losses_of(scores))
         W = progress.shorten(lambda t: float(cost @ self._losses_of(t * scores))) * self.W
         return JointResult(
-            coef=W if bias == 0.0 else W[:, :-1].copy(),
-            intercept=np.zeros(self.m) if bias == 0.0 else bias * W[:, -1],
+            coef=W if intercept_scaling == 0.0 else W[:, :-1].copy(),
+            intercept=np.zeros(self.m) if intercept_scaling == 0.0 else intercept_scaling * W[:, -1],
             dual=sp.csr_array(np.maximum(-self.combined, 0.0)),
             **progress.outcome(),
             S=self.S,
