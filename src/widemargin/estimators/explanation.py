@@ -131,7 +131,7 @@ class Contributions:
     def _parts(self, top: int | None = None) -> list[tuple[str, float | None, float]]:
         """Feature, value and contribution, the largest `top` ones, the rest as one, and the intercept."""
         parts: list[tuple[str, float | None, float]]
-        parts = list(zip(self.features, self.values, self.contributions, strict=True))[:top]
+        parts = [*zip(self.features[:top], self.values[:top], self.contributions[:top], strict=True)]
         if len(parts) < len(self.features):
             parts.append((f"({len(self.features) - len(parts):,} more)", None, sum(self.contributions[top:])))
         if self.intercept != 0.0 or not parts:

@@ -437,7 +437,8 @@ def _numeric(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"Unknown label type: unknown. y has shape {y.shape} and dtype {y.dtype}; an indicator holds 0 and 1 only, "
-            "and several labels per row are a list of sets."
+            "and several labels per row are a list of sets. HierarchicalClassifier takes level columns; elsewhere, "
+            "join them, for example ['/'.join(row) for row in y]."
         ) from error
 
 
