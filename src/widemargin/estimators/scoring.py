@@ -32,7 +32,14 @@ from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
-from widemargin.estimators.training import COMMON_CONSTRAINTS, COUNT, Trainable, check_parameters, kernel_description
+from widemargin.estimators.training import (
+    COMMON_CONSTRAINTS,
+    COUNT,
+    Trainable,
+    check_parameters,
+    kernel_description,
+    refuse_texts,
+)
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.model_io import ModelState
@@ -504,7 +511,11 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        try:
+            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        except ValueError:
+            refuse_texts(X, type(self).__name__)
+            raise
         return l2_normalize_rows(X) if self.normalize else X
 
     def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

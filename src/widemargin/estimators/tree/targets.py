@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.estimators.training import NO_LABELS
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import EncodedTargets, is_missing
 from widemargin.labels.taxonomy import Taxonomy, as_taxonomy
@@ -76,9 +77,17 @@ def tree_targets(
             "share of the row's weight"
         )
     row, column, labels = _label_columns(targets)
+    if len(labels) == 0:
+        raise ValueError(NO_LABELS)
     if not isinstance(taxonomy, Taxonomy):
         taxonomy = make_taxonomy(labels, separator, taxonomy)
-    node_of_label = label_nodes(labels, taxonomy, separator)
+    try:
+        node_of_label = label_nodes(labels, taxonomy, separator)
+    except DataFormatError as error:
+        if targets.kind == "multilabel" and targets.classes.tolist() == list(range(targets.n_classes)):
+            remedy = "an indicator has column numbers as labels: name its columns in a data frame, or give label lists"
+            raise DataFormatError(error.problem, remedy=remedy) from None
+        raise
     node = node_of_label[column]
     if targets.kind == "multilabel":
         row, node = most_specific(row, node, taxonomy)
