@@ -85,8 +85,8 @@ class MissingExtraError(WidemarginError, ImportError):
         The feature.
     package : str
         The package.
-    extra : str
-        The extra of widemargin that installs it.
+    extra : str, optional
+        The extra of widemargin that installs it; without one, the package is installed under its own name.
 
     Examples
     --------
@@ -97,8 +97,9 @@ class MissingExtraError(WidemarginError, ImportError):
     widemargin.exceptions.MissingExtraError: drawing needs matplotlib: pip install 'widemargin[report]'
     """
 
-    def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(f"{what} needs {package}: pip install 'widemargin[{extra}]'")
+    def __init__(self, what: str, package: str, extra: str | None = None) -> None:
+        wanted = package if extra is None else f"'widemargin[{extra}]'"
+        super().__init__(f"{what} needs {package}: pip install {wanted}")
 
 
 class ModelFormatError(WidemarginError, ValueError):

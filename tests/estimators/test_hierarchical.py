@@ -415,7 +415,7 @@ def test_verbose_prints_progress(tree, data, capsys):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"taxonomy": {"a": None}}, "taxonomy must be a Taxonomy"),
+        ({"taxonomy": [("a", "b")]}, "taxonomy must be a Taxonomy, a nested dict.*from_edges"),
         ({"method": "svm"}, "'method' parameter of"),
         ({"C": 0.0}, r"'C' parameter .* \(0.0, inf\)"),
         ({"alpha": -1.0}, "'alpha' parameter of"),

@@ -52,7 +52,7 @@ from widemargin.comparison.measure import (
 )
 from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.labels.encoding import encode_targets
-from widemargin.labels.taxonomy import Taxonomy
+from widemargin.labels.taxonomy import Taxonomy, as_taxonomy
 from widemargin.parallel import Executor, as_executor, run_tasks, use_executor
 from widemargin.parallel.folders import SharedRows
 from widemargin.solvers.limits import TimeLimit
@@ -89,7 +89,7 @@ def compare(
     X: Any,
     y: Any,
     *,
-    taxonomy: Taxonomy | None = None,
+    taxonomy: Any = None,
     transformer: Any = None,
     X_test: Any = None,
     y_test: Any = None,
@@ -111,7 +111,7 @@ def compare(
         Rows, or what the `transformer` takes.
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Labels. Lists, or rows of an indicator, that have exactly one label each are taken as classes.
-    taxonomy : Taxonomy or None, default=None
+    taxonomy : Taxonomy, dict, networkx.DiGraph or None, default=None
         A tree over the labels; its methods are tried too, where a row has one label. If some rows are labelled with
         inner nodes, the methods that predict a path are also tried with ``stop=True``, which lets it end there.
     transformer : transformer or None, default=None
@@ -167,7 +167,7 @@ def compare(
     executor = as_executor(executor)
     if budget is not None and not executor.in_process:
         raise ValueError("budget is for one process; leave out budget or executor")
-    tree = None if targets.kind == "multilabel" else taxonomy
+    tree = None if targets.kind == "multilabel" or taxonomy is None else as_taxonomy(taxonomy)
     measured = metrics_for(targets.kind, n_classes, metric, on_tree=tree is not None)
     task = Task(measured, targets.kind, tree, random_state)
     candidates = candidates_for(

@@ -12,6 +12,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from widemargin._frames import data_frame, html_table
 from widemargin.comparison.measure import Cost, Floats, Interval, interval_of
 from widemargin.estimators.training import Estimator
 
@@ -165,6 +166,48 @@ class Comparison:
             "recommendation": self.recommendation,
         }
 
+    def to_frame(self) -> Any:
+        """The methods as a data frame, best first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Column "method"; one per parameter, with the value chosen in most folds (missing where a method does not
+            have it); per metric its mean, "<metric>_low" and "<metric>_high"; "relative_gap", "cpu_s", "memory_bytes",
+            "model_bytes" and "prediction_s" as in `MethodResult`; "stopped", and "recommended".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin import compare
+        >>> y = np.arange(90) % 3
+        >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+        >>> frame = compare(X, y, methods=["one-vs-all", "top-k, k = 1"], cv=3).to_frame()
+        >>> len(frame), frame["recommended"].sum().item(), sorted(frame.columns)[:2]
+        (2, 1, ['C', 'cpu_s'])
+        """
+        return data_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._columns(), self.recommendation)
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """One row per method; see `to_frame`."""
+        searched = [name for method in self.methods for name in method.parameters]
+        rows = []
+        for method in self.methods:
+            chosen = method.estimator.get_params()
+            row = {
+                "method": method.name,
+                **dict.fromkeys(searched),
+                **{name: chosen[name] for name in method.parameters},
+            }
+            for name, value in method.quality.items():
+                row |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
+            row |= {"relative_gap": method.relative_gap, **asdict(method.cost), "stopped": method.stopped}
+            rows.append({**row, "recommended": method is self.recommended})
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -241,6 +284,36 @@ class Tuning:
             "best": self.best_index,
             "notes": list(self.notes),
         }
+
+    def to_frame(self) -> Any:
+        """The values that were tried as a data frame, ascending.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per parameter; "mean", "low" and "high", the quality and its 95 % interval (missing where time
+            ran out); and "best", which is true in one row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin import OneVsAllClassifier, tune
+        >>> y = np.arange(90) % 3
+        >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+        >>> frame = tune(OneVsAllClassifier(), X, y, Cs=[0.1, 1.0], cv=3).to_frame()
+        >>> list(frame.columns), frame["C"].tolist()
+        (['C', 'mean', 'low', 'high', 'best'], [0.1, 1.0])
+        """
+        return data_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._columns(), self.reason)
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """One row per combination of values; see `to_frame`."""
+        columns = {name: [values[name] for values in self.tried] for name in self.params}
+        columns |= {end: [getattr(quality, end, None) for quality in self.quality] for end in ("mean", "low", "high")}
+        return columns | {"best": [row == self.best_index for row in range(len(self.tried))]}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Tuning:

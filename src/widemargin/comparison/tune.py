@@ -45,8 +45,8 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.top_k.classifier import TopKClassifier
 from widemargin.estimators.training import Estimator
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
-from widemargin.estimators.tree.targets import make_taxonomy
-from widemargin.labels.encoding import EncodedTargets, encode_targets
+from widemargin.estimators.tree.targets import join_levels, make_taxonomy
+from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.solvers.codes.continuous import NORMS
 from widemargin.solvers.limits import TimeLimit
@@ -149,10 +149,12 @@ def tune(
     'top_k_accuracy@2'
     """
     started = time.monotonic()
-    y = as_targets(y)
-    targets = encode_targets(y)
-    transformer, last = _prepared(estimator, targets, n_jobs)
+    transformer, last = _prepared(estimator, n_jobs)
     is_tree = isinstance(last, HierarchicalClassifier)
+    y = join_levels(as_targets(y), last.separator) if is_tree else as_targets(y)
+    targets = encode_targets(y)
+    if is_tree:  # the tree of all labels: a fold alone may lack some of its nodes
+        last.set_params(taxonomy=make_taxonomy(targets.classes, last.separator, last.taxonomy))
     kind = "multiclass" if is_tree else targets.kind
     measured = metrics_for(kind, len(targets.classes), metric, on_tree=is_tree)[0]
     grid = grid_for(last, len(targets.classes), Cs, ks, alpha_shares)
@@ -429,7 +431,7 @@ def _quality(folds: list[Sums | None]) -> Interval | None:
     return Interval(mean, mean - error, mean + error)
 
 
-def _prepared(estimator: Estimator, targets: EncodedTargets, n_jobs: int | None) -> tuple[Any, Any]:
+def _prepared(estimator: Estimator, n_jobs: int | None) -> tuple[Any, Any]:
     """The steps before the classifier, and a clone of the classifier for the search."""
     whole: Any = estimator
     steps = whole.steps if isinstance(whole, Pipeline) else []
@@ -441,9 +443,6 @@ def _prepared(estimator: Estimator, targets: EncodedTargets, n_jobs: int | None)
         raise ValueError("tune takes rows, not a precomputed kernel; use GridSearchCV, which splits the matrix")
     if n_jobs is not None:
         last.set_params(n_jobs=n_jobs)
-    if isinstance(last, HierarchicalClassifier) and last.taxonomy is None:
-        # The tree of all labels: a fold alone may lack some of its nodes.
-        last.set_params(taxonomy=make_taxonomy(targets.classes, last.separator))
     return transformer, last
 
 

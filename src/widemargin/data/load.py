@@ -221,6 +221,13 @@ def load_data(
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format must be 'auto' or one of {FORMATS}, got {format!r}")
     chosen = recognize_format(path) if format == "auto" else format
+    if format == "auto" and chosen in ("xmc", "svmlight") and is_table(path):
+        raise DataFormatError(
+            "this is a table, and load_data reads rows of features",
+            path=path,
+            remedy="use read_texts(path, text_columns, label_column) for text, or pandas for columns of numbers; give "
+            "format='svmlight' if the file has that format in spite of its name",
+        )
     if chosen == "store":
         # Verified, since what comes out of here goes straight to kernels that trust their indices.
         store = open_store(path, verify=True)

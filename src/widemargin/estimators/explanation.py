@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._frames import data_frame, html_table
 from widemargin.estimators.training import COUNT
 
 __all__ = [
@@ -97,18 +98,44 @@ class Contributions:
 
     def lines(self, top: int = SHOWN) -> list[str]:
         """One line per large contribution, one for the rest together, and one for the intercept."""
-        parts = list(zip(self.contributions, self.features, strict=True))
-        rows = [(part, name) for part, name in parts[:top]]
-        if len(parts) > top:
-            rows.append((sum(self.contributions[top:]), f"({len(parts) - top:,} more)"))
-        if self.intercept != 0.0 or not rows:
-            rows.append((self.intercept, "(intercept)"))
-        numbers = [f"{part:+.4g}" for part, _ in rows]
+        parts = self._parts(top)
+        numbers = [f"{part:+.4g}" for _, _, part in parts]
         width = max(map(len, numbers))
-        return [f"{number:<{width}}  {name}" for number, (_, name) in zip(numbers, rows, strict=True)]
+        return [f"{number:<{width}}  {name}" for number, (name, _, _) in zip(numbers, parts, strict=True)]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def to_frame(self) -> Any:
+        """The terms of the sum as a data frame, largest first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns "feature", "value" (of the row) and "contribution", which adds up to `total`. The last row is
+            "(intercept)", without a value, unless the intercept is 0.
+
+        Examples
+        --------
+        >>> from widemargin import Contributions
+        >>> frame = Contributions(1.0, 0.25, ("wool", "milk"), (7, 2), (2.0, 1.0), (1.5, -0.75)).to_frame()
+        >>> frame["feature"].tolist(), frame["contribution"].sum().item()
+        (['wool', 'milk', '(intercept)'], 1.0)
+        """
+        return data_frame(_by_column(("feature", "value", "contribution"), self._parts()))
+
+    def _repr_html_(self) -> str:
+        return html_table(_by_column(("feature", "value", "contribution"), self._parts(SHOWN)), f"{self.total:+.4g}")
+
+    def _parts(self, top: int | None = None) -> list[tuple[str, float | None, float]]:
+        """Feature, value and contribution, the largest `top` ones, the rest as one, and the intercept."""
+        parts: list[tuple[str, float | None, float]]
+        parts = [*zip(self.features[:top], self.values[:top], self.contributions[:top], strict=True)]
+        if len(parts) < len(self.features):
+            parts.append((f"({len(self.features) - len(parts):,} more)", None, sum(self.contributions[top:])))
+        if self.intercept != 0.0 or not parts:
+            parts.append(("(intercept)", None, self.intercept))
+        return parts
 
 
 @dataclass(frozen=True)
@@ -212,6 +239,25 @@ class LabelExplanation:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def to_frame(self) -> Any:
+        """The terms of all sums as a data frame; columns as in `Explanation.to_frame`.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
+        return Explanation((self,)).to_frame()
+
+    def _repr_html_(self) -> str:
+        return Explanation((self,))._repr_html_()
+
+    def _rows(self, top: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows of `Explanation.to_frame`."""
+        for step, node in ((None, self), *((step.label, step) for step in self.steps)):
+            for name, rival, total in (("score", None, node.to_score), ("margin", node.runner_up, node.to_margin)):
+                for part in () if total is None else total._parts(top):
+                    yield self.label, step, name, rival, *part
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -280,6 +326,41 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def to_frame(self) -> Any:
+        """The terms of all sums as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns "label"; "step", the node of a path (None for the label as a whole); "sum", which is "score" or
+            "margin"; "runner_up", the label that a margin is over; and "feature", "value" and "contribution" as in
+            `Contributions.to_frame`. Contributions with the same label, step and sum add up to that sum.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin import TopKClassifier
+        >>> model = TopKClassifier(C=10.0, fit_intercept=False).fit(np.eye(3), ["cat", "dog", "owl"])
+        >>> frame = model.explain([1.0, 0.4, 0.0], feature_names=["whiskers", "tail", "wings"]).to_frame()
+        >>> frame["sum"].tolist(), frame["feature"].tolist()
+        (['score', 'score', 'margin', 'margin'], ['whiskers', 'tail', 'whiskers', 'tail'])
+        """
+        return data_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        labels = ", ".join(f"{explained.label}: score {explained.score:+.4g}" for explained in self.labels)
+        return html_table(self._columns(SHOWN), labels)
+
+    def _columns(self, top: int | None = None) -> dict[str, list[Any]]:
+        """One row per term of a sum; see `to_frame`."""
+        names = ("label", "step", "sum", "runner_up", "feature", "value", "contribution")
+        return _by_column(names, [row for explained in self.labels for row in explained._rows(top)])
+
+
+def _by_column(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """Rows as columns by name."""
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
 def _lead(margin: float) -> str:

@@ -34,6 +34,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from widemargin import metrics
+from widemargin._frames import data_frame, html_table
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
@@ -232,8 +233,29 @@ class PathResult:
         return self.models[index]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """The table as plain lists by column: for `pandas.DataFrame(result.to_dict())`, or JSON."""
+        """The table as plain lists by column, for JSON."""
         return {name: column.tolist() for name, column in self.table.items()}
+
+    def to_frame(self) -> Any:
+        """The table as a data frame with one row per fit and threshold.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns of `table`.
+
+        Examples
+        --------
+        >>> from widemargin import OneVsAllClassifier, path
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"]
+        >>> path(OneVsAllClassifier(), X, y, Cs=[0.1, 10.0]).to_frame()[["C", "status"]].to_dict("list")
+        {'C': [0.1, 10.0], 'status': ['converged', 'converged']}
+        """
+        return data_frame(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        best = f"the best row is {self.best_index}" if self.score_names else "not scored"
+        return html_table({"": list(range(len(self))), **self.to_dict()}, f"{len(self):,} models; {best}")
 
 
 class _Path:

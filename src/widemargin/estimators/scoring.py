@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from widemargin import metrics
 from widemargin._docstrings import with_shared_passages
+from widemargin._frames import MOST_ROWS, data_frame, html_table
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
@@ -37,6 +38,7 @@ from widemargin.estimators.training import (
     CommonParameters,
     Trainable,
     kernel_description,
+    refuse_texts,
 )
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
@@ -122,6 +124,33 @@ class TopK(_Lists):
         self = super().__new__(cls, labels, scores, indices)
         self.classes, self.tied = classes, tied
         return self
+
+    def to_frame(self) -> Any:
+        """The lists as a data frame with one row per listed label; missing places are left out.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns "row" (the sample, from 0), "rank" (from 1), "label" and "score".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin import TopK
+        >>> scores, indices = np.array([[0.5, -np.inf], [2.0, 1.0]]), np.array([[1, -1], [0, 1]])
+        >>> TopK(None, scores, indices, classes=np.array(["a", "b"])).to_frame().to_dict("list")
+        {'row': [0, 1, 1], 'rank': [1, 1, 2], 'label': ['b', 'a', 'b'], 'score': [0.5, 2.0, 1.0]}
+        """
+        return data_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        first = TopK(self.labels[:MOST_ROWS], self.scores[:MOST_ROWS], self.indices[:MOST_ROWS])
+        return html_table(first._columns(), f"top {self.indices.shape[1]} labels of {len(self.indices):,} rows")
+
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        """One row per listed label; see `to_frame`."""
+        row, place = np.nonzero(self.indices >= 0)
+        return {"row": row, "rank": place + 1, "label": self.labels[row, place], "score": self.scores[row, place]}
 
 
 class Model(Protocol):
@@ -467,7 +496,11 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        try:
+            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        except ValueError:
+            refuse_texts(X, type(self).__name__)
+            raise
         return l2_normalize_rows(X) if self.normalize else X
 
     def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -44,6 +45,7 @@ __all__ = [
     "HARMLESS_GAP",
     "KERNEL_CONSTRAINTS",
     "NONNEGATIVE",
+    "NO_LABELS",
     "POSITIVE",
     "CommonParameters",
     "Estimator",
@@ -58,6 +60,7 @@ __all__ = [
     "keep_data",
     "kernel_description",
     "progress_callback",
+    "refuse_texts",
     "row_factors",
     "training_data",
     "warn_if_unfinished",
@@ -75,6 +78,9 @@ DEFAULT_ADVICE = {
     Status.STOPPED: "the callback asked for it",
     Status.NOT_ATTAINED: "double precision allows no smaller one for these rows and this C; raise tol",
 }
+NO_LABELS = (
+    "no row of y has a label; check where labels come from, such as the label column and label_sep of read_texts"
+)
 OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_")
 
 Floats = npt.NDArray[np.float64]
@@ -223,20 +229,35 @@ def training_data(
     if y is None:
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     _get_feature_names(X)  # refuses names of several types
-    if check_rows:
-        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": name, "input_name": "X"}
-        rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
-    else:
-        rows = X = X if hasattr(X, "shape") else np.asarray(X)
-        _ensure_no_complex_data(X)
-    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
-        y = column_or_1d(y, warn=True)
-    targets = encode_targets(y)
+    try:
+        if check_rows:
+            options: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": name, "input_name": "X"}
+            rows = check_array(X, accept_sparse="csr" if sparse else False, order="C", **options)
+        else:
+            rows = X = X if hasattr(X, "shape") else np.asarray(X)
+            _ensure_no_complex_data(X)
+        if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        targets = encode_targets(y)
+    except ValueError as error:
+        if _look_swapped(X, y):
+            raise ValueError(
+                f"X and y seem to be swapped: X looks like labels and y like rows; call fit(X, y). Otherwise: {error}"
+            ) from error
+        if check_rows:
+            refuse_texts(X, name)
+        raise
     check_consistent_length(rows, targets.Y)
+    if targets.kind == "multilabel" and targets.Y.nnz == 0 and not (several_labels and len(targets.classes)):
+        raise ValueError(NO_LABELS)
     if targets.kind != "multilabel" and len(targets.classes) < 2:
         found = f"one class only, {targets.classes.tolist()[0]!r}" if len(targets.classes) else "no rows"
         raise ValueError(f"y has {found}; a classifier needs rows of at least two classes")
     if targets.kind == "multilabel" and not several_labels:
+        if (np.diff(targets.Y.indptr) == 1).all():
+            way = "y.idxmax(axis=1)" if hasattr(y, "idxmax") else "y.argmax(axis=1)"
+            way = way if hasattr(y, "shape") else "[label for (label,) in y]"
+            raise ValueError(f"y has exactly one label in every row, and {name} takes the labels themselves; use {way}")
         raise ValueError(
             f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"
         )
@@ -245,6 +266,31 @@ def training_data(
     if getattr(estimator, "normalize", False):
         rows = with_unit_rows(rows)
     return TrainingData(X, rows, targets, sample_weight)
+
+
+def _look_swapped(X: Any, y: Any) -> bool:
+    """Whether X can be labels and y rows; if y can be labels as well, X must repeat its own, as texts do not."""
+    try:
+        labels = encode_targets(X)
+        check_array(y, accept_sparse=True)
+    except (TypeError, ValueError):
+        return False
+    try:
+        encode_targets(y)
+    except (TypeError, ValueError):
+        return True
+    return labels.kind != "multilabel" and 2 * labels.n_classes <= labels.Y.shape[0]
+
+
+def refuse_texts(X: Any, owner: str) -> None:
+    """Raise an error for rows that are text or have text in a column."""
+    cells = () if sp.issparse(X) else np.asarray(X, dtype=object).flat
+    text = next((cell for cell in cells if isinstance(cell, str)), None)
+    if text is not None:
+        raise ValueError(
+            f"X has text, such as {text[:30]!r}, and {owner} takes numbers; put a vectoriser in front, in fit and in "
+            f"predict: TextPipeline([('tfidf', TfidfVectorizer()), ('classifier', {owner}())])"
+        )
 
 
 def check_parameters(estimator: Trainable) -> None:

@@ -37,6 +37,7 @@ TargetKind = Literal["binary", "multiclass", "multilabel"]
 
 SET_TYPES = (set, frozenset, list, tuple, np.ndarray)
 MAX_NAMES_IN_MESSAGE = 10
+MAX_MISSING_IN_MESSAGE = 3
 # difflib compares with every name: about 10 µs each, so at most 0.2 s for an error message.
 MAX_NAMES_TO_COMPARE = 20_000
 
@@ -317,7 +318,16 @@ def unwrap(y: Any) -> Any:
         y = y.to_numpy()
     if isinstance(y, list | tuple) and len(y) and isinstance(y[0], SET_TYPES) and not _is_listed_indicator(y):
         return list(y)
-    y = np.asarray(y)
+    given = y
+    try:
+        y = np.asarray(given)
+    except ValueError:
+        if not isinstance(given, list | tuple):
+            raise
+        return list(given)  # labels and label sets: `as_label_sets` names the row
+    is_text = y.dtype.kind in "US" and isinstance(given, list | tuple)
+    if is_text and not all(isinstance(label, str | bytes) for label in given):
+        y = np.array(given, dtype=object)  # NumPy would have made text of numbers and NaN
     if y.ndim == 1 and y.dtype == object and len(y) and isinstance(y[0], SET_TYPES):
         return list(y)
     if y.ndim == 2 and y.shape[1] == 1:
@@ -437,7 +447,8 @@ def _numeric(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"Unknown label type: unknown. y has shape {y.shape} and dtype {y.dtype}; an indicator holds 0 and 1 only, "
-            "and several labels per row are a list of sets."
+            "and several labels per row are a list of sets. HierarchicalClassifier takes level columns; elsewhere, "
+            "join them, for example ['/'.join(row) for row in y]."
         ) from error
 
 
@@ -484,11 +495,11 @@ def many(names: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
-def listed(names: Iterable[Any], separator: str = ", ") -> str:
+def listed(names: Iterable[Any], separator: str = ", ", most: int = MAX_NAMES_IN_MESSAGE) -> str:
     """The first few names for a message, and how many more there are."""
     names = list(names)
-    shown = separator.join(repr(name) for name in names[:MAX_NAMES_IN_MESSAGE])
-    more = len(names) - MAX_NAMES_IN_MESSAGE
+    shown = separator.join(repr(name) for name in names[:most])
+    more = len(names) - most
     return f"{shown}{separator}… ({more} more)" if more > 0 else shown
 
 
@@ -510,14 +521,18 @@ def _subject(missing: list[Any]) -> str:
     """'x' is / 2 labels are, with their names."""
     if len(missing) == 1:
         return f"{missing[0]!r} is"
-    return f"{len(missing)} labels ({listed(missing)}) are"
+    return f"{len(missing)} labels ({listed(missing, most=MAX_MISSING_IN_MESSAGE)}) are"
 
 
 def _suggestion(missing: list[Any], known: Mapping[Any, int]) -> str:
     """Known names near the first missing one; numbers are compared as text."""
     if len(known) <= MAX_NAMES_TO_COMPARE:
         spelled = {str(name): name for name in known}
+        same = spelled.get(str(missing[0]))
+        if same is not None:
+            types = f"{type(same).__name__}, not {type(missing[0]).__name__}"
+            return f"did you mean {same!r} instead of {missing[0]!r}? The names there are {types}: convert the labels"
         near = difflib.get_close_matches(str(missing[0]), spelled)
         if near:
             return f"did you mean {' or '.join(repr(spelled[name]) for name in near)} instead of {missing[0]!r}?"
-    return "add it, or leave out its rows"
+    return "add it, or leave out its rows" if len(missing) == 1 else "add them, or leave out their rows"

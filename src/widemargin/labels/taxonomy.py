@@ -31,7 +31,7 @@ from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
-__all__ = ["VIRTUAL_ROOT", "EdgeList", "Taxonomy"]
+__all__ = ["VIRTUAL_ROOT", "EdgeList", "Taxonomy", "as_taxonomy"]
 
 VIRTUAL_ROOT = "(root)"
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
@@ -604,3 +604,35 @@ class Taxonomy:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Taxonomy:
         return self
+
+
+def as_taxonomy(given: Any) -> Taxonomy:
+    """A taxonomy in any form that estimators take.
+
+    Parameters
+    ----------
+    given : Taxonomy, mapping or networkx.DiGraph
+        A mapping is nested, as for `Taxonomy.from_nested`, if one of its values is a mapping, list, tuple or set;
+        otherwise it maps each child to its parent, as for `Taxonomy.from_parents`.
+
+    Returns
+    -------
+    Taxonomy
+
+    Examples
+    --------
+    >>> from widemargin.labels.taxonomy import as_taxonomy
+    >>> as_taxonomy({"animal": ["cat", "dog"]}) == as_taxonomy({"cat": "animal", "dog": "animal"})
+    True
+    """
+    if isinstance(given, Taxonomy):
+        return given
+    if isinstance(given, Mapping):
+        nested = any(isinstance(value, Mapping | list | tuple | set | frozenset) for value in given.values())
+        return Taxonomy.from_nested(given) if nested else Taxonomy.from_parents(given)
+    if hasattr(given, "is_directed"):
+        return Taxonomy.from_networkx(given)
+    raise ValueError(
+        f"taxonomy must be a Taxonomy, a nested dict, a dict of child to parent, or a networkx.DiGraph; got "
+        f"{given!r:.100}; see also Taxonomy.from_edges, from_paths and from_tsv"
+    )

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from widemargin._frames import data_frame, html_table
+
 __all__ = ["Certificate", "WorstProblem"]
 
 
@@ -122,6 +124,33 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, the derived gaps included for readers of the file."""
         return asdict(self) | {"gap": self.gap, "relative_gap": self.relative_gap}
+
+    def to_frame(self) -> Any:
+        """The certificate as a data frame of one row, to be concatenated with those of other models.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns "primal", "dual", "gap", "relative_gap", "decrease_gap", "primal_at_zero", "primal_before_pruning",
+            "n_problems", "worst_index" and "worst_relative_gap"; the last two are missing values if `worst` is None.
+
+        Examples
+        --------
+        >>> from widemargin import Certificate
+        >>> frame = Certificate(10.0, 9.0, primal_at_zero=29.0, primal_before_pruning=10.0).to_frame()
+        >>> frame["gap"].tolist(), frame["decrease_gap"].tolist()
+        ([1.0], [0.05])
+        """
+        return data_frame(self._columns())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._columns(), "dual ≤ optimum ≤ primal")
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """One row; see `to_frame`."""
+        names = ("primal", "dual", "gap", "relative_gap", "decrease_gap", "primal_at_zero", "primal_before_pruning")
+        own = {name: [getattr(self, name)] for name in (*names, "n_problems")}
+        return own | {f"worst_{name}": [getattr(self.worst, name, None)] for name in ("index", "relative_gap")}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Certificate:

@@ -47,8 +47,7 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.storage import TreeCodec
-from widemargin.estimators.tree.targets import TreeTargets, tree_targets
-from widemargin.labels.taxonomy import Taxonomy
+from widemargin.estimators.tree.targets import TreeTargets, join_levels, tree_targets
 from widemargin.parallel import current_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
 from widemargin.problems.scores import compact
@@ -101,9 +100,11 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
 
     Parameters
     ----------
-    taxonomy : Taxonomy or None, default=None
-        The tree. If None, it is built from the labels: if they are strings and one of them contains the `separator`,
-        they are paths; otherwise the tree is flat.
+    taxonomy : Taxonomy, dict, networkx.DiGraph or None, default=None
+        The tree. A dict is nested, as in `Taxonomy.from_nested`, if one of its values is a dict, list, tuple or set;
+        otherwise it maps each child to its parent. Edges of a graph point from parent to child. If None, the tree is
+        built from the labels: if y has level columns, or one of the labels contains the `separator`, they are paths;
+        otherwise the tree is flat. A model that was saved and loaded has a Taxonomy here.
     method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}, default="orthogonal"
         How to train. The first three train the path to a label, siblings against each other; with the others all labels
         compete at once.
@@ -145,7 +146,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         Whether predictions may end at inner nodes that occur as labels: each of them gets a virtual child, "(stop at
         …)", that is trained on these rows. Otherwise predictions continue to a node without children in training.
     separator : str or None, default="/"
-        Separator of the names in a label that is a full path; None if labels are not paths.
+        Separator of the names in a label that is a full path; None if labels are not paths. Level columns of y are
+        joined by it.
     multilabel : {"split", "refuse"}, default="split"
         Rows with q labels: train on each of the q paths with a weight of 1/q, or refuse them. Labels above another
         label of the row are dropped first; rows without a label are ignored. Predictions have one label per row.
@@ -242,9 +244,18 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     'mammal'
     >>> HierarchicalClassifier(C=1.0, random_state=0).fit(X, [f"{n > 'd'}/{n}" for n in y]).taxonomy_.height
     2
+
+    The tree may be a dict, or level columns of y:
+
+    >>> kinds = {"mammal": ["cat", "dog"], "bird": ["owl", "hen"]}
+    >>> HierarchicalClassifier(kinds).fit(X, y).taxonomy_.children_of("bird")
+    ['owl', 'hen']
+    >>> levels = np.array([["mammal", "cat"], ["mammal", "dog"], ["bird", "owl"], ["bird", ""]] * 20)
+    >>> HierarchicalClassifier(random_state=0).fit(X, levels).predict(np.eye(4)[:2]).tolist()
+    ['mammal/cat', 'mammal/dog']
     """
 
-    taxonomy: Taxonomy | None = None
+    taxonomy: Any = None
     _: KW_ONLY
     method: Method = "orthogonal"
     C: float = 1.0
@@ -289,13 +300,18 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or (n_samples, n_samples) if precomputed
             Training rows.
-        y : array-like of shape (n_samples,), indicator, or list of label sets
-            Labels: names of nodes, including inner ones, or full paths; at least two classes.
+        y : array-like of shape (n_samples,), indicator, list of label sets, or level columns
+            Labels: names of nodes, including inner ones, or full paths; at least two classes. Level columns are an
+            array or data frame of strings of shape (n_samples, n_levels): each row is a path from the top, and an empty
+            string, None or NaN ends it early. They mean the same as the names joined by `separator`. A list of lists is
+            a list of label sets: use `numpy.array(y)` for levels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative.
 
         <fitted>
         """
+        if len(getattr(y, "shape", ())) == 2:
+            y = join_levels(y, self.separator)
         data = training_data(self, X, y, sample_weight, sparse=self.kernel != "precomputed")
         targets = tree_targets(
             data.targets, self.taxonomy, separator=self.separator, stop=bool(self.stop), multilabel=self.multilabel
@@ -336,11 +352,6 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     def _check_parameters(self) -> None:
         """Check each parameter, and refuse values that have no effect beside the others."""
         name, method = type(self).__name__, self.method
-        if self.taxonomy is not None and not isinstance(self.taxonomy, Taxonomy):
-            raise ValueError(
-                f"{name}: taxonomy must be a Taxonomy or None, got {self.taxonomy!r:.100}; see Taxonomy.from_edges, "
-                "from_paths and from_tsv"
-            )
         check_parameters(self)
         if self.separator == "":
             raise ValueError(f"{name}: separator must have at least one character; use None if labels are not paths")

@@ -46,7 +46,7 @@ from widemargin.estimators.explanation import (
 )
 from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.estimators.training import COUNT
-from widemargin.estimators.tree.targets import label_nodes, labelled_nodes, without_stops
+from widemargin.estimators.tree.targets import join_levels, label_nodes, labelled_nodes, without_stops
 from widemargin.labels.encoding import encode_targets, unwrap
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import Tree
@@ -163,7 +163,7 @@ class TreeLabelModel(LabelModel):
             The score of each row's label.
         """
         X = self._check_rows(X)
-        targets = encode_targets(y)
+        targets = encode_targets(join_levels(y, self.separator))
         if targets.kind == "multilabel":
             raise ValueError("label_scores takes one label per row; y has several")
         classes = self._class_numbers(targets.classes)[targets.indices]
@@ -191,7 +191,7 @@ class TreeLabelModel(LabelModel):
         """Share of rows whose label is predicted exactly: the accuracy, as for every other classifier.
 
         <rows_to_score>
-        y : array-like of shape (n_samples,), indicator, or list of label sets
+        y : array-like of shape (n_samples,), indicator, list of label sets, or level columns
             True labels, names or full paths. If a row has several, those above another one are ignored, and one of the
             others has to be predicted. A label that is not in the tree counts as a wrong prediction.
         <sample_weight>
@@ -393,8 +393,9 @@ class TreeCalibrator(Calibrator):
         return int(self.model.taxonomy_.n_nodes)
 
     def targets(self, y: Any) -> tuple[Any, Bools]:
-        y = y if hasattr(y, "shape") or isinstance(y, list) else list(y)
-        targets, tree, separator = encode_targets(y), self.model.taxonomy_, self.model.separator
+        tree, separator = self.model.taxonomy_, self.model.separator
+        y = join_levels(y if hasattr(y, "shape") or isinstance(y, list) else list(y), separator)
+        targets = encode_targets(y)
         in_tree = label_nodes(targets.classes, tree, separator, missing=-1) >= 0
         if not in_tree.any():
             label_nodes(targets.classes, tree, separator)  # the error that names them
@@ -675,7 +676,8 @@ class _Paths:
 
 def nodes_of_labels(model: TreeLabelModel, y: Any, *, skip_unknown: bool = False) -> tuple[Ints, Ints]:
     """Rows and nodes of all labels; see `labelled_nodes`."""
-    return labelled_nodes(encode_targets(y), model.taxonomy_, model.separator, skip_unknown=skip_unknown)
+    targets = encode_targets(join_levels(y, model.separator))
+    return labelled_nodes(targets, model.taxonomy_, model.separator, skip_unknown=skip_unknown)
 
 
 def probable_predictions(model: TreeLabelModel, X: Any, y: Any) -> tuple[Bools, Floats]:

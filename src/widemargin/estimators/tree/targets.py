@@ -4,24 +4,26 @@ Labels are names of nodes, or full paths such as "A/B/C" in the names of a given
 Without a taxonomy, the tree is built from the labels: if they are strings and one of them contains the separator, they
 are paths; otherwise the tree is flat. A row with q labels becomes q examples of weight 1/q; labels that are ancestors
 of another label of the row add no information and are dropped first. To let predictions stop at an inner node, the node
-gets a virtual child to which its own examples go.
+gets a virtual child to which its own examples go. Level columns, one name per level and row, are read as full paths.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin.estimators.training import NO_LABELS
 from widemargin.exceptions import DataFormatError
-from widemargin.labels.encoding import EncodedTargets
-from widemargin.labels.taxonomy import Taxonomy
+from widemargin.labels.encoding import EncodedTargets, is_missing
+from widemargin.labels.taxonomy import Taxonomy, as_taxonomy
 from widemargin.metrics.hierarchical import most_specific
 
-__all__ = ["TreeTargets", "label_nodes", "labelled_nodes", "make_taxonomy", "tree_targets"]
+__all__ = ["TreeTargets", "join_levels", "label_nodes", "labelled_nodes", "make_taxonomy", "tree_targets"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,7 +68,7 @@ class TreeTargets:
 
 
 def tree_targets(
-    targets: EncodedTargets, taxonomy: Taxonomy | None, *, separator: str | None, stop: bool, multilabel: str
+    targets: EncodedTargets, taxonomy: Any, *, separator: str | None, stop: bool, multilabel: str
 ) -> TreeTargets:
     """Place encoded targets in the tree."""
     if targets.kind == "multilabel" and multilabel == "refuse":
@@ -75,8 +77,17 @@ def tree_targets(
             "share of the row's weight"
         )
     row, column, labels = _label_columns(targets)
-    taxonomy = make_taxonomy(labels, separator) if taxonomy is None else taxonomy
-    node_of_label = label_nodes(labels, taxonomy, separator)
+    if len(labels) == 0:
+        raise ValueError(NO_LABELS)
+    if not isinstance(taxonomy, Taxonomy):
+        taxonomy = make_taxonomy(labels, separator, taxonomy)
+    try:
+        node_of_label = label_nodes(labels, taxonomy, separator)
+    except DataFormatError as error:
+        if targets.kind == "multilabel" and targets.classes.tolist() == list(range(targets.n_classes)):
+            remedy = "an indicator has column numbers as labels: name its columns in a data frame, or give label lists"
+            raise DataFormatError(error.problem, remedy=remedy) from None
+        raise
     node = node_of_label[column]
     if targets.kind == "multilabel":
         row, node = most_specific(row, node, taxonomy)
@@ -123,8 +134,36 @@ def _label_columns(targets: EncodedTargets) -> tuple[Ints, Ints, npt.NDArray[Any
     return row, column.reshape(-1), targets.classes[used]
 
 
-def make_taxonomy(labels: npt.NDArray[Any], separator: str | None) -> Taxonomy:
-    """The tree of labels that are paths, if one of them contains the separator; otherwise the flat one."""
+def join_levels(y: Any, separator: str | None) -> Any:
+    """Level columns, an array or data frame of two or more columns of strings, as full paths; other y as they are."""
+    cells = y.to_numpy() if hasattr(y, "to_numpy") else y
+    is_matrix = isinstance(cells, np.ndarray) and cells.ndim == 2 and cells.shape[1] > 1
+    if not is_matrix or not any(isinstance(cell, str) for cell in cells.flat):
+        return y
+    if separator is None:
+        raise ValueError("y has level columns, which are joined by the separator; choose one, such as separator='/'")
+    return np.array([separator.join(_levels_of_row(row, number, separator)) for number, row in enumerate(cells)])
+
+
+def _levels_of_row(row: Any, number: int, separator: str) -> list[str]:
+    """The names of a row up to the first empty cell, checked."""
+    filled = [not (is_missing(cell) or cell == "") for cell in row]
+    names = [cell for cell, is_name in zip(row, takewhile(bool, filled), strict=False) if is_name]
+    if not names or sum(filled) > len(names):
+        remedy = "close the gap" if names else "start with the top level, or leave the row out"
+        raise DataFormatError(f"row {number} of y has no name at level {len(names)}", remedy=remedy)
+    for name in names:
+        if not isinstance(name, str) or separator in name:
+            what = "is not a string" if not isinstance(name, str) else f"contains the separator {separator!r}"
+            remedy = "convert the column" if not isinstance(name, str) else "choose another separator"
+            raise DataFormatError(f"row {number} of y has the name {name!r}, which {what}", remedy=remedy)
+    return names
+
+
+def make_taxonomy(labels: npt.NDArray[Any], separator: str | None, given: Any = None) -> Taxonomy:
+    """The given tree; else that of labels that are paths, if one of them contains the separator; else the flat one."""
+    if given is not None:
+        return as_taxonomy(given)
     names = labels.tolist()
     are_paths = separator is not None and all(isinstance(name, str) for name in names)
     if are_paths and any(str(separator) in name for name in names):
