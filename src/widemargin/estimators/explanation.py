@@ -344,7 +344,7 @@ def one_row(X: Any) -> Any:
     elif not hasattr(X, "iloc"):
         X = np.atleast_2d(np.asarray(X))
     if X.shape[0] != 1:
-        raise ValueError(f"explain takes one row, and got {X.shape[0]:,}; call it once per row")
+        raise ValueError(f"explain takes one row; got {X.shape[0]:,}; call it once per row")
     return X
 
 
@@ -385,7 +385,7 @@ def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
     """The result of `explain` for a model whose scores are linear in the row."""
     if not COUNT.is_satisfied_by(k):
-        raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
+        raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
     X = one_row(X)
     row = make_row(model, model._explained_row(X), feature_names)
     best = model.predict_topk(X, max(int(k), 2)).indices[0]

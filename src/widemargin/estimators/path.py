@@ -204,7 +204,7 @@ class PathResult:
     def best_index(self) -> int:
         """Row with the largest first score; among equal ones the first values, and there the largest threshold."""
         if not self.score_names:
-            raise ValueError("nothing was scored, so no row is the best; give X_test and y_test, or cv")
+            raise ValueError("no model was scored, so none is the best; give X_test and y_test, or cv")
         scores = self.table[self.score_names[0]]
         best = np.flatnonzero(scores == np.nanmax(scores))
         same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
@@ -507,7 +507,7 @@ def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values
     given = {param or "C": values} if values is not None else {"C": Cs, "k": ks}
     grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
     if not grid:
-        raise ValueError("a path needs values to go through; give Cs, ks, or param and values")
+        raise ValueError("a path needs parameter values; give Cs, ks, or param and values")
     if hasattr(estimator, "_check_parameters"):
         for name, some in grid.items():
             for value in some:
@@ -589,7 +589,7 @@ class Scoring:
             if ranking:
                 if ranking[1] not in {*RANKINGS, TOP_K_ACCURACY}:
                     known = ", ".join([*RANKINGS, TOP_K_ACCURACY])
-                    raise ValueError(f"unknown ranking {given!r}; before the @ stands one of {known}")
+                    raise ValueError(f"unknown score {given!r}; the name before the @ must be one of {known}")
                 self.rankings[name] = (ranking[1], int(ranking[2]))
             else:
                 self.scorers[name] = _scorer(given)

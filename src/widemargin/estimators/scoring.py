@@ -200,7 +200,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
         X = self._check_rows(X)
         n_labels = len(self.classes_)
         # One place more shows which lists end within a tie.
@@ -498,7 +498,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), and its scores are no sums over features for explain to show; "
+                f"this model has a kernel ({kernel}), and its scores are not sums over features for explain to show; "
                 "train with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)

@@ -238,7 +238,7 @@ def training_data(
         raise ValueError(f"y has {found}; a classifier needs rows of at least two classes")
     if targets.kind == "multilabel" and not several_labels:
         raise ValueError(
-            f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"
+            f"y has several labels per row, but {name} trains on one; use OneVsAllClassifier for such targets"
         )
     if sample_weight is not None:
         sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)

@@ -74,7 +74,7 @@ class EdgeList:
             rows = list(pairs)
             if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
                 position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
-                raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
+                raise DataFormatError(f"edge {position} is {row!r}, not a pair", remedy="give (child, parent) pairs")
             children, parents = [row[0] for row in rows], [row[1] for row in rows]
         return cls(plain_names(children), plain_names(parents, or_none=True))
 
@@ -203,7 +203,7 @@ def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
             continue
         if isinstance(below, str) or not isinstance(below, Mapping | Sequence | set | frozenset):
             raise DataFormatError(
-                f"below {parent!r} there is {below!r}", remedy="use a mapping of children, a list of leaves, or None"
+                f"{below!r} cannot be below {parent!r}", remedy="use a mapping of children, a list of leaves, or None"
             )
         names = [plain_name(name) for name in below]
         children += names
@@ -249,7 +249,7 @@ class Taxonomy:
     def __post_init__(self) -> None:
         nodes = tuple(plain_names(list(self.nodes)))
         if len(nodes) != self.tree.n_nodes:
-            raise DataFormatError(f"{len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
+            raise DataFormatError(f"got {len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
         object.__setattr__(self, "nodes", nodes)
         if len(self._numbers) != len(nodes):
             twice = next(name for number, name in enumerate(nodes) if self._numbers[name] != number)

@@ -148,8 +148,8 @@ def _result(future: Any) -> Any:
         return future.result()
     except distributed.KilledWorker as error:
         raise WidemarginError(
-            f"the workers of {error.task} died repeatedly, perhaps for lack of memory; give workers more of it, or "
-            "lower the memory limit of the training"
+            f"the workers of {error.task} died repeatedly, perhaps for lack of memory; give the workers more memory, "
+            "or lower the memory limit of the training"
         ) from error
     except distributed.CancelledError as error:
         raise WidemarginError("the scheduler dropped a task; see its log, and run the command again") from error

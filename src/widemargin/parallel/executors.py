@@ -132,7 +132,7 @@ class Processes:
                 deaths += 1
                 if deaths > self.retries:
                     raise WidemarginError(
-                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer of them or a "
+                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer processes or a "
                         "smaller memory limit"
                     ) from error
 

@@ -150,7 +150,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     'the smallest margin of a row is -0.5, and the bound needs a positive one'
     """
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be a number between 0 and 1, both excluded; got {delta!r}")
+        raise ValueError(f"delta must be strictly between 0 and 1; got {delta!r}")
     gram, k, n = margins.gram, len(margins.gram), margins.n_samples
     norms = np.maximum(np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean(), 0.0)  # ‖M_r − mean of the rows‖²
     total = float(norms.sum())
@@ -377,5 +377,5 @@ def _check_signs(h: npt.ArrayLike, n_dimensions: int) -> Code:
     if outputs.ndim != n_dimensions or (n_dimensions == 2 and outputs.shape[1] == 0):
         raise ValueError(f"h must have shape {shape}; got {outputs.shape}")
     if np.isnan(outputs).any():
-        raise ValueError("h holds NaN, which has no sign")
+        raise ValueError("h contains NaN, which has no sign")
     return np.where(outputs >= 0.0, 1, -1).astype(np.int8)

@@ -373,9 +373,13 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         fitted = "classes_" in self.__dict__
         if fitted and name == "certificate_":
             inner = type(self.__dict__["estimator"]).__name__
-            raise AttributeError(f"there is no certificate_: {inner} has none, and no code with a norm was learned")
+            raise AttributeError(
+                f"this model has no certificate_: {inner} has none, and no code was learned with a norm"
+            )
         if fitted and name == "code_matrix_":
-            raise AttributeError("there is no code_matrix_: a code with a kernel is in dual_coef_ and support_vectors_")
+            raise AttributeError(
+                "this model has no code_matrix_: its code has a kernel and is in dual_coef_ and support_vectors_"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
@@ -422,8 +426,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         n_columns, least = int(n_classes * self.code_size), fewest_columns(self.code, n_classes)
         if n_columns < least:
             raise ValueError(
-                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to tell {n_classes} classes apart; "
-                f"use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
+                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to distinguish {n_classes} "
+                f"classes; use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
             )
         return make_code(self.code, n_classes, n_columns, random_state=rng)
 
@@ -557,7 +561,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
             )
         if self._decoding() != "inner":
             raise ValueError(
-                f"with decoding={self._decoding()!r} scores are no sums over features; use "
+                f"with decoding={self._decoding()!r} scores are not sums over features; use "
                 "set_params(decoding='inner') to explain this model"
             )
         weights, intercepts = self._columns.weights_at(features)
@@ -780,7 +784,7 @@ def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
     """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same bit for bit in any batch."""
     outputs = np.ascontiguousarray(h, dtype=np.float64)
     if not np.isfinite(outputs).all():
-        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
     return code.scores(outputs)
 
 

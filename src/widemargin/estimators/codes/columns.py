@@ -304,7 +304,7 @@ class ClonedTrainer:
             name = type(self.template).__name__
             raise ValueError(f"{name}.fit takes no sample_weight, and retraining columns needs it: use interleave=0")
         if start is not None:
-            raise ValueError("only OneVsAllClassifier starts from given weights")
+            raise ValueError("only OneVsAllClassifier can start from given weights")
         executor = current_executor()
         if executor is not None:
             calls = [(task, j) for j in range(task.book.shape[1])]

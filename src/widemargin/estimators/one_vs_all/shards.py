@@ -562,7 +562,7 @@ def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
         raise DataFormatError(
             f"the file of trained labels is damaged ({damage})",
             path=str(path),
-            remedy="remove it and start the training again: only its labels are trained again",
+            remedy="delete it and start the training again; only its labels are retrained",
         )
     return arrays
 

@@ -388,8 +388,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
         if losses.at_zero <= 0.0:
             raise ValueError(
-                "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a "
-                "sibling"
+                "there is nothing to train: every row has weight 0, or no node on the path to its label has a sibling"
             )
         share = float(self.alpha_share)
         penalty = tree_penalty(self.method, tree, alpha=self.alpha, K=self.K, share=share, repair=self.repair)

@@ -257,8 +257,8 @@ def check_separable(problem: CodeProblem, pairs: Mask) -> None:
     lack = program.least_lack()
     if lack > LEAST_LACK * float(np.abs(problem.b).max()):
         raise ValueError(
-            "C=inf asks for a code without any loss, and no code separates these outputs: the margin of some row "
-            f"lacks at least {lack:.3g} with every code; use a finite C"
+            "C=inf asks for a code without any loss, and no code separates these outputs: with every code the margin "
+            f"of some row is too small by at least {lack:.3g}; use a finite C"
         )
 
 

@@ -77,7 +77,7 @@ def solve_dense_joint_dual(
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
         raise ValueError(
-            f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {losses.paths.m:,} "
+            f"orthogonal transfer with k={k}, or with a K between any nodes, keeps dense arrays of {losses.paths.m:,} "
             f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
             f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
             "or use fewer features"
