@@ -2,8 +2,8 @@
 
 A model folder holds JSON and plain arrays only; loading runs no code and maps the weights instead of reading them. A
 `Codec` turns a fitted model into a `ModelState` and back; each family has one. `read_model` has checked that the files
-are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks what these mean:
-counts that are counts, vectors where vectors are due, labels that are all different, arrays that fit each other.
+are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks their meaning:
+counts are whole numbers, vectors are vectors, labels are distinct, and arrays fit each other.
 
 A pipeline of a `TfidfVectorizer` and a classifier is stored as the classifier's own model, with the vectoriser's
 options and idf added, and its terms as the names of the features.
@@ -91,7 +91,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     model : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
         A fitted model, or a `Pipeline` of a `TfidfVectorizer` and one of these.
     folder : path
-        Where to; made if missing.
+        The model folder; created if missing.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def check_savable(model: Any) -> None:
     Parameters
     ----------
     model : object
-        Any model; call this before training to know whether its result can be kept.
+        Any model; call this before training to find out whether the result can be saved.
 
     Examples
     --------
@@ -143,8 +143,8 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     folder : path
         The model folder.
     verify : bool, default=True
-        Whether to read every array once and check it against its hash; without it a large model opens at once, and
-        only its form is checked.
+        Whether to read every array once and check it against its hash. Without it, a large model opens at once, and
+        only its format is checked.
 
     Returns
     -------

@@ -15,7 +15,7 @@ How far apart rows and columns are:
     row separation      min over r ≠ s of Σ_j (1 − M_rj M_sj)/2
     column separation   min over i ≠ j of (n_classes − |Σ_r M_ri M_rj|)/2
 
-Equal rows can never be told apart, and a column without both signs separates nothing: both are errors. Equal or
+Equal rows cannot be distinguished, and a column without both signs separates nothing: both are errors. Equal or
 opposite columns are the same binary problem twice: a warning.
 
 There are one-vs-rest, all-pairs, exhaustive, error-correcting (BCH) and random codes. A random code is dense (fair
@@ -553,7 +553,7 @@ def _bch_generators(length: int) -> list[tuple[int, int]]:
 
 
 def _with_zeros(exponents: list[int], powers: list[int], logarithm: dict[int, int]) -> int:
-    """Π (x − α^e) over a whole set of conjugates, whose coefficients are 0 and 1; bit i is that of x^i."""
+    """Π (x − α^e) over a whole set of conjugates, whose coefficients are 0 and 1; bit i is the coefficient of x^i."""
     length, coefficients = len(powers), [1]
     for e in exponents:
         shifted = [0, *coefficients]

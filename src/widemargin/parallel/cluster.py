@@ -108,7 +108,7 @@ class Cluster:
     def stores(self, names: list[str]) -> Iterator[None]:
         """Give workers on machines without the shared file system copies of stores, while the block lasts.
 
-        `names` are those of `named_by_content`. A task that needs a store waits for it. Sets: n_copies, at the end.
+        `names` come from `named_by_content`. A task that needs a store waits for it. Sets: n_copies, at the end.
         """
         sender = StoreSender(self.client, names)
         self._senders.append(sender)

@@ -60,7 +60,7 @@ class Executor(Protocol):
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run in this process, one at a time, so that they may be given callbacks."""
+        """Whether tasks run in this process, one at a time, and may be given callbacks."""
 
     def run(self, function: Function, arguments: Arguments) -> Generator[tuple[int, Any], None, None]:
         """Yield (number of the task, result) as tasks end; closing the iterator drops the others."""

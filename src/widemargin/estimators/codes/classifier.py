@@ -17,7 +17,7 @@ outputs for rows that the classifiers were not trained on:
 
 Interleaved (Crammer and Singer leave it open): column t is trained again, with class r on the side sign(M_rt − mean)
 and its rows weighted by |M_rt − mean|, of mean 1; then the outputs and the code are recomputed. The round with the
-smallest objective of the code (greedy: expected error) is kept, so that rounds never make it worse.
+smallest objective of the code (greedy: expected error) is kept, so further rounds never make it worse.
 
 Two classes have one score, s_1 − s_0, as in other models. With linear columns and the inner product, class r has the
 weights Σ_t M_rt w_t, which `explain` uses.
@@ -297,9 +297,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         n_stages = 1 if learner is None else 1 + (learner.n_folds + 1) * (self.interleave + 1) + self.interleave
         watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
         trainer = self._trainer(data, weights, sample_weight, fit_params, watch)
-        began, rounds, status = time.perf_counter(), list[CodeRound](), None
+        started, rounds, status = time.perf_counter(), list[CodeRound](), None
         columns = trainer.fit(BinaryTask(book), start)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         try:
             watch.end_stage(columns.certificate)
             for found in () if learner is None else learner.rounds(columns, book, trainer, watch):
@@ -672,7 +672,7 @@ class CodeLearner:
 
     def _round(self, columns: Columns, task: BinaryTask, trainer: ColumnTrainer, watch: Watch) -> CodeRound:
         """The code of some columns."""
-        began, fold = time.perf_counter(), cast(Indices, self.fold)
+        started, fold = time.perf_counter(), cast(Indices, self.fold)
         h = trainer.outputs(columns) if fold is None else np.zeros((len(self.y), task.book.shape[1]))
         for number in range(self.n_folds):
             inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
@@ -683,7 +683,7 @@ class CodeLearner:
         h, y, weights, options = h[used], self.y[used], self.weights, self.options
         weights = None if weights is None else weights[used]
         if options["norm"] == "greedy":
-            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], began)
+            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], started)
         if self.kernel is not None:
             name, gamma, *rest = self.kernel
             options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
@@ -696,13 +696,13 @@ class CodeLearner:
             gram, squared_norms = coef.T @ kernel.block(rows, rows) @ coef, kernel.diagonal(h)
             learned = replace(learned, support=used[learned.support])
         margins, error = margins_of(scores, y, gram, squared_norms), expected_error(scores, y, weights)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         ends = (certificate, learned.status, seconds, certificate.primal, error, margins, learned)
         return CodeRound(columns, task.book, code, *ends)
 
 
 def _greedy_round(
-    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, began: float
+    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, started: float
 ) -> CodeRound:
     """A code of signs; columns that would be constant, and so change no decision, are left out."""
     code = greedy_code(h, y, weights, n_classes).code
@@ -710,7 +710,7 @@ def _greedy_round(
     matrix, h, columns = code[:, kept].astype(np.float64), h[:, kept], columns.select(kept)
     error = expected_error(np.where(h >= 0.0, 1.0, -1.0) @ matrix.T, y, weights)
     margins = margins_of(h @ matrix.T, y, matrix @ matrix.T, (h**2).sum(axis=1))
-    ends = (columns.certificate, columns.status, time.perf_counter() - began, error, error, margins)
+    ends = (columns.certificate, columns.status, time.perf_counter() - started, error, error, margins)
     return CodeRound(columns, book[:, kept], matrix, *ends)
 
 

@@ -113,8 +113,8 @@ def solve_spoc(
     SolverResult
         `coef` (n_classes, n_columns) is M, or None with a kernel; it follows from `dual` except for large problems that
         are solved roughly (`LARGE`, `ROUGH_TOL`), where it is an average over passes, and after a limit, where it is
-        the best code seen, 0 included. `dual` (n_samples, n_classes) holds η of the wrong classes, 0 at the true ones,
-        so that τ is −η there and the sum of η at the true class.
+        the best code seen, 0 included. `dual` (n_samples, n_classes) holds η of the wrong classes, 0 at the true ones:
+        τ is −η at the wrong classes, and the sum of η at the true class.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One-vs-all for dense rows: blocks of labels, so that X is read by matrix products; every label certified.
+"""One-vs-all for dense rows: blocks of labels share matrix products with X; every label is certified.
 
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
@@ -175,7 +175,7 @@ class _Labels:
 
 
 class _Block:
-    """One block of labels: their targets, and what is done so far."""
+    """One block of labels: their targets and their progress."""
 
     def __init__(self, rows: _Rows, task: BlockTask, out: BlockResult) -> None:
         self.rows, self.task, self.out = rows, task, out

@@ -4,8 +4,8 @@
 
 with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). The intercept is free with
 (v, p) = (1, 0), regularised with (1, 1), and absent with (0, 1); these are `bias_value` and `bias_penalty`. Nothing is
-copied that already has the right form; memory maps stay mapped. Rows of weight zero are dropped, so that a fit with
-them equals a fit without them. Memory: 8 bytes per positive and 24 per label.
+copied that already has the right form; memory maps stay mapped. Rows of weight zero are dropped: a fit with them equals
+a fit without them. Memory: 8 bytes per positive and 24 per label.
 """
 
 from __future__ import annotations

@@ -446,7 +446,7 @@ class JointProgress(Limits):
     options : TreeOptions
         `tol`, `max_iter` and `callback`.
     rounding : float
-        As in `ending`; 0 if nothing can be learned, so that the bounds are exact.
+        As in `ending`; 0 if nothing can be learned, because the bounds are then exact.
 
     Examples
     --------
