@@ -334,7 +334,7 @@ def warn_if_unfinished(
     negligible: float = 0.0,
     stacklevel: int = 4,
 ) -> None:
-    """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
+    """A ConvergenceWarning with the gap reached and what to do, for a fit that missed its tolerance.
 
     NOT_ATTAINED is worth one when a certified relative gap is above `tol`, and the gap above the share `negligible` of
     the objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
@@ -348,7 +348,7 @@ def warn_if_unfinished(
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(
-        f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
+        f"training stopped before its tolerance (status: {result.status.value}); the certified relative gap is "
         f"{certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",
         ConvergenceWarning,
         stacklevel=stacklevel,

@@ -98,7 +98,7 @@ def with_deadline_of(callback: Callback | None, wrapper: Callback) -> Callback:
 
 
 class Limits:
-    """A number of passes, and a callback that ends the solver when it returns true or when its time is up."""
+    """A number of passes, and a callback that stops the solver when it returns true or when its time is up."""
 
     def __init__(self, max_iter: int, callback: Callback | None = None) -> None:
         self.started = time.monotonic()

@@ -89,7 +89,7 @@ _OPEN: list[tuple[ShardJob, Plan]] = []  # the training whose plan this process 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What all tasks of a training are given: paths and small values.
+    """The input of all tasks of a training: paths and small values.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class ShardRun:
         return result
 
     def _choices(self, job: ShardJob) -> SharedChoices:
-        """What is decided on all labels: of an earlier run, or from pilot labels, and then kept for a later run."""
+        """Decisions about all labels: from an earlier run, or from pilot labels and then kept for a later run."""
         if (kept := self.work.read_json(CHOICES)) is not None:
             return SharedChoices(**kept)
         choices: SharedChoices | None = self._run_one(find_choices, (job,), stop=self._is_late)
@@ -417,13 +417,13 @@ def solve_shard(job: ShardJob, label_range: Range, out: str, callback: Callback 
 
 
 def find_choices(job: ShardJob, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
-    """What the fast solver decides on all labels together; None when `stop` ended the search."""
+    """The decisions of the fast solver about all labels together; None if `stop` ended the search."""
     with _opened(job) as plan:
         return shared_choices(plan, stop)
 
 
 def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None = None) -> dict[str, float]:
-    """Wall-clock seconds and weights of some labels: what an estimate is made from."""
+    """Wall-clock seconds and weights of some labels, the basis of an estimate."""
     with _opened(job) as plan:
         problem, choices = plan.problem, plan.choices
         indptr = np.asarray(problem.positive_indptr)

@@ -317,7 +317,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified {name} is "
+                f"training stopped before its tolerance (status: {result.status.value}); the certified {name} is "
                 f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=2,

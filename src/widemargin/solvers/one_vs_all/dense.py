@@ -209,7 +209,7 @@ class _Block:
             todo &= self.two_sided  # labels with one side only have a known answer, which the Newton solver gives
         self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
-        labels = self._begin(np.flatnonzero(todo))
+        labels = self._start(np.flatnonzero(todo))
         while len(labels.index):
             labels = self._step(labels)
             done, hopeless = self._finished(labels), self._hopeless(labels)
@@ -226,7 +226,7 @@ class _Block:
         order = np.lexsort((records[:, 1], records[:, 0]))
         return records[order], np.sort(np.concatenate(self.given_up))
 
-    def _begin(self, index: Ints) -> _Labels:
+    def _start(self, index: Ints) -> _Labels:
         """Zero weights; directions: the negative gradient, and as last step the mean row."""
         size, (n, d) = len(index), self.rows.single.shape
         row, weight, number = np.zeros((size, n), np.float32), np.zeros((size, d), np.float32), np.zeros(size)

@@ -1,4 +1,4 @@
-"""Which algorithm solves a one-vs-all problem, decided once, and `solve`, the only door to all of them.
+"""Which algorithm solves a one-vs-all problem, decided once, and `solve`, their only entry point.
 
 plan = make_plan(Problem.of(X, Y, C=1.0), prune=0.01)
 result = solve(plan)                    all labels

@@ -166,7 +166,7 @@ def as_rows(X: Any) -> Any:
 
 @dataclass(frozen=True)
 class BlockTask(Labels):
-    """Some labels of a problem and how to solve them, in the words of the core; indices are int64.
+    """Some labels of a problem and how to solve them, with the names that the core uses; indices are int64.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class OneVsAllResult(SolverResult):
-    """A `SolverResult` with what is known of each label; use `of` to make one. Its weights are read-only.
+    """A `SolverResult` with the facts about each label; use `of` to make one. Its weights are read-only.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ SCORE_OF_NEGATIVES = {"squared_hinge": -2.0, "logistic": -3.0}  # the paper's t
 
 @dataclass(frozen=True)
 class StartParameters:
-    """Numbers of the starts.
+    """Parameters of the starts.
 
     Parameters
     ----------
