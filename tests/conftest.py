@@ -1,12 +1,8 @@
-"""Settings of all tests: hypothesis gives the same examples in every run, and `make quick` runs a part of the tests.
-
-HYPOTHESIS_PROFILE chooses other examples: `fresh` for new ones, as `make fuzz-guided` does, `quick` for only a few.
-"""
+"""Fixtures of all tests, and the choice of the tests that `make quick` runs."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 from pathlib import Path
 
@@ -14,13 +10,11 @@ import pytest
 from hypothesis import settings
 
 import widemargin
+from hypothesis_examples import PROFILE
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("fresh", print_blob=True)
-settings.register_profile("quick", derandomize=True, max_examples=5)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+settings.load_profile(PROFILE)
 
 
 def pytest_configure():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from hypothesis_examples import examples
 from widemargin.projections import project_capped_simplex, project_top_k_cone, project_top_k_simplex
 
 TOLERANCE = 1e-10  # of the optimality conditions, relative to the largest |a|
@@ -123,7 +124,7 @@ VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3, width=32)
 
 
 @pytest.mark.parametrize("name", SETS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data())
 @pytest.mark.slow
 def test_hypothesis_finds_no_row_that_breaks_the_conditions(name, data):

@@ -48,6 +48,7 @@ __all__ = [
     "read_blocks",
     "read_lines",
     "refuse_bomb",
+    "refuse_input_as_output",
     "remove_at_once",
     "replace_folder",
     "sync_folder",
@@ -113,6 +114,50 @@ def check_file_target(path: PathLike) -> None:
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder} to write it to", os.fspath(path))
     if not os.access(path if is_special(path) else folder, os.W_OK):
         raise PermissionError(errno.EACCES, "no permission to write here", os.fspath(path))
+
+
+def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
+    """Raise an error if writing a file or folder would replace or change an input.
+
+    The output must not be an input under any name (relative, symbolic link, hard link), lie inside an input folder,
+    such as a store or a model, or be a folder around an input.
+
+    Parameters
+    ----------
+    output : str or path
+        What will be written; it need not exist.
+    *inputs : str, path or None
+        The inputs; None and names that do not exist are skipped.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from widemargin.files import refuse_input_as_output
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = pathlib.Path(folder, "data.txt")
+    ...     _ = data.write_text("1 2 3\\n0 0:1\\n")
+    ...     refuse_input_as_output(data.with_name("predictions.tsv"), data)
+    ...     try:
+    ...         refuse_input_as_output(data, data)
+    ...     except ValueError as error:
+    ...         print(str(error).partition("; ")[2])
+    choose another name for the output
+    """
+    target = Path(output)
+    above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
+    for given in inputs:
+        if given is None or not os.path.exists(given):
+            continue
+        source = Path(given)
+        how = ""
+        if target.exists() and target.samefile(source):
+            how = "is the same as" if target.is_dir() else "would overwrite"
+        elif source.is_dir() and any(map(source.samefile, above)):
+            how = "lies inside"
+        elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
+            how = "is a folder around"
+        if how:
+            raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
 
 
 def is_special(path: PathLike) -> bool:
@@ -283,7 +328,8 @@ def open_input(path: PathLike) -> io.FileIO:
     """Open a regular file for reading; a folder or a pipe is a DataFormatError, a missing file Python's own error."""
     if os.path.isdir(path):
         raise DataFormatError("this is a folder, not a file", path=path, remedy="name a file inside it")
-    if is_special(path):  # a file is read more than once, and a pipe or a device might never end
+    # A file is read more than once, and a pipe or a device might never end.
+    if os.path.exists(path) and not os.path.isfile(path):
         raise DataFormatError(
             "this is a pipe or a device, not a file", path=path, remedy="write the data to a file first"
         )

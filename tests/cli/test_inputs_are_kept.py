@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from widemargin import OneVsAllClassifier, train, write_store, write_xmc
 from widemargin.cli.__main__ import make_app
-from widemargin.data.load import refuse_input_as_output
 from widemargin.data.names import write_names
+from widemargin.files import refuse_input_as_output
 
 TREE = "child\tparent\nred\tcolour\ngreen\tcolour\n"
 

@@ -48,16 +48,18 @@ def test_parts_give_what_memory_gives(name, options, folder, small_parts):
     rows = open_rows(folder / name)
     if "memory_limit_mb" in options:
         assert len(label_ranges(model, options["memory_limit_mb"])) > 5
-    parts = list(predict_in_parts(model, folder / "model", rows, 6, **options))
+    parts = [top for top, _ in predict_in_parts(model, folder / "model", rows, 6, **options)]
     expected = model.predict_topk(open_rows(folder / "rows.store").X, 6)
     for field in ("labels", "scores", "indices"):
         found = np.concatenate([getattr(part, field) for part in parts])
         np.testing.assert_array_equal(found, getattr(expected, field))
 
 
+@pytest.mark.slow
 def test_more_places_than_labels_are_missing(folder, small_parts):
     model = load(folder / "model")
-    (first, *_) = predict_in_parts(model, folder / "model", open_rows(folder / "rows.txt"), 45, memory_limit_mb=2000.0)
+    rows = open_rows(folder / "rows.txt")
+    (first, _), *_ = predict_in_parts(model, folder / "model", rows, 45, memory_limit_mb=2000.0)
     assert first.indices[:, 40:].tolist() == [[-1] * 5] * 50
     assert np.isneginf(first.scores[:, 40:]).all()
 
@@ -74,6 +76,7 @@ def test_limit_that_is_too_low_is_an_error(folder):
         label_ranges(load(folder / "model"), 10.0)
 
 
+@pytest.mark.slow
 def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     def run(out, *options):
         arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--out", str(out), *options]
@@ -86,6 +89,7 @@ def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     assert run(tmp_path / "processes.tsv", "--processes", "2") == whole
 
 
+@pytest.mark.slow
 def test_probabilities_are_the_same_in_parts(folder, small_parts, tmp_path):
     rows = open_rows(folder / "rows.store").X
     truth = (np.random.default_rng(1).random((120, 40)) < 0.1).astype(np.float32)

@@ -261,6 +261,7 @@ def test_rows_without_labels_are_trained_on_and_evaluated(folder, tmp_path):
     assert "column 'tags' has no labels" in message
 
 
+@pytest.mark.slow
 def test_text_is_trained_in_shards_and_predicted_by_processes(folder, tmp_path):
     options = ("--labels", "tags", "--label-sep", "|", "--shard-size", 2, "-o", tmp_path / "model")
     invoke("train", folder / "rows.csv", *TEXT, *options)

@@ -65,6 +65,7 @@ def test_every_method_chooses_its_values_and_keeps_what_was_tried(folder, tmp_pa
     assert json.loads(invoke("inspect", tmp_path / "m", "--json").stdout)["tuning"] == tuning
 
 
+@pytest.mark.slow
 def test_the_model_is_that_of_the_chosen_value_and_inspect_shows_the_table(folder, tmp_path):
     text = invoke("train", folder / "rows.svm", "--tune", "--folds", 3, "-o", tmp_path / "m").stdout
     model = load(tmp_path / "m")

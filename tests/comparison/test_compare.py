@@ -286,6 +286,7 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
     assert make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=None).dropped == {}
 
 
+@pytest.mark.slow
 def test_a_trial_has_rows_and_values_enough_to_tell_the_cost():
     rng = np.random.default_rng(0)
     X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values per row

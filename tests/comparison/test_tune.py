@@ -59,6 +59,7 @@ def test_quality_is_that_of_scikit_learns_own_solver_and_cross_validation(noisy)
         assert quality.mean == pytest.approx(np.average(scores, weights=sizes))
 
 
+@pytest.mark.slow
 def test_the_choice_is_that_of_grid_search(noisy):
     X, y = noisy[0][:156], noisy[1][:156]  # folds of equal size: both means are the same
     model = TopKClassifier(random_state=0, tol=1e-6)
@@ -198,6 +199,7 @@ def test_trees_take_lists_and_paths(noisy):
     assert of_paths.model.taxonomy is None
 
 
+@pytest.mark.slow
 def test_output_codes_tune_their_classifiers_unless_the_code_is_learned(noisy):
     found = tune(OutputCodeClassifier(random_state=0), *noisy, Cs=[0.1, 1.0], cv=FOLDS)
     assert found.params == ("estimator__C",)

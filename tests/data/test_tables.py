@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin import read_texts
 from widemargin.data.tables import BLOCK_BYTES, TableSpec, TextRows, is_table, read_cells, table_format
 from widemargin.exceptions import DataFormatError
@@ -158,7 +159,7 @@ def test_files_that_are_not_there_say_so(tmp_path):
 cell = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(cell, cell), max_size=6), st.sampled_from([",", "\t", ";"]))
 @pytest.mark.slow
 def test_what_csv_writes_is_read_again(tmp_path_factory, rows, delimiter):

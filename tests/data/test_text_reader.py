@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.text_reader import parse_text
 from widemargin import _core
 from widemargin.data.text import Problem, TextFormat, TextOptions, TextProblem
@@ -86,7 +87,7 @@ text_strategy = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(text_strategy, options_strategy, st.sampled_from([np.float32, np.float64]), st.sampled_from([None, 1, 7]))
 @pytest.mark.slow
 def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
@@ -94,7 +95,7 @@ def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
     assert outcome(core_parse, text, options, dtype, block_bytes=block_bytes) == expected
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(text_strategy, options_strategy, st.data())
 @pytest.mark.slow
 def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
@@ -106,7 +107,7 @@ def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
     assert outcome(core_parse, bytes(damaged), options, block_bytes=5) == expected
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.floats(allow_nan=False, allow_infinity=False).map(repr)
     | st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: str(np.float32(v)))

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
-from widemargin import OneVsAllClassifier, save
+from widemargin import OneVsAllClassifier, TopK, save
 from widemargin.exceptions import NotSavableError
 
 N_ROWS = 30
@@ -154,3 +154,28 @@ def test_labels_that_cannot_be_saved_are_named(tmp_path, labels):
     with pytest.raises(NotSavableError, match="labels has"):
         save(model, tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (np.array([5, 7]), [7, -1]),
+        (np.array([5.0, 7.0]), [7.0, -1.0]),
+        (np.array(["a", "b"]), ["b", None]),
+        (np.array(["a", "b"], dtype=object), ["b", None]),
+        (np.array([False, True]), [True, None]),
+        (np.array([5, 7], dtype=np.uint64), [7, None]),
+    ],
+    ids=["int", "float", "str", "object", "bool", "unsigned"],
+)
+def test_missing_places_of_a_list_are_minus_one_or_none(classes, expected):
+    short = TopK(None, np.array([[0.5, -np.inf]]), np.array([[1, -1]]), classes)
+    assert short.labels.tolist() == [expected]
+    full = TopK(None, np.array([[0.5, 0.25]]), np.array([[1, 0]]), classes)
+    assert full.labels.tolist() == [classes[::-1].tolist()]
+    assert full.labels.dtype == classes.dtype
+
+
+def test_lists_without_labels_need_classes():
+    with pytest.raises(ValueError, match="labels are missing"):
+        TopK(None, np.array([[0.5]]), np.array([[0]]))

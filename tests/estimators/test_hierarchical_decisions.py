@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin import HierarchicalClassifier, Taxonomy
 from widemargin.estimators.tree.model import DecisionTree
 from widemargin.estimators.tree.targets import make_taxonomy, tree_targets
@@ -33,7 +34,7 @@ def live_children(tree, classes, node):
     return [c for c in tree.children(node).tolist() if any(tree.covers(c, k) for k in classes)]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(trees_with_classes(), st.integers(0, 2**32 - 1), st.integers(1, 5))
 def test_decisions_agree_with_loops(case, seed, width):
     tree, classes = case

@@ -39,6 +39,7 @@ def linear(A, B):
     return np.asarray((A @ B.T).toarray() if sp.issparse(A) else A @ B.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_linear_kernel_is_the_linear_model(data, method):
     X, y = data

@@ -139,6 +139,7 @@ def test_a_small_file_cannot_claim_any_number_of_columns(states, tmp_path):
             load(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_deep_tree_is_refused_before_its_pairs_are_made(states, tmp_path):
     # 2·10⁵ nodes in a chain have 2·10¹⁰ pairs of a node and an ancestor: 320 GB, from a file of 1.6 MB.
     state, n = states["factors"], 200_000

@@ -88,6 +88,7 @@ def test_the_norm_stays_within_its_bound(data, learn):
     assert size <= 0.5 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_learning_the_code_lifts_digits():
     X, y = load_digits(return_X_y=True)
     X, y = X[:1000] / 16, y[:1000]

@@ -462,6 +462,7 @@ def test_nodes_are_not_taken_for_labels_where_memory_is_short(text):
     assert label_ranges(model, PROCESS_MB + 1.0) is None
 
 
+@pytest.mark.slow
 def test_classes_of_a_pruned_top_k_model_are_ranked_in_ranges(text, tmp_path):
     X, y, _ = text
     model = TopKClassifier(tol=1e-2, prune=1e-3, random_state=0).fit(X, y)
@@ -473,7 +474,7 @@ def test_classes_of_a_pruned_top_k_model_are_ranked_in_ranges(text, tmp_path):
     found = list(predict_in_parts(load(tmp_path / "model"), tmp_path / "model", rows, 4, memory_limit_mb=limit))
     scores = X[:100] @ dense(model.coef_).T + model.intercept_
     best = np.argsort(-scores, axis=1, kind="stable")[:, :4]
-    assert_array_equal(np.vstack([part.indices for part in found]), best)
+    assert_array_equal(np.vstack([top.indices for top, _ in found]), best)
 
 
 def code_scores(model, X):

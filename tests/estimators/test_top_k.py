@@ -75,6 +75,7 @@ def allowed_distance(a, b):
     return np.sqrt(2 * a.certificate_.gap) + np.sqrt(2 * b.certificate_.gap) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "loss", "scaling"), [(1, "beta", 1.0), (2, "beta", 3.0), (3, "alpha", 3.0), (4, "alpha", 1.0)]
 )

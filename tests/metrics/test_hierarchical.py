@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import f1_score, precision_score, recall_score, zero_one_loss
 
+from hypothesis_examples import examples
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics import hierarchical as _ancestor_sets
@@ -69,7 +70,7 @@ def edges_between(parents, a, b):
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_zero_one_error_and_tree_loss_agree_with_brute_force(problem):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)
@@ -85,7 +86,7 @@ def test_zero_one_error_and_tree_loss_agree_with_brute_force(problem):
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_error_by_depth_agrees_with_brute_force(problem):
     parents, true, predicted, weights = problem
     result = error_by_depth(true, predicted, Taxonomy.from_parents(parents), sample_weight=weights)
@@ -125,7 +126,7 @@ def prf(*args, **kwargs):
 
 
 @given(label_set_problems(), st.sampled_from([0.0, 1.0]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @pytest.mark.slow
 def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division):
     parents, true, predicted, weights = problem
@@ -143,7 +144,7 @@ def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_single_labels_are_sets_of_one(problem):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)

@@ -47,6 +47,7 @@ def classes(n_rows=90, n_classes=6, seed=0):
     return rng.standard_normal((n_rows, 8)), rng.integers(0, n_classes, n_rows)
 
 
+@pytest.mark.slow
 def test_fit_of_one_vs_all_is_that_of_one_process(engine, problem):
     expected = OneVsAllClassifier(prune=0.01).fit(*problem)
     with use_executor(engine):
@@ -159,6 +160,7 @@ def test_train_gives_columns_of_other_models_to_workers(engine, tmp_path, conten
     assert load(tmp_path / "trained").classes_.tolist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_real_processes_solve_columns_nodes_and_folds():
     X, y = classes()
     with use_executor(2):

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, TopKClassifier, load, save, train
+from widemargin.cli.__main__ import make_app
 from widemargin.estimators.one_vs_all.shards import solve_shard
-from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.exceptions import ModelFormatError, TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 
 CLI = {"prune": 0.01, "normalize": True}
@@ -34,6 +36,7 @@ def stop_after(n_labels):
     return lambda progress: progress.done >= n_labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"shard_size": 300}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
@@ -73,6 +76,7 @@ def test_dense_solver_gives_the_bytes_of_a_fit(tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_batched_logistic_solver_gives_the_bytes_of_a_fit(problem, tmp_path, content):
     X, Y = problem[0], problem[1][:, :40]
     parameters = CLI | {"loss": "logistic", "tol": 0.1, "gap_tol": 0.01}
@@ -89,6 +93,7 @@ def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
     out, told = tmp_path / "model", []
     with pytest.raises(UnfinishedTrainingError, match="start it again"):
@@ -221,6 +226,11 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
     told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
     with pytest.raises(TrainingInterrupted, match=told):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
+    inspected = CliRunner().invoke(make_app(), ["inspect", str(tmp_path / "model")])
+    assert inspected.exit_code == 0
+    assert "4 of 12 labels are done" in " ".join(inspected.output.replace("│", " ").split())
+    with pytest.raises(ModelFormatError, match="training is unfinished: run the same train command again"):
+        load(tmp_path / "model")
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "undisturbed")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin.exceptions import NotPositiveDefiniteError, WidemarginError
 from widemargin.problems.tree_factor import AncestorPaths, factorize
 from widemargin.problems.tree_penalties import (
@@ -67,7 +68,7 @@ def test_known_values_of_regular_trees(branching, expected):
     assert largest_alpha(AncestorPaths.of(regular_tree(branching))).lower == pytest.approx(expected, abs=5e-4)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_two_levels_have_a_closed_form(children):
     parent = np.array([-1] + [0] * len(children) + [top for top, n in enumerate(children, start=1) for _ in range(n)])
@@ -79,7 +80,7 @@ def test_two_levels_have_a_closed_form(children):
     assert choose_alpha(AncestorPaths.of(parent), "auto") == pytest.approx(min(1.0, 0.9 * expected), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(parent_arrays())
 def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
     expected, bounds = dense_largest_alpha(parent), largest_alpha(AncestorPaths.of(parent))
@@ -91,7 +92,7 @@ def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
     assert bounds.upper - bounds.lower <= 1e-9 * expected
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(parent_arrays())
 def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
     paths = AncestorPaths.of(parent)
@@ -103,7 +104,7 @@ def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
         assert factorize(paths, comparison).is_positive_definite
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(parent_arrays(), st.floats(0.01, 1.5))
 def test_the_test_by_elimination_agrees_with_eigenvalues(parent, alpha):
     paths = AncestorPaths.of(parent)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.tree_constraints import constraints_of
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
@@ -90,7 +91,7 @@ def draw_problem(method, options, tree, seed):
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_losses_are_those_of_the_definition(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
@@ -120,7 +121,7 @@ def test_constraints_are_those_of_the_definition(method, options):
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_subgradients_support_the_losses(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
@@ -154,7 +155,7 @@ def test_only_children_alone_cost_nothing():
     assert losses.evaluate(np.ones((2, 1)), np.ones((3, 1))).value == 0.0
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_penalties_are_those_of_the_definition(tree, seed):
     W = np.random.default_rng(seed).normal(size=(tree.n_nodes - 1, 2))

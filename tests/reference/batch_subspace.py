@@ -48,8 +48,6 @@ def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floa
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import near_rows
     >>> two = np.array([1.0, 1.0])
     >>> near_rows(two, 1.5 * two, np.array([0.1, 0.6]), 0 * two, np.array([0.0, 1.0, 0.0])).tolist()
     [False, True]
@@ -75,7 +73,6 @@ class BatchStep:
 
     Examples
     --------
-    >>> from reference.batch_subspace import BatchStep
     >>> list(BatchStep.__dataclass_fields__)[:3]
     ['w', 'p', 'z']
     """
@@ -117,9 +114,6 @@ def batch_step(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import BatchStep, batch_step
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> zero = np.zeros(2)
@@ -153,9 +147,6 @@ def feature_spread(problem: BinaryProblem) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import feature_spread
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> feature_spread(problem).tolist()
@@ -189,9 +180,6 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import solve_by_subspace
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> v, n_iter = solve_by_subspace(problem, 1e-9, 1e-9)

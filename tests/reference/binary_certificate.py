@@ -39,9 +39,6 @@ def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import optimal_shift
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -79,9 +76,6 @@ def dual_point(problem: BinaryProblem, z: Floats) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import dual_point
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -104,9 +98,6 @@ def dual_bound(problem: BinaryProblem, z: Floats) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import dual_bound
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -125,9 +116,6 @@ def certified_gap(objective: BinaryObjective) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import certified_gap
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12

@@ -42,8 +42,6 @@ class BinaryProblem:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> problem.scores(np.array([3.0, 4.0, 0.5])).tolist(), problem.free_intercept
@@ -88,8 +86,6 @@ class BinaryObjective:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))

@@ -45,8 +45,6 @@ class StepProblem:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, none = np.ones(1), np.zeros((4, 4))
     >>> problem = StepProblem(np.ones((1, 4)), 0 * one, one, one, none, none[0], SquaredHinge())
@@ -84,8 +82,6 @@ def searched_step(problem: StepProblem) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem, searched_step
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(axes, 0 * one, one, one, np.eye(4), np.zeros(4), SquaredHinge())
@@ -110,8 +106,6 @@ def backtracked_step(problem: StepProblem, bias_step: float, slope: float) -> fl
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem, backtracked_step
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(3 * axes, 0 * one, one, one, 9 * np.eye(4), np.zeros(4), SquaredHinge())
@@ -131,9 +125,6 @@ def certified_rows(problem: BinaryProblem, z: Floats, intercept: float) -> tuple
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.dense_one_vs_all import certified_rows
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)

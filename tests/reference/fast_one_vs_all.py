@@ -43,7 +43,6 @@ def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from reference.fast_one_vs_all import store_order
     >>> rows, columns = store_order(sp.csr_array([[1.0, 2.0, 0.0], [0.0, 3.0, 0.0]]))
     >>> rows.tolist(), columns.tolist()
     ([1, 0], [1, 0, 2])
@@ -77,9 +76,6 @@ def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: flo
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.fast_one_vs_all import solve_local
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> solve_local(problem, np.array([0, 1]), 1e-9).round(6).tolist()
@@ -108,7 +104,6 @@ class CertifiedWeights:
 
     Examples
     --------
-    >>> from reference.fast_one_vs_all import CertifiedWeights
     >>> CertifiedWeights(0.0, 2.0, 1.5, 1.0, 0.1).primal
     2.0
     """
@@ -141,9 +136,6 @@ def certify_weights(problem: BinaryProblem, w: Floats, intercept: float, prune: 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.fast_one_vs_all import certify_weights
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> round(certify_weights(problem, np.array([2 / 3, -2 / 3]), 0.5, 0.0).primal, 6)

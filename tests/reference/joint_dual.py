@@ -71,9 +71,6 @@ class JointState:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.joint_dual import Block, JointProblem, JointState, run_round
-    >>> from widemargin.problems.tree_factor import AncestorPaths
     >>> paths, one = AncestorPaths.of(np.array([-1, 0, 0])), np.ones(1)
     >>> block = Block(0, 1.0, np.array([0]), np.array([1]), one, one)
     >>> state = JointState(JointProblem(np.ones((1, 1)), [block], paths, np.ones(2), learns_signs=False))
@@ -165,8 +162,6 @@ def pairwise_steps(slack: Floats, a: Floats, H: Floats, noise: float = SLACK_NOI
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.joint_dual import pairwise_steps
     >>> pairwise_steps(np.array([1.0]), np.zeros(1), np.array([[4.0]]))
     array([0.25])
     """
@@ -209,7 +204,6 @@ def orthogonal_change(p_ii: float, p_ij: float, p_jj: float, g_ii: float, g_ij: 
 
     Examples
     --------
-    >>> from reference.joint_dual import orthogonal_change
     >>> round(orthogonal_change(1.0, 0.0, 1.0, 1.0, 0.5, 1.0), 4)  # W = [[1, 0], [½, √¾]]
     0.2679
     """

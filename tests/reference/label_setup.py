@@ -24,7 +24,6 @@ class PreparedLabel(NamedTuple):
 
     Examples
     --------
-    >>> from reference.label_setup import PreparedLabel
     >>> PreparedLabel._fields
     ('rows', 'factor', 'other_factor', 'rule', 'swapped', 'positive', 'negative')
     """
@@ -53,7 +52,6 @@ def prepare_label(
     Examples
     --------
     >>> import numpy as np, scipy.sparse as sp
-    >>> from reference.label_setup import prepare_label
     >>> X = sp.csr_array([[1.0], [1.0], [0.0]])
     >>> label = prepare_label(X, np.array([0]), np.ones(3), 1.0, 1.0, bias_value=0.0, tol=0.3)
     >>> label.rows.tolist(), label.rule, label.positive, label.negative  # the gradient at 0 is −2 (1 − 1 − 0)

@@ -72,7 +72,6 @@ class NewtonRule:
 
     Examples
     --------
-    >>> from reference.newton import NewtonRule
     >>> NewtonRule(scale=2.0, tol=0.01, gap_tol=1e-3, floor=0.0, max_iter=100).tol
     0.01
     """
@@ -105,7 +104,6 @@ class IterationRecord:
 
     Examples
     --------
-    >>> from reference.newton import IterationRecord
     >>> IterationRecord(0, 2.0, 2.8, 2, 0.0, 0).iteration
     0
     """
@@ -123,10 +121,8 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.newton import conjugate_gradients
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> x, steps = conjugate_gradients(objective, objective.gradient(), 1e-12)
@@ -193,10 +189,8 @@ def newton_cg(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.newton import NewtonRule, newton_cg
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 0.0, 10), lambda: 0.0, lambda state: None)

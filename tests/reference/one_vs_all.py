@@ -62,9 +62,7 @@ def solve_block(X: Any, task: Any, loss: Loss, out: Any) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.one_vs_all import solve_block
     >>> from widemargin.solvers.one_vs_all.problem import BlockResult, BlockTask
     >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
     ...                  "squared_hinge", 1.0, 1.0, 0.0, 1e-9, np.inf, 0.0, 100, 1)

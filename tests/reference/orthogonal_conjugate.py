@@ -38,8 +38,6 @@ class ConjugateBounds(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.orthogonal_conjugate import ConjugateBounds
     >>> ConjugateBounds(lower=1.0, upper=1.0, S=np.ones(1)).upper
     1.0
     """
@@ -69,10 +67,7 @@ def conjugate(penalty: OrthogonalPenalty, B: Any, *, tol: float = 1e-9) -> Conju
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.labels.tree import Tree
-    >>> from reference.orthogonal_conjugate import conjugate
-    >>> from widemargin.problems.tree_penalties import OrthogonalPenalty
     >>> penalty = OrthogonalPenalty.of_tree(Tree(np.array([-1, 0, 1])), alpha=1.0)
     >>> bounds = conjugate(penalty, np.array([[2.0, 0.0], [0.0, 1.0]]))  # orthogonal rows: as if K were diagonal
     >>> round(bounds.upper, 6), round(bounds.lower, 6)

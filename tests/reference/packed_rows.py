@@ -48,8 +48,6 @@ class PackedRows:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import PackedRows
     >>> PackedRows(np.array([[32767]]), 32767.0, np.array([2100]), 1.0).scale
     32767.0
     """
@@ -73,8 +71,6 @@ class PackedWeights:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import PackedWeights
     >>> PackedWeights(np.array([32767]), 32767.0).values.tolist()
     [32767]
     """
@@ -102,8 +98,6 @@ def pack_rows(X: Any) -> PackedRows:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import pack_rows
     >>> pack_rows(np.array([[1.0, -0.5]])).values.tolist()
     [[32767, -16383]]
     """
@@ -140,8 +134,6 @@ def pack_weights(rows: PackedRows, coef: Floats, intercept: float) -> PackedWeig
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import pack_rows, pack_weights
     >>> rows = pack_rows(np.eye(2))
     >>> weights = pack_weights(rows, np.array([3.0, 4.0]), -2.0)
     >>> bool(abs(weights.scale - 1.9e9 / (32767 * 8)) < 0.01)
@@ -177,8 +169,6 @@ def emitted_rows(X: Any, coef: Floats, intercept: Floats, threshold: Floats, sla
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import emitted_rows
     >>> [(rows, scores)] = emitted_rows(np.eye(2), np.array([[1.0, 3.0]]), np.zeros(1), np.full(1, 2.0), np.zeros(2))
     >>> rows.tolist(), scores.round(4).tolist()
     ([1], [3.0])

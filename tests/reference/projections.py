@@ -29,8 +29,6 @@ class Thresholds(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import Thresholds
     >>> Thresholds(pivot=1.5, t=-0.5, hi=1.0).apply(np.array([3.0, 1.5, 0.0]))
     array([1. , 0.5, 0. ])
     """
@@ -88,8 +86,6 @@ def sweep_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import sweep_capped_simplex
     >>> a = np.array([2.0, 0.5, 0.25])
     >>> sweep_capped_simplex(a, k=2, r=1.0, rho=0.0).apply(a)
     array([0.5  , 0.375, 0.125])
@@ -118,8 +114,6 @@ def fix_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool = 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import fix_capped_simplex
     >>> a = np.array([2.0, 0.5, 0.25])
     >>> fix_capped_simplex(a, k=2, r=1.0, rho=0.0).apply(a)
     array([0.5  , 0.375, 0.125])
@@ -149,8 +143,6 @@ def sweep_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Thresholds:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import sweep_top_k_simplex
     >>> a = np.array([2.0, 1.0, -3.0])
     >>> sweep_top_k_simplex(a, k=2, r=np.inf, rho=0.0).apply(a)
     array([1.5, 1.5, 0. ])

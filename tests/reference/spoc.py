@@ -24,8 +24,6 @@ def reduced_threshold(D: Floats, total: float = 1.0) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.spoc import reduced_threshold
     >>> round(reduced_threshold(np.array([1.0, 0.2, 0.6, 0.8, 0.6])), 12)
     0.5
     """

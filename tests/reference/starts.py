@@ -50,8 +50,6 @@ def mean_separating(p: Floats, x: Floats, share: float, s: float, t: float) -> F
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.starts import mean_separating
     >>> p, n = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     >>> mean_separating(p, 0.25 * p + 0.75 * n, 0.25, s=1.0, t=-2.0).tolist()
     [1.0, -2.0]
@@ -73,10 +71,7 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.starts import separating_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> start = separating_start(problem, np.ones(2), s=1.0, t=-2.0)
     >>> problem.scores(start).round(6).tolist()
@@ -98,10 +93,7 @@ def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.starts import subspace_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> subspace_start(problem, np.ones(2)).round(6).tolist()  # the optimum lies in the span
     [0.666667, -0.666667, 0.0]
@@ -179,8 +171,6 @@ def hamming_tree(Y: Any) -> tuple[npt.NDArray[np.int64], int]:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.starts import hamming_tree
     >>> parent, weight = hamming_tree(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]]))
     >>> parent.tolist(), weight
     ([1, -1, -1], 4)

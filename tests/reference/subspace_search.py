@@ -44,9 +44,7 @@ class SearchRows:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows
     >>> one = np.ones(1)
     >>> SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1).directions().tolist()
     [[2.0], [3.0], [0.4], [1.0]]
@@ -83,9 +81,7 @@ def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows, search_sums
     >>> one = np.ones(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1)
     >>> descent, curvature, loss = search_sums(rows, np.zeros(4))
@@ -119,9 +115,7 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows, minimize_in_subspace
     >>> one, none = np.ones(1), np.zeros(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, none, one, none, 0.0)  # ½θ² + (1 − θ)² from zero along one row
     >>> use = np.array([True, False, False, False])

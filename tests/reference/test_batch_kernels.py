@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from hypothesis_examples import examples
 from reference.batch_subspace import (
     DIAGONAL_SHARE,
     BatchStep,
@@ -105,7 +106,7 @@ def test_half_the_sums_are_the_derivatives_of_the_loss():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 70), use=st.tuples(*4 * [st.booleans()]))
 def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
     rng = np.random.default_rng(seed)
@@ -150,7 +151,7 @@ def random_batch(rng, loss, n_rows=60):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 600))
 def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
     rng = np.random.default_rng(seed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.packed_rows import COMPARISON_ALLOWANCE, emitted_rows, pack_rows, pack_weights
 from widemargin import _core
 
@@ -48,7 +49,7 @@ passes = given(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @passes
 def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
@@ -66,7 +67,7 @@ def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @passes
 def test_no_row_above_its_threshold_is_lost_and_scores_are_as_near_as_promised(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin.problems.tree_factor import (
     AncestorPaths,
     factorize,
@@ -65,7 +66,7 @@ def random_values(parent, seed, dominance):
     return paths, values
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(parent_arrays())
 def test_the_layout_lists_the_paths_of_all_rows(parent):
     paths = AncestorPaths.of(parent)
@@ -79,7 +80,7 @@ def test_the_layout_lists_the_paths_of_all_rows(parent):
     np.testing.assert_array_equal(paths.descendant, below)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(parent_arrays(), st.integers(0, 10**6))
 def test_factors_and_solves_agree_with_dense_algebra(parent, seed):
     paths, values = random_values(parent, seed, dominance=1.0)
@@ -99,7 +100,7 @@ def test_factors_and_solves_agree_with_dense_algebra(parent, seed):
     np.testing.assert_allclose(R.T @ np.diag(1.0 / factor.pivots) @ R, inverse, atol=1e-11)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(parent_arrays(), st.integers(0, 10**6))
 def test_elimination_leaves_first_fills_nothing_in(parent, seed):
     paths, values = random_values(parent, seed, dominance=1.0)
@@ -114,7 +115,7 @@ def test_elimination_leaves_first_fills_nothing_in(parent, seed):
     assert not inverse_of_unit[~np.triu(related)].any()
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(parent_arrays(), st.integers(0, 10**6), st.floats(0.0, 0.8))
 def test_pivots_have_the_signs_of_the_eigenvalues(parent, seed, dominance):
     paths, values = random_values(parent, seed, dominance)
@@ -133,7 +134,7 @@ def test_a_pivot_of_zero_is_not_positive_definite_and_makes_no_nan():
     assert np.isfinite(factor.R).all()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(parent_arrays())
 def test_the_fixed_matrices_are_those_of_their_penalties(parent):
     paths = AncestorPaths.of(parent)
@@ -148,7 +149,7 @@ def test_the_fixed_matrices_are_those_of_their_penalties(parent):
     np.testing.assert_array_equal(dense(parent, similarity_coupling(paths)[0]), np.eye(paths.m) + inner.T @ inner)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(parent_arrays())
 def test_the_closed_factors_are_those_of_elimination(parent):
     paths = AncestorPaths.of(parent)
@@ -160,7 +161,7 @@ def test_the_closed_factors_are_those_of_elimination(parent):
         np.testing.assert_allclose(closed.solve(np.eye(paths.m)), np.linalg.inv(dense(parent, matrix)), atol=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(parent_arrays())
 def test_the_inverse_of_tree_loss_counts_common_ancestors(parent):
     _, factor = tree_loss_coupling(AncestorPaths.of(parent))

@@ -60,8 +60,6 @@ def search_top_k_cone(a: Floats, k: int, rho: float) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k_search import search_top_k_cone
     >>> search_top_k_cone(np.array([2.0, 1.0, -3.0]), k=2, rho=0.0)
     array([1.5, 1.5, 0. ])
     """
@@ -77,8 +75,6 @@ def search_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k_search import search_top_k_simplex
     >>> search_top_k_simplex(np.array([2.0, 1.0, -3.0]), k=2, r=1.0, rho=0.0)
     array([0.5, 0.5, 0. ])
     """

@@ -34,8 +34,6 @@ def exp_negative(x: Singles) -> Singles:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.vector_exp import exp_negative
     >>> exp_negative(np.array([0.0, -1.0], dtype=np.float32)).astype(float).round(6).tolist()
     [1.0, 0.367879]
     """
@@ -63,8 +61,6 @@ def log1p_unit(e: Singles) -> Singles:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.vector_exp import log1p_unit
     >>> round(float(log1p_unit(np.array([1.0], dtype=np.float32))[0]), 6)
     0.693147
     """

@@ -142,6 +142,7 @@ def test_products_and_signs_are_those_of_the_weights():
     assert np.abs(result.products[interior]).max() <= 1e-3 * np.abs(result.products).max()
 
 
+@pytest.mark.slow
 def test_a_weight_of_2_is_a_row_twice():
     X, _, penalty = draw(LARGE, "similarity", {}, n_samples=30)
     labels = np.random.default_rng(1).integers(1, LARGE.n_nodes, 30)

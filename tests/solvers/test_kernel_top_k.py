@@ -138,6 +138,7 @@ def test_known_optima_of_digits(digits, C, optimum, tol):
     assert result.certificate.primal >= optimum - 1e-8 * optimum
 
 
+@pytest.mark.slow
 def test_cached_columns_reach_the_same_optimum_as_the_whole_matrix(digits):
     kernel, y = digits
     options = {"tol": 1e-4, "max_iter": 10_000}

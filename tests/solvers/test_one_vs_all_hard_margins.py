@@ -49,6 +49,7 @@ def test_nearly_separable_text_converges_to_its_gap(scale, C, polish):
     assert relative_gaps.max() <= (1e-8 if polish else 1e-3)
 
 
+@pytest.mark.slow
 def test_refused_steps_tighten_the_directions_and_not_more_than_that():
     data = load_debian_tags()
     result = solve_newton(data.X_train[:3000], data.y_train[:3000][:, :6], C=1000.0)

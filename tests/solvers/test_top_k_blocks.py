@@ -19,6 +19,7 @@ def _wide_rows(n_classes):
     return X, y, rng.uniform(0.05, 0.2, 500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_classes", [12, 130])
 @pytest.mark.parametrize("loss", [TopKHinge(1), TopKHinge(3, "alpha"), TopKHinge(3, "beta", 0.2)], ids=str)
@@ -49,6 +50,7 @@ def test_blocks_make_the_visits_of_single_rows(loss, monkeypatch):
     assert np.allclose(blocked.dual.toarray(), plain.dual.toarray(), rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_blocks_stop_in_time_and_do_not_depend_on_threads(monkeypatch):
     monkeypatch.setattr(linear, "WIDE_VALUES", 0)
     X, y, costs = _wide_rows(20)

@@ -181,6 +181,7 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
     assert result.certificate.primal <= result.certificate.primal_at_zero * (1.0 + 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node_scaling", ["sum", "paper"])
 @pytest.mark.parametrize("C", [1e-8, 1e-6, 1e-3])
 def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):

@@ -24,22 +24,21 @@ def run(given: Given) -> None:
     """Read, compare and report."""
     tree = None if given.taxonomy is None else Taxonomy.from_tsv(given.taxonomy)
     spec = inputs.table_spec(given)
-    with console.short_warnings():
-        rows = _numbers(given, tree) if spec is None else _texts(given, spec)
-        with console.time_bar("trial of every method") as report:
-            result = compare(
-                **rows,
-                taxonomy=tree,
-                cv=given.folds,
-                methods=given.methods,
-                metric=given.metric,
-                budget=given.budget,
-                normalize=given.normalize,
-                random_state=given.seed,
-                n_jobs=given.jobs,
-                executor=executor_of(given),
-                report=report,
-            )
+    rows = _numbers(given, tree) if spec is None else _texts(given, spec)
+    with console.time_bar("trial of every method") as report:
+        result = compare(
+            **rows,
+            taxonomy=tree,
+            cv=given.folds,
+            methods=given.methods,
+            metric=given.metric,
+            budget=given.budget,
+            normalize=given.normalize,
+            random_state=given.seed,
+            n_jobs=given.jobs,
+            executor=executor_of(given),
+            report=report,
+        )
     command = train_command(result, given)
     if given.json:
         console.print_json({"data": str(given.data), **result.to_dict(), "train": command})

@@ -23,7 +23,7 @@ from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, 
 
 __all__ = [
     "INTERRUPTED", "failures_explained", "gap_text", "output", "print_columns", "print_json", "print_note",
-    "print_table", "progress_bar", "short_warnings", "size_text", "stdout_is_utf8", "time_bar",
+    "print_table", "progress_bar", "size_text", "stdout_is_utf8", "time_bar",
 ]  # fmt: skip
 
 FAILED = 1
@@ -38,9 +38,19 @@ USUAL, WIDEST = 80, 10_000
 
 @contextlib.contextmanager
 def failures_explained(writes: bool) -> Iterator[None]:
-    """Turn errors that a user can cause or fix into a message and an exit code; others keep their traceback."""
+    """Turn errors that a user can cause or fix into a message and an exit code; others keep their traceback.
+
+    A warning is one line on standard error, without the source line.
+    """
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print_note(f"warning: {message}")
+
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = show
+            yield
         sys.stdout.flush()  # here, where a failure can still be reported
     except BrokenPipeError as error:
         if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer, so that closing it does not fail again
@@ -60,19 +70,6 @@ def failures_explained(writes: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
         raise SystemExit(INTERRUPTED) from None
-
-
-@contextlib.contextmanager
-def short_warnings() -> Iterator[None]:
-    """Show warnings as one line on standard error, without the source line."""
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print_note(f"warning: {message}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = show
-        yield
 
 
 def print_note(sentence: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from widemargin.cli.console import print_json, print_table, short_warnings
+from widemargin.cli.console import print_json, print_table
 from widemargin.cli.inputs import refuse_table
 from widemargin.cli.options import Given, zero_based
-from widemargin.data.load import format_of_name, load_data, recognize_format, refuse_input_as_output, save_data
+from widemargin.data.load import format_of_name, label_files, load_data, recognize_format, save_data
 from widemargin.data.stream import write_text_store
+from widemargin.files import refuse_input_as_output
 
 __all__ = ["run"]
 
@@ -16,17 +17,16 @@ __all__ = ["run"]
 def run(given: Given) -> None:
     """Read one format, write another, and report the sizes."""
     source, target = given.source, given.target
-    refuse_input_as_output(target, source, given.labels, given.features)
+    refuse_input_as_output(target, source, given.labels, given.features, *label_files(source))
     refuse_table(source, "convert")
     options: dict[str, Any] = {"label_names": given.labels, "feature_names": given.features}
     options |= {"normalize": given.normalize, "zero_based": zero_based(given)}
     written = format_of_name(target)
-    with short_warnings():
-        if written == "store" and recognize_format(source) in ("xmc", "svmlight"):
-            dataset = write_text_store(target, source, **options)  # of any size
-        else:
-            dataset = load_data(source, **options)
-            save_data(target, dataset)
+    if written == "store" and recognize_format(source) in ("xmc", "svmlight"):
+        dataset = write_text_store(target, source, **options)  # of any size
+    else:
+        dataset = load_data(source, **options)
+        save_data(target, dataset)
     summary = {
         "from": str(source),
         "to": str(target),

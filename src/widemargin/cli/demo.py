@@ -53,14 +53,13 @@ def run(given: Given) -> None:
         check_writable(out / method)
     began = time.monotonic()
     tags, animals = load_debian_tags(), load_wordnet_animals()
-    with console.short_warnings():
-        rows = [_trained(out, "one-vs-all", TAG_MODEL, tags, "tags")]
-        for method, parameters in ANIMAL_MODELS.items():
-            tree = {"taxonomy": animals.taxonomy} if method == "orthogonal" else {}
-            rows.append(_trained(out, method, parameters | tree, animals, "animals"))
-        if not given.json:
-            _print_models(rows, tags, animals)
-        result = _compared(animals)
+    rows = [_trained(out, "one-vs-all", TAG_MODEL, tags, "tags")]
+    for method, parameters in ANIMAL_MODELS.items():
+        tree = {"taxonomy": animals.taxonomy} if method == "orthogonal" else {}
+        rows.append(_trained(out, method, parameters | tree, animals, "animals"))
+    if not given.json:
+        _print_models(rows, tags, animals)
+    result = _compared(animals)
     report = _write_report(out, load(out / "one-vs-all"), tags)
     if given.json:
         console.print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from widemargin import metrics
 from widemargin.cli import console, inputs
 from widemargin.cli.options import Given
-from widemargin.data.load import Dataset, refuse_input_as_output
+from widemargin.data.load import Dataset, label_files
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies
-from widemargin.files import check_file_target
+from widemargin.files import check_file_target, refuse_input_as_output
 
 __all__ = ["depths_within", "measure", "report", "run", "table_rows"]
 
@@ -27,10 +27,9 @@ def run(given: Given) -> None:
     opened = inputs.open_model(given.model, given)
     model = opened.classifier
     model.n_jobs = given.jobs
-    with console.short_warnings():
-        ks = None if given.k is None else depths_within(given.k, len(model.classes_), given=True)
-        dataset = inputs.load_for_model(opened, given)
-        values = measure(model, dataset, ks, A=given.propensity_a, B=given.propensity_b)
+    ks = None if given.k is None else depths_within(given.k, len(model.classes_), given=True)
+    dataset = inputs.load_for_model(opened, given)
+    values = measure(model, dataset, ks, A=given.propensity_a, B=given.propensity_b)
     n_rows = int(dataset.X.shape[0])
     if given.json:
         console.print_json({"rows": n_rows} | values)
@@ -165,18 +164,17 @@ def report(given: Given) -> None:
 
     check_report_extra()
     check_file_target(given.out)
-    refuse_input_as_output(given.out, given.data, given.model)
+    refuse_input_as_output(given.out, given.data, given.model, *label_files(given.data))
     opened = inputs.open_model(given.model, given)
     model, spec = opened.classifier, opened.spec
     model.n_jobs = given.jobs
-    with console.short_warnings():
-        dataset = inputs.load_for_model(opened, given)
-        # A second reading, of texts only, and only as far as the last mistake shown.
-        skip = {"labelled": given.skip_unlabelled, "skip_unlabelled": given.skip_unlabelled}
-        texts = None if spec is None else TextRows(given.data, spec, **skip)
-        title = given.title or given.model.resolve().name
-        about = {"title": title, "data_name": given.data.name, "texts": texts}
-        written = write_report(given.out, model, dataset.X, _targets(model, dataset), **about)
+    dataset = inputs.load_for_model(opened, given)
+    # A second reading, of texts only, and only as far as the last mistake shown.
+    skip = {"labelled": given.skip_unlabelled, "skip_unlabelled": given.skip_unlabelled}
+    texts = None if spec is None else TextRows(given.data, spec, **skip)
+    title = given.title or given.model.resolve().name
+    about = {"title": title, "data_name": given.data.name, "texts": texts}
+    written = write_report(given.out, model, dataset.X, _targets(model, dataset), **about)
     if given.json:
         console.print_json(written)
         return

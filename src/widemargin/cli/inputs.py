@@ -31,7 +31,7 @@ from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import EncodedTargets
 
 __all__ = [
-    "OpenModel", "check_rows_fit", "display_names", "facts_of", "known_columns", "labels_of_rows", "load_for_model",
+    "OpenModel", "check_rows_fit", "display_names", "facts_of", "labels_of_rows", "load_for_model",
     "load_training", "open_model", "read_table", "reading_options", "refuse_table", "separator_of", "standard_input",
     "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
 ]  # fmt: skip
@@ -286,9 +286,12 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
         form["text"] = tuple(form["text"])
     spec: TableSpec = getattr(model[-1], "table_", TableSpec())
     data = getattr(given, "data", None)
-    if data is not None and is_table(data):
-        spec = spec.for_file(data)
-    return OpenModel(model[-1], model[0], replace(spec, **form))
+    if data is None or str(data) == "-":
+        return OpenModel(model[-1], model[0], replace(spec, **form))
+    spec = replace(spec.for_file(data), **form)
+    if not spec.text:
+        raise ValueError(f"{data}: the model does not know the text columns; name them with --text")
+    return OpenModel(model[-1], model[0], spec)
 
 
 def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> Dataset:
@@ -303,20 +306,13 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
         return _labelled(dataset, given.skip_unlabelled)
     if spec.labels is None:
         raise ValueError(f"{path}: the model does not know the label column; name it with --labels")
-    rows = TextRows(path, known_columns(spec, path), skip_unlabelled=given.skip_unlabelled)
+    rows = TextRows(path, spec, skip_unlabelled=given.skip_unlabelled)
     texts = list(rows)
     if not texts:
         raise no_rows(path)
     # A model with one label per row takes whole cells as labels.
     y = _labels_of_table(rows, "give" if classifier.kind_ == "multilabel" else "train the model with")
     return Dataset(vectorizer.transform(texts), y, None, None, str(path))
-
-
-def known_columns(spec: TableSpec, path: Path) -> TableSpec:
-    """The spec, if it has text columns; otherwise an error."""
-    if not spec.text:
-        raise ValueError(f"{path}: the model does not know the text columns; name them with --text")
-    return spec
 
 
 def reading_options(classifier: Any, path: Path, given: Given) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from widemargin import metrics
 from widemargin.cli import console, inputs
 from widemargin.cli.evaluate import depths_within
 from widemargin.cli.options import TREE_METHODS, Given, make_estimator
-from widemargin.data.load import Dataset, refuse_input_as_output
+from widemargin.data.load import Dataset, label_files
 from widemargin.estimators.one_vs_all.folder_training import add_names
 from widemargin.estimators.path import PathResult, check_grid, path
 from widemargin.estimators.persistence import save
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies
 from widemargin.estimators.text import with_text
+from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable
 
 __all__ = ["run"]
@@ -28,30 +29,27 @@ def run(given: Given) -> None:
     """Read, train, compare, save and report."""
     spec, sweep = inputs.table_spec(given), sweep_of(given)
     if given.out is not None:
-        names = () if spec else (given.labels, given.features)
+        names = () if spec else (given.labels, given.features, *label_files(given.data, given.test))
         refuse_input_as_output(given.out, given.data, given.test, given.taxonomy, *names)
         check_writable(given.out)
     swept = dict.fromkeys(("C", "k", "prune"))
     estimator = make_estimator(given.method, vars(given) | swept)
     check_grid(estimator, sweep["Cs"], sweep.get("ks"), None, None)  # wrong values are errors before a file is read
-    with console.short_warnings():
-        dataset, _ = inputs.load_training(given, spec)
-        taxonomy = getattr(estimator, "taxonomy", None)
-        targets = inputs.targets_for(given.method, dataset, taxonomy)
-        if given.method in TREE_METHODS and targets.kind == "multilabel":
-            raise ValueError(
-                f"{given.data}: path takes one label per row for --method {given.method}; train takes several"
-            )
-        future = inputs.facts_of(dataset, targets)
-        if spec is not None:
-            future = future._replace(vectorizer=dataset.text.vectorizer, spec=spec.for_file(given.test))
-        held_out = inputs.load_for_model(future, given, given.test)
-        if given.method in TREE_METHODS:
-            held_out = replace(held_out, Y=inputs.targets_for(given.method, held_out, taxonomy))
-        ks = depths_within(given.k, targets.n_classes, given=True)
-        scoring = scorers(future.classifier, held_out, ks)
-        rows = {"X_test": held_out.X, "y_test": held_out.targets.labels, "scoring": scoring}
-        result = path(estimator, dataset.X, targets, **sweep, **rows)
+    dataset, _ = inputs.load_training(given, spec)
+    taxonomy = getattr(estimator, "taxonomy", None)
+    targets = inputs.targets_for(given.method, dataset, taxonomy)
+    if given.method in TREE_METHODS and targets.kind == "multilabel":
+        raise ValueError(f"{given.data}: path takes one label per row for --method {given.method}; train takes several")
+    future = inputs.facts_of(dataset, targets)
+    if spec is not None:
+        future = future._replace(vectorizer=dataset.text.vectorizer, spec=spec.for_file(given.test))
+    held_out = inputs.load_for_model(future, given, given.test)
+    if given.method in TREE_METHODS:
+        held_out = replace(held_out, Y=inputs.targets_for(given.method, held_out, taxonomy))
+    ks = depths_within(given.k, targets.n_classes, given=True)
+    scoring = scorers(future.classifier, held_out, ks)
+    rows = {"X_test": held_out.X, "y_test": held_out.targets.labels, "scoring": scoring}
+    result = path(estimator, dataset.X, targets, **sweep, **rows)
     if given.out is not None:
         add_names(result.best_model, dataset)
         save(with_text(result.best_model, dataset.text), given.out)

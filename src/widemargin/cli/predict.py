@@ -28,13 +28,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.cli import inputs
-from widemargin.cli.console import short_warnings, stdout_is_utf8
+from widemargin.cli.console import stdout_is_utf8
 from widemargin.cli.options import Given, columns, executor_of
-from widemargin.data.load import refuse_input_as_output
 from widemargin.data.tables import TextRows, is_table
 from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
-from widemargin.files import atomic_file, check_file_target
+from widemargin.files import atomic_file, check_file_target, refuse_input_as_output
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]
 
@@ -52,7 +51,7 @@ def run(given: Given) -> None:
     """Write the predictions of all rows; a file appears under its name only when it is complete."""
     if given.out is not None:
         check_file_target(given.out)
-    refuse_input_as_output(STANDARD_OUTPUT if given.out is None else given.out, given.data, given.model)
+    refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model)
     one_text = given.text if given.data is None else None
     if given.data is None and one_text is None:
         raise ValueError("DATA is missing: name a file, - for standard input, or give one text with --text")
@@ -69,23 +68,19 @@ def run(given: Given) -> None:
     k = min(given.k, len(model.classes_))  # missing places are not printed
     shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
-        with short_warnings():
-            rows, kept = _rows(opened, given, one_text, stack)
-        write = stack.enter_context(_writer(given, k, calibrated))
+        rows, kept = _rows(opened, given, one_text, stack)
+        line_of, write = stack.enter_context(_writer(given, k, calibrated))
         if rows is None:  # empty input gives empty output
             write([])
             return
-        if here or (executor is None and label_ranges(model, given.memory_limit) is None):
-            tops: Any = ((model.predict_topk(block, k), block) for block in _blocks(rows))
-        else:
-            limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
-            tops = ((top, None) for top in predict_in_parts(model, given.model, rows, k, executor=executor, **limits))
-        for top, block in tops:
-            values: list[Any] = [top.labels, top.scores]
+        limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
+        for top, block in predict_in_parts(model, given.model, rows, k, executor=executor, **limits):
+            probabilities = why = None
             if calibrated:
-                values.append(model.label_proba(block, top.indices) if joint else _of_scores(model, top))
-            why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))] if given.explain else None
-            write(_found(top.indices, values, why, kept, given.threshold, shown))
+                probabilities = model.label_proba(block, top.indices) if joint else _of_scores(model, top)
+            if given.explain:
+                why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))]
+            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown)))
 
 
 def _rows(
@@ -106,7 +101,7 @@ def _rows(
     if spec is None:
         return _numbers(opened.classifier, given, path), iter([])
     if texts is None:
-        texts = TextRows(path, inputs.known_columns(spec, path), labelled=False, keep=given.keep or ())
+        texts = TextRows(path, spec, labelled=False, keep=given.keep or ())
     first = next(stream := iter(texts), None)
     if first is None:
         return None, iter([])
@@ -115,10 +110,12 @@ def _rows(
 
 def _numbers(model: Any, given: Given, path: Path | None) -> Any:
     """The stream of the rows of a file of numbers, None if it has none."""
+    from widemargin.data.load import label_files
     from widemargin.data.stream import open_rows
 
     if path is None or is_table(path):
         raise DataFormatError("text, and the model takes rows of numbers", path=str(given.data or "--text"))
+    refuse_input_as_output(given.out or STANDARD_OUTPUT, *label_files(path))
     if path.is_file() and path.stat().st_size == 0:
         return None
     rows = open_rows(path, **inputs.reading_options(model, path, given))
@@ -126,15 +123,6 @@ def _numbers(model: Any, given: Given, path: Path | None) -> Any:
         return None
     inputs.check_rows_fit(model, path, rows.n_rows, rows.n_features)
     return rows
-
-
-def _blocks(rows: Any) -> Iterator[Any]:
-    """Rows of a stream, or of an array, a block at a time."""
-    if hasattr(rows, "blocks"):
-        yield from rows.blocks()
-        return
-    for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-        yield rows[start : start + ROWS_PER_BLOCK]
 
 
 def _of_scores(model: Any, top: TopK) -> Any:
@@ -146,31 +134,35 @@ def _of_scores(model: Any, top: TopK) -> Any:
 
 Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
 """Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
+Writer = tuple[Callable[[Row], Any], Callable[[Iterable[Any]], object]]
+"""What a row becomes in the format of the output, and a function that writes some of these."""
 
 
 def _found(
-    indices: Any,
-    values: list[Any],
+    top: TopK,
+    probabilities: Any,
     why: list[Any] | None,
     kept: Iterator[list[Any]],
     threshold: float | None,
     shown: dict[str, str],
 ) -> Iterator[Row]:
     """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
-    listed = indices >= 0
+    listed = top.indices >= 0
     if threshold is not None:
-        listed &= values[-1] >= threshold
-    parts = [part.tolist() for part in (listed, *values)]
-    for row, mask in enumerate(parts[0]):
-        labels, scores, *known = (list(itertools.compress(part[row], mask)) for part in parts[1:])
+        listed &= (top.scores if probabilities is None else probabilities) >= threshold
+    named, scored = top.labels.tolist(), top.scores.tolist()
+    known = None if probabilities is None else probabilities.tolist()
+    for row, mask in enumerate(listed.tolist()):
+        labels, scores = list(itertools.compress(named[row], mask)), list(itertools.compress(scored[row], mask))
         if shown:
             labels = [shown.get(str(label), label) for label in labels]
-        yield next(kept, []), labels, scores, known[0] if known else None, why and why[row]
+        probable = None if known is None else list(itertools.compress(known[row], mask))
+        yield next(kept, []), labels, scores, probable, None if why is None else why[row]
 
 
 @contextlib.contextmanager
-def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
-    """A function that writes predictions to standard output, or to a file that takes its name at the end."""
+def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
+    """How to write predictions to standard output, or to a file that takes its name at the end."""
     ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
     keep = given.keep or []
@@ -188,11 +180,12 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Callable[[Iterab
         if kind == "csv":
             table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
             table.writerow(keep + [f"{name}_{place + 1}" for place in range(k) for name in ("label", value)])
-            yield lambda found: table.writerows(map(_cells, found))
+            yield _cells, table.writerows
+        elif kind == "tsv":
+            yield functools.partial(_tsv_line, given.explain_features), stream.writelines
         else:
             ascii_only = given.out is None and not stdout_is_utf8()
-            line = functools.partial(_tsv_line if kind == "tsv" else _json_line, given, ascii_only)
-            yield lambda found: stream.writelines(map(line, found))
+            yield functools.partial(_json_line, given, ascii_only), stream.writelines
         if given.out is not None:
             stream.detach()  # flushes, and leaves closing to the file itself
 
@@ -206,10 +199,12 @@ def _cells(row: Row) -> list[Any]:
     return cells
 
 
-def _tsv_line(given: Given, ascii_only: bool, row: Row) -> str:
+def _tsv_line(n_features: int, row: Row) -> str:
     """One line, whatever the names, and indented ones that explain it."""
-    lines = [_cells(row)] + ([] if row[4] is None else [[line] for line in row[4].lines(given.explain_features)])
-    return "\n  ".join("\t".join([str(cell).translate(ESCAPES) for cell in line]) for line in lines) + "\n"
+    text, why = "\t".join([str(cell).translate(ESCAPES) for cell in _cells(row)]), row[4]
+    for line in [] if why is None else why.lines(n_features):
+        text += f"\n  {line.translate(ESCAPES)}"
+    return text + "\n"
 
 
 def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
@@ -223,8 +218,8 @@ def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
 
 
 @contextlib.contextmanager
-def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterable[Row]], None]]:
-    """A function that collects rows with lists of labels and scores, for a Parquet file."""
+def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
+    """Rows with lists of labels and scores, collected for a Parquet file."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -237,15 +232,13 @@ def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Callable[[Iterab
     schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
     batches = []
 
-    def write(found: Iterable[Row]) -> None:
-        records = []
-        for kept, labels, scores, probabilities, _ in found:
-            cells = [cell if cell is None else str(cell) for cell in kept]
-            values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
-            records.append(dict(zip(schema.names, [*cells, *values], strict=True)))
-        batches.append(pyarrow.Table.from_pylist(records, schema))
+    def record(row: Row) -> dict[str, Any]:
+        kept, labels, scores, probabilities, _ = row
+        cells = [cell if cell is None else str(cell) for cell in kept]
+        values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+        return dict(zip(schema.names, [*cells, *values], strict=True))
 
-    yield write
+    yield record, lambda records: batches.append(pyarrow.Table.from_pylist(list(records), schema))
     with atomic_file(given.out, compress=False) as file:
         parquet.write_table(pyarrow.concat_tables(batches), file)
 
@@ -259,9 +252,9 @@ _LOCK = threading.Lock()
 _SCORERS: dict[tuple[str, Range | None], tuple[Any, Any]] = {}  # of one range: the model and its scorer
 
 
-def label_ranges(model: Any, memory_limit_mb: float | None) -> list[Range] | None:
+def label_ranges(model: Any, memory_limit_mb: float) -> list[Range] | None:
     """Ranges of labels whose weights fit in memory one at a time; None if all fit, or if labels cannot be separated."""
-    if memory_limit_mb is None or model.kind_ == "binary":
+    if model.kind_ == "binary":
         return None
     # Labels must be ranked by rows of sparse weights; on a tree, the rows belong to nodes.
     by_score = isinstance(model, LabelModel) and type(model).predict_topk is LabelModel.predict_topk
@@ -339,7 +332,7 @@ def predict_in_parts(
     executor: Any = None,
     memory_limit_mb: float | None = None,
     n_threads: int = 1,
-) -> Iterator[TopK]:
+) -> Iterator[tuple[TopK, Any]]:
     """The top labels of the rows of a file, block after block, in order.
 
     Parameters
@@ -361,12 +354,18 @@ def predict_in_parts(
 
     Yields
     ------
-    TopK
-        Of one block of rows.
+    tuple of (TopK, block)
+        Of one block of rows; the rows themselves are None if workers, or ranges of labels, made the list.
     """
-    ranges = label_ranges(model, memory_limit_mb)
+    ranges = None if memory_limit_mb is None else label_ranges(model, memory_limit_mb)
     if executor is None and ranges is None:
-        yield from (model.predict_topk(block, k) for block in _blocks(rows))
+        if hasattr(rows, "blocks"):
+            for block in rows.blocks():
+                yield model.predict_topk(block, k), block
+            return
+        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+            block = rows[start : start + ROWS_PER_BLOCK]
+            yield model.predict_topk(block, k), block
         return
     from widemargin.data.stream import rows_of_array, store_of_rows
     from widemargin.parallel import as_executor, run_tasks
@@ -392,4 +391,4 @@ def predict_in_parts(
         _SCORERS.clear()
         for start, stop in blocks:
             top = np.array(indices[start:stop])
-            yield TopK(model._encoding().decode(top), np.array(scores[start:stop]), top, model.classes_)
+            yield TopK(None, np.array(scores[start:stop]), top, model.classes_), None

@@ -8,12 +8,13 @@ from typing import Any
 
 from widemargin.cli import console, inputs
 from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimator
-from widemargin.data.load import Dataset, refuse_input_as_output
+from widemargin.data.load import Dataset, label_files
 from widemargin.estimators.one_vs_all.folder_training import train
 from widemargin.estimators.persistence import save
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator
+from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable, folder_size
 from widemargin.solvers.limits import TimeLimit
 
@@ -26,7 +27,7 @@ MANY = 10**6  # more classes than any k: the parameters to tune do not depend on
 def run(given: Given) -> None:
     """Read, train into the folder, and report."""
     spec = inputs.table_spec(given)
-    names = () if spec else (given.labels, given.features)
+    names = () if spec else (given.labels, given.features, *label_files(given.data))
     refuse_input_as_output(given.out, given.data, given.taxonomy, *names)
     check_writable(given.out)
     # Only the rows to hold out are drawn at random in one-vs-all.
@@ -34,28 +35,27 @@ def run(given: Given) -> None:
     estimator = make_estimator(given.method, vars(given) | no_seed)  # wrong options are errors before a file is read
     if given.tune:
         check_tunable(estimator, given)
-    with console.short_warnings():
-        dataset, held_out = inputs.load_training(given, spec, given.test_size)
-        dataset = replace(dataset, Y=inputs.targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
-        if given.tune:
-            X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), inputs.vectorizer_of(given))
-            tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, given)
-            if not given.json:
-                print_tuning(tuning)
-        wall, cpu = time.perf_counter(), time.process_time()
-        with console.progress_bar("Training") as callback:
-            if given.time_limit is not None:
-                callback = TimeLimit(given.time_limit, callback)
-            estimator.set_params(callback=callback)
-            how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
-            how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
-            fitted = train(estimator, dataset, given.out, **how)
-        model = fitted if dataset.text is None else fitted[-1]
-        if given.calibrate is not None:
-            model.calibrate(dataset.X, dataset.targets.labels, method=given.calibrate, cv=CALIBRATION_FOLDS)
-            save(with_text(model, dataset.text), given.out)
-        seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-        measured = None if held_out is None else _measured(model, held_out)
+    dataset, held_out = inputs.load_training(given, spec, given.test_size)
+    dataset = replace(dataset, Y=inputs.targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
+    if given.tune:
+        X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), inputs.vectorizer_of(given))
+        tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, given)
+        if not given.json:
+            print_tuning(tuning)
+    wall, cpu = time.perf_counter(), time.process_time()
+    with console.progress_bar("Training") as callback:
+        if given.time_limit is not None:
+            callback = TimeLimit(given.time_limit, callback)
+        estimator.set_params(callback=callback)
+        how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
+        how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
+        fitted = train(estimator, dataset, given.out, **how)
+    model = fitted if dataset.text is None else fitted[-1]
+    if given.calibrate is not None:
+        model.calibrate(dataset.X, dataset.targets.labels, method=given.calibrate, cv=CALIBRATION_FOLDS)
+        save(with_text(model, dataset.text), given.out)
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    measured = None if held_out is None else _measured(model, held_out)
     summary = summarize(model, dataset, seconds) | {"model": str(given.out), "model_bytes": folder_size(given.out)}
     summary |= ({"tuning": model.tuning_} if given.tune else {}) | ({"test": measured} if measured else {})
     if given.json:

@@ -410,10 +410,6 @@ def make_plan(
     overhead : float
         Expected seconds per fold of the work that the methods share.
 
-    Returns
-    -------
-    Plan
-
     Examples
     --------
     >>> from widemargin import OneVsAllClassifier

@@ -194,8 +194,7 @@ class Tuning:
     --------
     >>> import numpy as np
     >>> from widemargin import OneVsAllClassifier, tune
-    >>> y = np.arange(90) % 3
-    >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+    >>> X, y = np.repeat(np.eye(3), 30, axis=0), np.repeat(["cat", "cow", "dog"], 30)
     >>> found = tune(OneVsAllClassifier(), X, y, Cs=[0.1, 1.0], cv=3)
     >>> [values["C"] for values in found.tried], found.best["C"] == found.model.C
     ([0.1, 1.0], True)

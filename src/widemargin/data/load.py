@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
@@ -52,8 +53,8 @@ from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 from widemargin.labels.encoding import EncodedTargets, encode_targets
 
 __all__ = [
-    "Dataset", "Format", "Found", "format_of_name", "load_data", "names_of", "recognize_format",
-    "refuse_input_as_output", "save_data",
+    "Dataset", "Format", "Found", "format_of_name", "label_files", "load_data", "names_of", "recognize_format",
+    "save_data",
 ]  # fmt: skip
 
 Format = Literal["store", "npz", "npy", "xmc", "svmlight"]
@@ -117,6 +118,7 @@ class Dataset:
         return replace(targets, classes=classes)
 
 
+@with_shared_passages
 def recognize_format(path: PathLike) -> Format:
     """Recognise the format of a file or folder.
 
@@ -129,11 +131,8 @@ def recognize_format(path: PathLike) -> Format:
     -------
     format : {"store", "npz", "npy", "xmc", "svmlight"}
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import recognize_format
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0 0:1\\n")
@@ -169,6 +168,7 @@ def _first_line(path: PathLike) -> bytes:
     return next((content for content in contents if content.strip()), b"")
 
 
+@with_shared_passages
 def load_data(
     path: PathLike,
     *,
@@ -208,11 +208,8 @@ def load_data(
     -------
     data : Dataset
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import load_data
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0,2 0:1\\n")
@@ -238,52 +235,13 @@ def load_data(
     return Dataset(X, found.Y, path=os.fspath(path), index_base=dict(found.index_base), **names)
 
 
-def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
-    """Raise an error if writing a file or folder would replace or change an input.
-
-    The output must not be an input under any name (relative, symbolic link, hard link), lie inside an input folder,
-    such as a store or a model, or be a folder around an input. Label files found next to data are inputs too.
-
-    Parameters
-    ----------
-    output : str or path
-        What will be written; it need not exist.
-    *inputs : str, path or None
-        The inputs; None and names that do not exist are skipped.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from widemargin.data.load import refuse_input_as_output
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     data = pathlib.Path(folder, "data.txt")
-    ...     _ = data.write_text("1 2 3\\n0 0:1\\n")
-    ...     refuse_input_as_output(data.with_name("predictions.tsv"), data)
-    ...     try:
-    ...         refuse_input_as_output(data, data)
-    ...     except ValueError as error:
-    ...         print(str(error).partition("; ")[2])
-    choose another name for the output
-    """
-    target = Path(output)
-    above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
-    for given in inputs:
-        if given is None or not os.path.exists(given):
-            continue
-        path = Path(given)
-        sources = [path]
-        if not path.is_dir() and not is_table(path):
-            sources += filter(None, (find_label_names(path), _neighbouring_labels(path)))
-        for source in sources:
-            how = ""
-            if target.exists() and target.samefile(source):
-                how = "is the same as" if target.is_dir() else "would overwrite"
-            elif source.is_dir() and any(map(source.samefile, above)):
-                how = "lies inside"
-            elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
-                how = "is a folder around"
-            if how:
-                raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
+def label_files(*inputs: PathLike | None) -> list[Path]:
+    """The label files that `load_data` finds next to some files of rows and reads too."""
+    found: list[Path] = []
+    for data in inputs:
+        if data is not None and os.path.isfile(data) and not is_table(data):
+            found += filter(None, (find_label_names(data), _neighbouring_labels(Path(data))))
+    return found
 
 
 class Found(NamedTuple):
@@ -389,16 +347,7 @@ def _names_of_columns(names: list[str], classes: Any) -> list[str] | None:
 
 
 def format_of_name(path: PathLike) -> Format:
-    """The format that `save_data` writes under a name.
-
-    Parameters
-    ----------
-    path : str or path
-        The name.
-
-    Returns
-    -------
-    format : {"xmc", "svmlight", "npz", "store"}
+    """The format that `save_data` writes under a name: "xmc", "svmlight", "npz" or "store".
 
     Examples
     --------

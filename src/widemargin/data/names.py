@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.files import PathLike, atomic_file, read_lines
 
@@ -19,6 +20,7 @@ LABEL_FILES = ("labels.txt", "labels.tsv", "label_names.txt")
 DATA_ENDINGS = (".txt", ".svm", ".svmlight", ".libsvm", ".npz", ".npy")
 
 
+@with_shared_passages
 def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
     """Read names, one a line, in UTF-8.
 
@@ -33,11 +35,8 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
     -------
     names : list of str
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.names import read_names, write_names
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "labels.txt")
     >>> write_names(path, ["red", "green"])
     >>> read_names(path)

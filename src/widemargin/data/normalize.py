@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 __all__ = ["has_unit_rows", "l2_normalize_rows", "with_unit_rows"]
@@ -55,15 +54,22 @@ def l2_normalize_rows(X: Any, *, copy: bool = True) -> Any:
         while start < n_rows:
             stop = int(np.searchsorted(indptr, indptr[start] + BLOCK_ENTRIES, side="right")) - 1
             stop = max(start + 1, stop)
-            _normalize_rows(X.data[indptr[start] : indptr[stop]], np.diff(indptr[start : stop + 1]))
-            start = stop
+            data, lengths = X.data[indptr[start] : indptr[stop]], np.diff(indptr[start : stop + 1])
+            start, lengths = stop, lengths[lengths > 0]
+            if len(lengths) == 0:
+                continue
+            starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+            largest = np.maximum.reduceat(np.abs(data), starts).astype(np.float64)
+            scaled = data / np.repeat(np.where(largest > 0, largest, 1.0), lengths)  # 1 leaves rows of zeros alone
+            norms = np.sqrt(np.add.reduceat(scaled * scaled, starts))
+            data[...] = scaled / np.repeat(np.where(norms > 0, norms, 1.0), lengths)
         return X
     X = np.array(X, dtype=dtype, copy=True if copy else None, ndmin=2)
     rows_per_block = max(1, BLOCK_ENTRIES // max(1, X.shape[1]))
     for start in range(0, len(X), rows_per_block):
         block = X[start : start + rows_per_block]
         largest = np.abs(block).max(axis=1, initial=0.0).astype(np.float64)
-        scaled = block / np.where(largest > 0, largest, 1.0)[:, None]  # 1 leaves rows of zeros alone
+        scaled = block / np.where(largest > 0, largest, 1.0)[:, None]
         norms = np.sqrt((scaled * scaled).sum(axis=1))
         block[...] = scaled / np.where(norms > 0, norms, 1.0)[:, None]
     return X
@@ -110,15 +116,3 @@ def has_unit_rows(X: Any) -> bool:
         if not np.all((np.abs(squares - 1) <= UNIT_TOLERANCE) | (squares == 0)):
             return False
     return True
-
-
-def _normalize_rows(data: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
-    """The same on CSR values of a block of rows, in place."""
-    lengths = lengths[lengths > 0]
-    if len(lengths) == 0:
-        return
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    largest = np.maximum.reduceat(np.abs(data), starts).astype(np.float64)
-    scaled = data / np.repeat(np.where(largest > 0, largest, 1.0), lengths)
-    norms = np.sqrt(np.add.reduceat(scaled * scaled, starts))
-    data[...] = scaled / np.repeat(np.where(norms > 0, norms, 1.0), lengths)

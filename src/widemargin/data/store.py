@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
 from widemargin.files import (
@@ -133,6 +134,7 @@ def _check_finite(values: npt.NDArray[Any], path: str) -> None:
         raise DataFormatError("there are values that are not finite", path=path, remedy="remove or replace them")
 
 
+@with_shared_passages
 def read_matrix(path: PathLike) -> Any:
     """Read one matrix: a `.npy` file, or a `.npz` file in the layout of `scipy.sparse.save_npz`.
 
@@ -146,12 +148,9 @@ def read_matrix(path: PathLike) -> Any:
     matrix : ndarray or csr_array
         Sparse matrices in other formats than CSR are converted.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import read_matrix, write_matrix
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "X.npy")
     >>> write_matrix(path, np.eye(2))
     >>> read_matrix(path)
@@ -169,6 +168,7 @@ def read_matrix(path: PathLike) -> Any:
     return _sparse_from(arrays, "", name)
 
 
+@with_shared_passages
 def write_matrix(path: PathLike, matrix: Any) -> None:
     """Write one matrix, dense as `.npy` or sparse as `.npz` in the layout of `scipy.sparse.save_npz`.
 
@@ -179,12 +179,9 @@ def write_matrix(path: PathLike, matrix: Any) -> None:
     matrix : ndarray, sparse matrix or sparse array
         What to write.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import scipy.sparse as sp
     >>> from widemargin.data.store import write_matrix
-    >>> folder = tempfile.TemporaryDirectory()
     >>> write_matrix(os.path.join(folder.name, "X.npz"), sp.eye_array(3, format="csr"))
     >>> os.listdir(folder.name)
     ['X.npz']
@@ -200,6 +197,7 @@ def write_matrix(path: PathLike, matrix: Any) -> None:
             np.lib.format.write_array(file, np.ascontiguousarray(matrix), allow_pickle=False)
 
 
+@with_shared_passages
 def read_npz(path: PathLike) -> tuple[Any, Any]:
     """Read features and labels from one `.npz` file.
 
@@ -215,12 +213,9 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
     Y : ndarray, csr_array or None
         Labels: a vector, an indicator, or None when there are none.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import read_npz, write_npz
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.npz")
     >>> write_npz(path, np.eye(2), np.array([0, 1]))
     >>> X, y = read_npz(path)
@@ -366,6 +361,7 @@ def is_store(path: PathLike) -> bool:
     return os.path.isfile(os.path.join(path, STORE_FILE))
 
 
+@with_shared_passages
 def write_store(
     folder: PathLike,
     X: Any,
@@ -390,12 +386,9 @@ def write_store(
     overwrite : bool, default=False
         Replace a folder of that name if it is a store.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import open_store, write_store
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "train")
     >>> write_store(path, np.eye(3, dtype=np.float32), np.array([0, 1, 0]), label_names=["no", "yes"])
     >>> store = open_store(path)

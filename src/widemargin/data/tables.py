@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError
 from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 
@@ -203,6 +204,7 @@ def is_table(path: PathLike) -> bool:
     return Path(os.fspath(path).removesuffix(".gz")).suffix.lower() in ENDINGS
 
 
+@with_shared_passages
 def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) -> Iterator[Cells]:
     """The values of some columns, row by row.
 
@@ -220,11 +222,8 @@ def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) 
     Cells
         Blank lines are left out.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.tables import read_cells
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "pets.csv")
     >>> with open(path, "w") as file:
     ...     _ = file.write('name,age,noise\\ncat,3,"mew, mew"\\n')
@@ -588,6 +587,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, list | tuple) and not value)
 
 
+@with_shared_passages
 def read_texts(
     path: PathLike,
     text: str | Sequence[str],
@@ -623,11 +623,8 @@ def read_texts(
     Texts
         Named tuple `(texts, y)`.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_texts
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "toys.csv")
     >>> with open(path, "w") as file:
     ...     _ = file.write('name,about,tags\\nball,"it bounces, well",red|round\\nkite,it flies,\\n')

@@ -2,7 +2,7 @@
 
     child<TAB>parent        an optional header
     C15<TAB>CCAT            one edge per line
-    CCAT<TAB>               nothing after the tab: a root
+    CCAT<TAB>               nothing after the tab, or -1: a root
 
 Empty lines and lines that start with `#` are skipped. The file is UTF-8, and names stay strings.
 `Taxonomy.from_tsv` and `Taxonomy.to_tsv` are the public functions. Memory: the file and its edges.
@@ -22,6 +22,7 @@ __all__ = ["read_edges", "write_edges"]
 
 HEADER = ("child", "parent")
 COMMENT = "#"
+NO_PARENT = "-1"  # of a root, in files that were arrays of parents
 
 
 def read_edges(path: PathLike, header: bool | None) -> EdgeList:
@@ -43,6 +44,8 @@ def read_edges(path: PathLike, header: bool | None) -> EdgeList:
         children.append(columns[0])
         parents.append(columns[1] or None)
         lines.append(number)
+    if NO_PARENT in parents and NO_PARENT not in children:
+        parents = [None if parent == NO_PARENT else parent for parent in parents]
     return EdgeList(children, parents, place, lines)
 
 

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.files import BrokenGzip, PathLike, Writable, atomic_file, is_gzip, read_blocks
@@ -176,6 +177,7 @@ class SvmlightData(NamedTuple):
     classes: npt.NDArray[Any]
 
 
+@with_shared_passages
 def read_xmc(
     path: PathLike,
     *,
@@ -216,11 +218,8 @@ def read_xmc(
     DataFormatError
         With file, line and remedy, when anything is wrong; nothing is dropped.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_xmc
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "train.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("2 4 3\\n0,2 0:0.5 3:1\\n 1:2\\n")
@@ -237,6 +236,7 @@ def read_xmc(
     return (l2_normalize_rows(found.X, copy=False) if normalize else found.X), found.Y
 
 
+@with_shared_passages
 def read_svmlight(
     path: PathLike,
     *,
@@ -268,11 +268,8 @@ def read_svmlight(
     data : SvmlightData
         Named tuple (X, y, classes); integral labels are int64, others float64.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_svmlight
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.svm")
     >>> with open(path, "w") as file:
     ...     _ = file.write("-1 1:0.5 3:2\\n1 2:4  # a comment\\n")
@@ -493,6 +490,7 @@ def _default_threads(path: PathLike) -> int:
     return min(MAX_DEFAULT_THREADS, available)
 
 
+@with_shared_passages
 def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> None:
     """Write a file in the format of the Extreme Classification Repository; gzipped when the name ends in `.gz`.
 
@@ -510,12 +508,9 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
     zero_based : bool, default=True
         Whether features and labels count from 0 or from 1.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin import write_xmc
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.txt")
     >>> write_xmc(path, np.array([[0.1, 0.0], [0.0, 2.0]], dtype=np.float32), np.array([[1, 0, 1], [0, 1, 0]]))
     >>> print(open(path).read().rstrip())
@@ -532,6 +527,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
         _write_rows(file, features, indicator, base=0 if zero_based else 1)
 
 
+@with_shared_passages
 def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> None:
     """Write a file in svmlight format; gzipped when the name ends in `.gz`.
 
@@ -549,12 +545,9 @@ def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) 
     zero_based : bool, default=False
         Whether features count from 0 or from 1.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin import write_svmlight
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.svm")
     >>> write_svmlight(path, np.array([[0.5, 0.0], [0.0, 4.0]]), np.array([-1, 1]))
     >>> print(open(path).read().rstrip())
@@ -670,23 +663,15 @@ def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any],
 
 
 PAIRS = "write features as index:value"
+ROWS = "correct n_samples, the first number of the header"
 SORT, MERGE = "sort the row, or pass indices='fix'", "remove one, or pass indices='fix'"
 WORDS: dict[Problem, tuple[str, str]] = {
     Problem.NOT_TEXT: ("the file is not plain text: byte {token}", "name a text file, plain or gzipped"),
     Problem.EMPTY: ("the file is empty: no header and no rows", "check that the file was written completely"),
-    Problem.BAD_HEADER: (
-        "the header must be three integers, got {token!r}",
-        "start the file with a line of three integers: n_samples n_features n_labels",
-    ),
+    Problem.BAD_HEADER: ("the header must be three integers, got {token!r}", "write n_samples n_features n_labels"),
     Problem.HEADER_TOO_LARGE: ("a count in the header {token!r} is above {most}", "correct the header"),
-    Problem.TOO_MANY_ROWS: (
-        "there are more rows than the header says ({counts[0]})",
-        "correct n_samples, the first number of the header",
-    ),
-    Problem.TOO_FEW_ROWS: (
-        "the header says {counts[0]} rows, but there are {token}",
-        "correct n_samples, the first number of the header, or complete the file",
-    ),
+    Problem.TOO_MANY_ROWS: ("there are more rows than the header says ({counts[0]})", ROWS),
+    Problem.TOO_FEW_ROWS: ("the header says {counts[0]} rows, but there are {token}", ROWS + ", or complete the file"),
     Problem.BAD_LABEL: ("label {token!r} is not a number", "correct the label"),
     Problem.EMPTY_LABEL: ("the label list {token!r} has an empty entry", "remove the extra comma"),
     Problem.NEGATIVE_LABEL: ("label {token} is negative", "labels are indices; correct the label"),

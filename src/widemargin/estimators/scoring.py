@@ -78,8 +78,9 @@ class TopK(_Lists):
 
     Parameters
     ----------
-    labels : ndarray of shape (n_samples, k)
-        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels.
+    labels : ndarray of shape (n_samples, k), or None
+        The labels themselves; None (objects) or -1 (numbers) where there are fewer than k labels. None for those that
+        `indices` and `classes` give.
     scores : ndarray of shape (n_samples, k)
         Their scores, float64; -inf in missing places.
     indices : ndarray of shape (n_samples, k)
@@ -95,6 +96,8 @@ class TopK(_Lists):
     >>> from widemargin import TopK
     >>> TopK(np.array([["b"]]), np.array([[0.5]]), np.array([[1]])).labels
     array([['b']], dtype='<U1')
+    >>> TopK(None, np.array([[0.5, -np.inf]]), np.array([[1, -1]]), classes=np.array(["a", "b"])).labels
+    array([['b', None]], dtype=object)
     """
 
     classes: npt.NDArray[Any] | None = None
@@ -102,12 +105,20 @@ class TopK(_Lists):
 
     def __new__(
         cls,
-        labels: npt.NDArray[Any],
+        labels: npt.NDArray[Any] | None,
         scores: npt.NDArray[np.float64],
         indices: npt.NDArray[np.int64],
         classes: npt.NDArray[Any] | None = None,
         tied: Tied | None = None,
     ) -> Self:
+        if labels is None:
+            if classes is None:
+                raise ValueError("labels are missing: give them, or classes to find them in")
+            listed, numbers = indices >= 0, classes.dtype.kind in "if"
+            labels = classes[indices] if listed.all() else np.full(indices.shape, -1 if numbers else None, object)
+            if not listed.all():
+                labels[listed] = classes[indices[listed]]
+                labels = labels.astype(classes.dtype) if numbers else labels
         self = super().__new__(cls, labels, scores, indices)
         self.classes, self.tied = classes, tied
         return self
@@ -166,7 +177,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":
-            return self._encoding().decode(self._ranked(X, 1)[0][:, 0])
+            return self.classes_[self._ranked(X, 1)[0][:, 0]]
         blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
             blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
@@ -218,7 +229,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             tied = find_tied(indices, scores, k, n_labels, labels_tied)
         else:  # all labels are listed
             tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
-        return TopK(self._encoding().decode(listed), np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
+        return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Indices and scores of the top k labels of checked rows."""

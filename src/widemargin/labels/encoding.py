@@ -36,8 +36,6 @@ __all__ = [
 TargetKind = Literal["binary", "multiclass", "multilabel"]
 
 SET_TYPES = (set, frozenset, list, tuple, np.ndarray)
-MISSING_INDEX = -1
-MISSING_NUMBER = -1  # label of an unfilled place of `predict_topk` when labels are numbers; None otherwise
 MAX_NAMES_IN_MESSAGE = 10
 # difflib compares with every name: about 10 µs each, so at most 0.2 s for an error message.
 MAX_NAMES_TO_COMPARE = 20_000
@@ -227,9 +225,6 @@ class LabelEncoding:
     >>> encoding.indicator([["dog"], []]).toarray()
     array([[0, 1],
            [0, 0]], dtype=int8)
-    >>> encoding.decode([[1, 0], [0, -1]])
-    array([['dog', 'cat'],
-           ['cat', None]], dtype=object)
     """
 
     kind: TargetKind
@@ -301,20 +296,6 @@ class LabelEncoding:
         sets = label_sets(values)
         columns = np.array([numbers.setdefault(label, len(numbers)) for label in sets.labels], dtype=np.intp)
         return _of_sets(np.arange(len(numbers)), LabelSets(columns, sets.indptr)).Y
-
-    def decode(self, indices: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Labels of class numbers, in the same shape; −1 becomes −1 for numbers and None for other labels."""
-        places = np.asarray(indices, dtype=np.intp)
-        missing = places == MISSING_INDEX
-        if not missing.any():
-            labels: npt.NDArray[Any] = self.classes[places]
-            return labels
-        holds_minus_one = self.classes.dtype.kind in "if"
-        labels = np.full(places.shape, MISSING_NUMBER, self.classes.dtype if holds_minus_one else object)
-        if not holds_minus_one:
-            labels[...] = None
-        labels[~missing] = self.classes[places[~missing]]
-        return labels
 
     def _look_up(self, labels: list[Any]) -> IntArray:
         """Class numbers of a list of labels."""

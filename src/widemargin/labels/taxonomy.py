@@ -14,7 +14,6 @@ a cycle. Time and memory are linear, nothing recurses, and a million nodes take 
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,6 @@ from widemargin.labels.tree import IntArray, Tree
 __all__ = ["VIRTUAL_ROOT", "EdgeList", "Taxonomy"]
 
 VIRTUAL_ROOT = "(root)"
-FILE_FORMAT = "widemargin.data.taxonomy"  # a layer above, imported when a file is read or written
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
 OF_A_DAG = (
@@ -325,8 +323,8 @@ class Taxonomy:
     ) -> Taxonomy:
         """Read a UTF-8 file with child and parent in two tab-separated columns.
 
-        Empty lines and lines that start with ``#`` are skipped; a child with nothing after the tab is a root. Names
-        stay strings.
+        Empty lines and lines that start with ``#`` are skipped. A child with nothing after the tab is a root, and so is
+        one with the parent ``-1`` unless ``-1`` is itself a child. Names stay strings.
 
         Parameters
         ----------
@@ -352,7 +350,9 @@ class Taxonomy:
         ...     Taxonomy.from_tsv(file).path("C151")
         ['CCAT', 'C15', 'C151']
         """
-        return cls(*build_tree(importlib.import_module(FILE_FORMAT).read_edges(path, header), root))
+        from widemargin.data.taxonomy import read_edges
+
+        return cls(*build_tree(read_edges(path, header), root))
 
     @classmethod
     def from_networkx(cls, graph: Any, *, root: Hashable = VIRTUAL_ROOT) -> Taxonomy:
@@ -571,7 +571,9 @@ class Taxonomy:
 
     def to_tsv(self, path: str | os.PathLike[str]) -> None:
         """Write the file that `from_tsv` reads, atomically; names must be strings."""
-        importlib.import_module(FILE_FORMAT).write_edges(path, self.to_parents().items())
+        from widemargin.data.taxonomy import write_edges
+
+        write_edges(path, self.to_parents().items())
 
     def __len__(self) -> int:
         return self.n_nodes

@@ -193,18 +193,12 @@ def hierarchical_zero_one_error(
     ----------
     <nodes>
     <taxonomy>
-    <sample_weight>
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    <share>
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_zero_one_error
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_zero_one_error
     >>> hierarchical_zero_one_error(["mammal", "cat", "cat", "bird"], ["dog", "cat", "mammal", "dog"], tree)
     0.5
     """
@@ -239,9 +233,8 @@ def tree_induced_loss(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import tree_induced_loss
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import tree_induced_loss
     >>> tree_induced_loss(["cat", "mammal"], ["bird", "dog"], tree)
     0.75
     >>> tree_induced_loss(["cat", "mammal"], ["bird", "dog"], tree, literal=True)
@@ -277,9 +270,8 @@ def error_by_depth(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import error_by_depth
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import error_by_depth
     >>> error_by_depth(["cat", "cat", "bird"], ["dog", "bird", "bird"], tree).error.round(2)
     array([0.33, 1.  ])
     """
@@ -324,9 +316,8 @@ def hierarchical_precision(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_precision
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_precision
     >>> round(hierarchical_precision(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.667
     >>> round(hierarchical_precision([{"cat"}, {"bird"}], [{"cat", "bird"}, set()], tree), 3)
@@ -364,9 +355,8 @@ def hierarchical_recall(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_recall
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_recall
     >>> hierarchical_recall(["cat", "cat"], ["dog", "mammal"], tree)
     0.5
     """
@@ -402,9 +392,8 @@ def hierarchical_f1(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_f1
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_f1
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
     """

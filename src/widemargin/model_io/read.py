@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.files import parse_json
-from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, ModelState
+from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, WORK_FOLDER, ModelState
 
 __all__ = ["all_finite", "csr_problem", "decode_value", "describe_model", "read_model"]
 
@@ -143,6 +143,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder}: there is no such model folder; {remedy}")
     path = folder / MANIFEST
     if not path.exists():
+        if (folder / WORK_FOLDER).exists():
+            remedy = "its training is unfinished: run the same train command again to resume it"
         _fail(path, "missing", remedy)
     with _open_inside(folder, MANIFEST) as file:
         content = _read_json(path, file, MAX_MANIFEST_BYTES)
@@ -223,7 +225,19 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     dtype, n_values = np.dtype(entry["dtype"]), math.prod(shape)
     with _open_entry(folder, entry, ".npy", verify) as file:
         path = folder / entry["file"]
-        offset = _check_header(path, file, shape, dtype)
+        file.seek(0)
+        start = file.read(len(NPY_MAGIC) + 2)
+        header = file.read(int.from_bytes(start[-2:], "little"))
+        if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
+            _fail(path, "not a plain .npy file")
+        file.seek(len(NPY_MAGIC))
+        try:
+            found = np.lib.format.read_array_header_1_0(file)
+        except (ValueError, SyntaxError) as error:
+            _fail(path, f"its header cannot be read ({error})")
+        if found != (shape, False, dtype):
+            _fail(path, f"holds {found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
+        offset = file.tell()
         if offset + n_values * dtype.itemsize != entry["size"]:
             _fail(path, "the length of the file is not that of its array")
         try:
@@ -234,23 +248,6 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
         except (ValueError, OverflowError) as error:
             _fail(path, f"cannot be mapped ({error})")
     return array
-
-
-def _check_header(path: Path, file: io.BufferedReader, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The header must be one that NumPy writes for this type and shape; returns where the values start."""
-    file.seek(0)
-    start = file.read(len(NPY_MAGIC) + 2)
-    header = file.read(int.from_bytes(start[-2:], "little"))
-    if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
-        _fail(path, "not a plain .npy file")
-    file.seek(len(NPY_MAGIC))
-    try:
-        found = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, SyntaxError) as error:
-        _fail(path, f"its header cannot be read ({error})")
-    if found != (shape, False, dtype):
-        _fail(path, f"holds {found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
-    return file.tell()
 
 
 def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type, ...]) -> list[Any] | None:

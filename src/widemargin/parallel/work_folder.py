@@ -99,12 +99,29 @@ class WorkFolder:
                 work._remove_if_useless(is_new)
                 raise
 
+    @classmethod
+    def unfinished(cls, model_folder: PathLike) -> dict[str, Any] | None:
+        """The identity of an unfinished training in a model folder and its number of finished labels, if there is one.
+
+        Examples
+        --------
+        >>> from widemargin.parallel.work_folder import WorkFolder
+        >>> WorkFolder.unfinished("missing") is None
+        True
+        """
+        path = Path(model_folder) / WORK_FOLDER
+        identity = cls(path, {}).before()
+        if identity is None or identity == cls.WHOLE:
+            return None
+        ranges = cls(path, identity).finished(identity.get("n_labels", 0))
+        return identity | {"n_finished": sum(last - first for first, last in ranges)}
+
     def before(self) -> dict[str, Any] | None:
         """The identity of an unfinished training; None when there is none, or none that can be read."""
         try:
             with open(self.path / MANIFEST, "rb") as file:
                 manifest = json.loads(file.read(MAX_MANIFEST_BYTES))
-        except (FileNotFoundError, ValueError, RecursionError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
             return None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             return None

@@ -136,7 +136,8 @@ class LinearScorer:
             raise ValueError(f"k must be at least 1, got {k}")
         X, work_bytes = self._check(X, n_threads)
         indices, scores = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k), dtype=np.float64)
-        if self._filter is not None and _is_native(X) and not sp.issparse(X) and self._filter.pays(X.shape[0], k):
+        usable = not sp.issparse(X) and X.dtype in _FLOATS and X.flags.c_contiguous
+        if self._filter is not None and usable and self._filter.pays(X.shape[0], k):
             with threadpool_limits(limits=n_threads, user_api="blas"):
                 self._filtered_top_k(self._filter, X, n_threads, work_bytes, indices, scores)
             return indices, scores
@@ -237,7 +238,12 @@ def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
     sparse, n_rows = sp.issparse(X), X.shape[0]
     if sparse and len(X.indptr) != n_rows + 1:
         raise ValueError(f"X: indptr does not describe {n_rows} rows")
-    if _is_native(X):
+    if sparse:
+        usable = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
+        usable = usable and X.data.flags.c_contiguous and X.indices.flags.c_contiguous and X.indptr.flags.c_contiguous
+    else:
+        usable = X.flags.c_contiguous
+    if usable and X.dtype in _FLOATS:
         yield 0, n_rows, _core.Rows(X.data, X.indices, X.indptr, X.shape[1]) if sparse else _core.Rows(X)
         return
     bytes_per_row = 16 * (1 + X.nnz // max(1, n_rows)) if sparse else 8 * X.shape[1]
@@ -250,15 +256,6 @@ def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
             yield first, last, _core.Rows(part.data, part.indices, part.indptr, X.shape[1])
         else:
             yield first, last, _core.Rows(np.ascontiguousarray(X[first:last], dtype=dtype))
-
-
-def _is_native(X: Any) -> bool:
-    """Whether the kernels can take X as it is."""
-    if not sp.issparse(X):
-        return X.dtype in _FLOATS and bool(X.flags.c_contiguous)
-    same = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
-    contiguous = X.data.flags.c_contiguous and X.indices.flags.c_contiguous and X.indptr.flags.c_contiguous
-    return X.dtype in _FLOATS and same and bool(contiguous)
 
 
 SAFETY = 2.0  # on the bound: covers the rounding of the norms, and of the exact scores in double precision

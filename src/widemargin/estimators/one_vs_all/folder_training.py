@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from widemargin import __version__, _core
-from widemargin.data.load import Dataset, load_data, refuse_input_as_output
+from widemargin.data.load import Dataset, label_files, load_data
 from widemargin.data.normalize import has_unit_rows, l2_normalize_rows, with_unit_rows
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
@@ -37,6 +37,7 @@ from widemargin.estimators.persistence import check_savable, load, save, stored_
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.exceptions import DataFormatError, TrainingInterrupted
+from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import as_executor, use_executor
@@ -135,7 +136,7 @@ def train(
     >>> folder.cleanup()
     """
     if isinstance(data, str | os.PathLike):
-        refuse_input_as_output(out, data)
+        refuse_input_as_output(out, data, *label_files(data))
         estimator._check_parameters()  # before a large file is read; otherwise `fit` does it first
     check_writable(out)
     check_savable(estimator)

@@ -148,7 +148,7 @@ class TreeLabelModel(LabelModel):
             indices[rows], ranked[rows] = listed[:, :k], scores[:, :k]
             labels_tied = partial(self._labels_tied, values, kept, scores[:, k - 1])
             tied.append(find_tied(listed, scores, k, len(self.classes_), labels_tied))
-        return TopK(self._encoding().decode(indices), ranked, indices, self.classes_, joined_ties(tied))
+        return TopK(None, ranked, indices, self.classes_, joined_ties(tied))
 
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, as in `decision_function` for three or more classes.
