@@ -131,7 +131,7 @@ TEXT = """
         Number of classes, at least 2. By default, one more than the largest index in y.
 <n_jobs>
     n_jobs : int or None, default=None
-        Threads of prediction, -1 for all cores.
+        Threads for prediction; -1 for all cores.
 <named_display>
     <ax>
     name : str, optional
@@ -220,7 +220,7 @@ TEXT = """
     certificate_ : Certificate
         Bounds on the optimum; sums over the classes in the one-vs-all form.
     history_ : History
-        What happened, one row per round.
+        How training went, one row per round.
     n_iter_ : int
         Number of rounds of all problems.
     status_ : Status
@@ -333,7 +333,7 @@ TEXT = """
     classes_ : ndarray of shape (n_classes,)
         The labels.
     label_counts_ : ndarray of shape (n_classes,)
-        Number of training rows of each class.
+        Number of training rows per class.
     n_samples_fit_ : int
         Number of training rows.
     kind_ : str
@@ -387,7 +387,7 @@ TEXT = """
         What the horizontal axis counts.
 <verbose>
     verbose : int, default=0
-        Prints progress when positive.
+        Level of output; progress is printed if positive.
 <weighting>
     Parameters
     ----------

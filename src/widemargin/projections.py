@@ -142,7 +142,7 @@ def _check_rows(a: npt.ArrayLike, k: Any) -> tuple[Floats, int]:
         raise ValueError(f"k must be between 1 and the {rows.shape[1]} value(s) of a row; got {k}")
     extremes = rows.min(initial=0.0), rows.max(initial=0.0)  # NaN if there is one
     if not np.isfinite(extremes).all():
-        raise ValueError("a holds NaN or infinity; projections need finite values")
+        raise ValueError("a contains NaN or infinity; projections need finite values")
     if max(-extremes[0], extremes[1]) > LARGEST:
         raise ValueError(f"a holds values beyond ±{LARGEST:g}, whose sums may overflow; scale a and r down")
     return rows, n_kept

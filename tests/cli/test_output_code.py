@@ -116,7 +116,7 @@ FAILURES = [
         ["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"],
         "--cv takes training or a whole number",
     ),
-    (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to tell 4 classes apart"),
+    (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to distinguish 4 classes"),
     (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
     (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),

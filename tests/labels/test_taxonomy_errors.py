@@ -36,7 +36,7 @@ BAD_TREES = {
     "unhashable": (lambda: Taxonomy.from_edges([(["x"], "a")]), r"\['x'\] is not hashable"),
     "empty path": (lambda: Taxonomy.from_paths([[]]), "empty name"),
     "slash at the end": (lambda: Taxonomy.from_paths(["A/B/"]), "'A/B/' has an empty name"),
-    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "below 'A' there is 'BC'"),
+    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "'BC' cannot be below 'A'"),
     "undirected": (lambda: Taxonomy.from_networkx(nx.path_graph(3)), "undirected"),
     "virtual root taken": (lambda: Taxonomy.from_edges([("a", VIRTUAL_ROOT), ("b", "c")]), "choose another name"),
     "flat root taken": (lambda: Taxonomy.flat(["a", VIRTUAL_ROOT]), "choose another name with root"),

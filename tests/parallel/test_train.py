@@ -306,7 +306,7 @@ def test_damaged_shard_is_named(small_problem, tmp_path):
         train(OneVsAllClassifier(callback=stop_after(6)), small_problem, out, shard_size=2)
     shard = sorted((out / WORK_FOLDER).glob("shards-*/*.npz"))[0]
     shard.write_bytes(shard.read_bytes()[:-40])
-    with pytest.raises(WidemarginError, match=f"{shard.name}.*remove it and start the training again"):
+    with pytest.raises(WidemarginError, match=f"{shard.name}.*delete it and start the training again"):
         train(OneVsAllClassifier(), small_problem, out)
     shard.unlink()
     train(OneVsAllClassifier(), small_problem, out)

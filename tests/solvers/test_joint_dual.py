@@ -295,12 +295,12 @@ def test_values_beyond_float32_are_trained_in_float64(scale, C):
 
 def test_wrong_input_is_named():
     X, losses, penalty = problem()
-    with pytest.raises(ValueError, match="got 59 rows, but there are 60 labels"):
+    with pytest.raises(ValueError, match="X has 59 rows, but there are 60 labels"):
         solve_joint_dual(X[:-1], losses, penalty)
-    with pytest.raises(ValueError, match="the penalty has 2 nodes, the losses 10"):
+    with pytest.raises(ValueError, match="the penalty has 2 nodes, but the losses have 10"):
         solve_joint_dual(X, losses, tree_penalty("orthogonal", Tree(np.array([-1, 0, 0]))))
     X[3, 2] = np.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         solve_joint_dual(X, losses, penalty)
     X[3, 2] = 1e200
     with pytest.raises(ValueError, match="scale the features"):

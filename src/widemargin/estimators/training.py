@@ -259,7 +259,7 @@ def training_data(
             way = way if hasattr(y, "shape") else "[label for (label,) in y]"
             raise ValueError(f"y has exactly one label in every row, and {name} takes the labels themselves; use {way}")
         raise ValueError(
-            f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"
+            f"y has several labels per row, but {name} trains on one; use OneVsAllClassifier for such targets"
         )
     if sample_weight is not None:
         sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
@@ -380,7 +380,7 @@ def warn_if_unfinished(
     negligible: float = 0.0,
     stacklevel: int = 4,
 ) -> None:
-    """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
+    """A ConvergenceWarning with the gap reached and what to do, for a fit that missed its tolerance.
 
     NOT_ATTAINED is worth one when a certified relative gap is above `tol`, and the gap above the share `negligible` of
     the objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
@@ -394,7 +394,7 @@ def warn_if_unfinished(
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(
-        f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
+        f"training stopped before its tolerance (status: {result.status.value}); the certified relative gap is "
         f"{certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",
         ConvergenceWarning,
         stacklevel=stacklevel,

@@ -7,9 +7,9 @@ order of the input); `nodes[i]` is the name of node i and `index(name)` its numb
 numbers; `tree` has the algorithms on numbers (`widemargin.labels.tree.Tree`).
 
 A tree has one root. Several nodes without a parent are put under a virtual root, named `VIRTUAL_ROOT` unless `root=` is
-given. Every constructor ends in `build_tree`: names get numbers in order of first appearance, so siblings keep the
-order of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach
-hangs on a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
+given. Every constructor calls `build_tree`: names get numbers in order of first appearance, so siblings keep the order
+of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach hangs on
+a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EdgeList:
             rows = list(pairs)
             if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
                 position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
-                raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
+                raise DataFormatError(f"edge {position} is {row!r}, not a pair", remedy="give (child, parent) pairs")
             children, parents = [row[0] for row in rows], [row[1] for row in rows]
         return cls(plain_names(children), plain_names(parents, or_none=True))
 
@@ -84,7 +84,7 @@ class EdgeList:
 
 def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
     """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
-    # Children get their numbers first: siblings then keep the order of their own edges.
+    # Children get their numbers first: siblings then keep the order of their edges.
     numbers: dict[Any, int] = dict.fromkeys(chain(edges.children, edges.parents), -1)
     numbers.pop(None, None)
     names = list(numbers)
@@ -201,7 +201,7 @@ def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
             continue
         if isinstance(below, str) or not isinstance(below, Mapping | Sequence | set | frozenset):
             raise DataFormatError(
-                f"below {parent!r} there is {below!r}", remedy="use a mapping of children, a list of leaves, or None"
+                f"{below!r} cannot be below {parent!r}", remedy="use a mapping of children, a list of leaves, or None"
             )
         names = [plain_name(name) for name in below]
         children += names
@@ -247,7 +247,7 @@ class Taxonomy:
     def __post_init__(self) -> None:
         nodes = tuple(plain_names(list(self.nodes)))
         if len(nodes) != self.tree.n_nodes:
-            raise DataFormatError(f"{len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
+            raise DataFormatError(f"got {len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
         object.__setattr__(self, "nodes", nodes)
         if len(self._numbers) != len(nodes):
             twice = next(name for number, name in enumerate(nodes) if self._numbers[name] != number)
@@ -290,8 +290,8 @@ class Taxonomy:
         separator : str, default="/"
             Separator of the names in a path given as a string.
         full_names : bool, default=False
-            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may occur in several
-            branches; otherwise by its last name.
+            Whether to name a node by its whole path, "A/B" or the tuple ("A", "B"); the same word may then occur in
+            several branches. Otherwise the node has its last name.
         root : hashable, default=VIRTUAL_ROOT
             Name of the virtual root, needed unless all paths start with the same name.
 

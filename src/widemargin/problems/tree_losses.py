@@ -207,8 +207,8 @@ class TreeLosses:
         for number, (first, last) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             nodes = slice(int(starts[number]), int(starts[number + 1]))
             step = max(1, work_bytes // (8 * WORK_ARRAYS * (nodes.stop - nodes.start)))
-            for begin in range(first, last, step):
-                part = slice(begin, min(begin + step, last))
+            for low in range(first, last, step):
+                part = slice(low, min(low + step, last))
                 yield block[part], node[part], nodes
 
     def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ all symmetric S with S_ii = 1 and |S_ij| ≤ 1. A subgradient is (K ∘ S) W wit
 Ω is strongly convex if and only if α < α* = 1/λ_max(d^(−½) N d^(−½)). With two levels α* = min √(1 + 1/children) over
 the top nodes, so α = 1 works; with three or more levels α* < 1, and α = 1 is never allowed. α = 1/(levels − 1) always
 is, for two or more levels. A matrix K given by the user is treated in the same way: d is its diagonal, N the rest, α =
-1. If it joins nodes of which neither is above the other, the layout is that of a chain, where all earlier nodes are
+1. If it joins nodes that are not ancestor and descendant, the layout is a chain, in which all earlier nodes are
 ancestors: half of nodes × nodes.
 """
 
@@ -317,7 +317,7 @@ def subtree_penalties(penalty: OrthogonalPenalty) -> Iterator[tuple[Ints, Ints, 
     for rows, entries in zip(
         np.split(rows_by_top, row_ends[:-1]), np.split(entries_by_top, entry_ends[:-1]), strict=True
     ):
-        # Ascending rows stay breadth first; the top node becomes row 0, node 1 of a tree of its own.
+        # Ascending rows stay breadth first; the top node becomes row 0, node 1 of a separate tree.
         parent = np.searchsorted(rows, paths.parent[rows[1:]]) + 1
         below = AncestorPaths.of(np.concatenate([[-1, 0], parent]))
         yield rows, entries, OrthogonalPenalty(below, penalty.K[entries])
@@ -336,7 +336,7 @@ def matrix_on_paths(paths: AncestorPaths, K: Any) -> tuple[AncestorPaths, Floats
     Returns
     -------
     tuple of (AncestorPaths, ndarray of float64 of shape (n_entries,))
-        The layout, which is that of a chain if K joins nodes of which neither is above the other; and the values.
+        The layout, a chain if K joins nodes that are not ancestor and descendant; and the values.
 
     Raises
     ------
@@ -572,7 +572,7 @@ def smallest_eigenvalue(paths: AncestorPaths, A: Floats) -> Bracket:
         active &= rises & (upper - lower > BRACKET_TOL * np.abs(upper))
         if step == MAX_STEPS or not active.any():
             break
-        # A component that is done gets a shift far below, so that its elimination is sound.
+        # A component that is done gets a shift far below, which keeps its elimination sound.
         shift = np.where(active, lower, lower - far)[component]
         shifted = np.where(paths.is_diagonal, A - shift[paths.descendant], A)
         with np.errstate(all="ignore"):

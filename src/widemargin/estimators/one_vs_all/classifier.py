@@ -65,24 +65,25 @@ class OneVsAllClassifier(LabelModel):
     C : float, default=1.0
         Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
+        The loss of a margin m: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
-        Where training starts; all starts lead to the same optimum. "auto" leaves it to the solver: large problems are
-        solved many labels at a time; small ones, and those with an iteration limit, by Newton from "subspace", the
-        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
-        there: zero weights, an intercept of −lam ("bias"), mean-separating weights ("msi"), the solution for a label
-        without positives ("ovap"), or the solution of a similar label ("ovap++").
+        Starting point of training; every start leads to the same optimum. "auto" lets the solver choose: large problems
+        are solved in batches of labels; small ones, and those with an iteration limit, are solved by Newton's method
+        from "subspace", the optimum in the span of the mean positive row, the mean row and the intercept. Any other
+        value selects Newton's method and where it starts: zero weights ("zero"), an intercept of −lam ("bias"),
+        mean-separating weights ("msi"), the solution for a label without positives ("ovap"), or the solution of a
+        similar label ("ovap++").
     init_params : dict or None, default=None
-        Numbers of the starts: `lam` (default 2.0) for "bias"; `s` and `t` (1 and −2; −3 for the logistic loss) for
+        Parameters of the starts: `lam` (default 2.0) for "bias"; `s` and `t` (1 and −2; −3 for the logistic loss) for
         "msi"; `strict` (False) for "ovap" and "ovap++".
     tol : float, default=0.01
-        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
-        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small problems, for
-        which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are solved to
-        rounding error.
+        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times the norm at zero
+        weights (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small
+        problems, for which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are
+        solved to rounding error.
     gap_tol : float or None, default=1e-3
-        A label is finished only when its certified relative gap, before pruning, is at most this as well. None: only
+        A label is finished only when its certified relative gap, before pruning, is also at most this. With None, only
         the gradient rule counts.
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. The
@@ -91,15 +92,15 @@ class OneVsAllClassifier(LabelModel):
         Whether each label has an intercept.
     regularize_intercept : bool, default=False
         Whether the intercept is part of the penalty, as in LIBLINEAR's `-B 1`; free by default (`-B 1 -R`).
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    <normalize>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, on the rows of each
         class. "balanced" gives the positive and the negative rows of every label the same total weight.
     max_iter : int, default=1000
-        Newton iterations per label; text needs about 20, nearly separable rows with a very large C up to 200.
+        Largest number of Newton iterations per label. Text needs about 20; nearly separable rows with a very large C
+        need up to 200.
     memory_limit_mb : float, default=1024
-        Bound on work areas, and on the dense result of `decision_function`.
+        Limit on work areas, and on the dense result of `decision_function`.
     callback : callable or None, default=None
         Called with a `Progress` between blocks of labels; training stops when it returns true. A `TimeLimit` stops it
         with the status `TIME_LIMIT`.
@@ -108,8 +109,7 @@ class OneVsAllClassifier(LabelModel):
         then not used.
     n_jobs : int or None, default=None
         Threads over labels and rows; -1 for all cores. Results do not depend on it.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------
@@ -123,20 +123,20 @@ class OneVsAllClassifier(LabelModel):
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
     history_ : History
-        What happened, by label frequency and, where Newton was used, by iteration.
+        How training went, by label frequency and, with Newton's method, by iteration.
     n_iter_ : ndarray of shape (n_labels,)
-        Newton iterations of each label.
+        Number of Newton iterations per label.
     label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each label.
+        Number of training rows per label.
     n_samples_fit_ : int
-        Training rows.
+        Number of training rows.
     status_ : Status
-        Why training ended: `Status.CONVERGED` when every label reached its tolerance; `Status.NOT_ATTAINED` when the
-        other labels have no minimiser (see `loss`), or rounding stopped them before the tolerance.
+        Why training stopped: `Status.CONVERGED` if every label reached its tolerance; `Status.NOT_ATTAINED` if the
+        others have no minimiser (see `loss`) or rounding error kept them from it.
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
-        Vector instructions used in training; the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
+        Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
     See Also
     --------
@@ -217,7 +217,7 @@ class OneVsAllClassifier(LabelModel):
     ) -> OneVsAllResult:
         """Train on checked data, from `initial` weights or from those of the previous fit.
 
-        Without `keep` the caller has no use for the model, which is then kept only where it may have to warn.
+        Without `keep` the caller does not need the model; it is then kept only if it may have to warn.
         """
         if initial is None and self.warm_start and hasattr(self, "coef_"):
             initial = self._previous_weights(data)
@@ -236,7 +236,7 @@ class OneVsAllClassifier(LabelModel):
     def _plan(
         self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
     ) -> Plan:
-        """What is minimised, and how; the work area is that of the parameter unless it is given."""
+        """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
         positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
         problem = Problem.of(
             data.X,

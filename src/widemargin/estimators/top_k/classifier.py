@@ -63,15 +63,15 @@ class TopKClassifier(JointParameters, LabelModel):
     Parameters
     ----------
     k : int, default=1
-        The true class should be among the top k; at least 1, below the number of classes. 1 is the multiclass SVM of
-        Crammer and Singer.
+        Length of the list that should contain the true class; at least 1 and below the number of classes. k = 1 is the
+        multiclass SVM of Crammer and Singer.
     C : float, default=1.0
         Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR.
     loss : {"beta", "alpha"}, default="beta"
-        With z the margins of the wrong classes, positive where one comes closer than 1 to the true class: the mean of
-        the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α).
+        The mean of the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α). Here z = 1 +
+        score of a wrong class − score of the true class.
     smoothing : float, default=0.0
-        γ ≥ 0. The smoothed loss has a gradient, and is below the plain one by at most γ/(2k).
+        γ ≥ 0. The smoothed loss is differentiable, and below the plain one by at most γ/(2k).
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         As in `sklearn.svm.SVC`; a callable takes two sets of rows and returns the matrix of their kernel values, which
         must be positive semidefinite for rows with themselves.
@@ -79,7 +79,7 @@ class TopKClassifier(JointParameters, LabelModel):
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · variance of X), "auto" 1 / n_features.
     <kernel_numbers>
     cache_size_mb : float, default=512
-        Limit on the columns of the kernel matrix that are kept in training.
+        Memory for the columns of the kernel matrix that are kept during training.
     tol : float, default=1e-3
         Training stops when the certified relative gap, primal − dual over the larger of them in absolute value, is at
         most this.
@@ -96,15 +96,15 @@ class TopKClassifier(JointParameters, LabelModel):
         Largest number of passes over the rows. Rows that hardly change are left out of most passes, which may be short.
     <prediction_memory>
     callback : callable or None, default=None
-        Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` is one.
+        Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
-        Whether `fit` starts from the dual variables of the previous fit, if there are as many rows with the same
-        labels. C, k, the loss and weights may have changed: the variables are scaled, and projected where needed.
+        Whether `fit` starts from the dual variables of the previous fit, if the labels of all rows are the same. C, k,
+        the loss and weights may have changed: the variables are scaled, and projected where needed.
     n_jobs : int or None, default=None
-        Threads of evaluations and prediction, -1 for all cores; the ascent itself is sequential. Results do not depend
+        Threads for evaluation and prediction; -1 for all cores. The ascent itself is sequential. Results do not depend
         on it.
     random_state : int, RandomState instance or None, default=None
-        Decides the order in which rows are visited.
+        Seed of the order in which rows are visited.
     <verbose>
 
     Attributes
@@ -113,7 +113,7 @@ class TopKClassifier(JointParameters, LabelModel):
         Weights of a linear model, one row per class; for two classes the second minus the first. CSR when `prune` is
         positive, and for large weights that are mostly 0. Read-only: to change weights, assign a new array.
     intercept_ : ndarray of shape (n_classes,) or (1,)
-        Intercepts, zeros without.
+        Intercepts; zeros if there are none.
     dual_coef_ : csr_array of shape (n_classes, n_support) or (1, n_support)
         Coefficients of a kernel model.
     support_ : ndarray of shape (n_support,)
@@ -122,23 +122,16 @@ class TopKClassifier(JointParameters, LabelModel):
         These rows, scaled if `normalize`; shape (0, 0) for a precomputed kernel.
     gamma_ : float
         γ of a kernel model as a number.
-    classes_ : ndarray of shape (n_classes,)
-        The labels.
     certificate_ : Certificate
         Bounds on the optimum.
     history_ : History
-        What happened, one row per evaluation.
+        How training went, one row per evaluation.
     n_iter_ : int
-        Passes over the rows.
-    label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
-    n_samples_fit_ : int
-        Training rows.
+        Number of passes over the rows.
     status_ : Status
         Why training stopped: `Status.CONVERGED` if the tolerance was reached, `Status.NOT_ATTAINED` if double precision
         does not allow it.
-    kind_ : str
-        "binary" or "multiclass".
+    <training_data_attributes>
     instruction_set_ : str
         Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
@@ -202,9 +195,9 @@ class TopKClassifier(JointParameters, LabelModel):
         return training_data(self, X, y, sample_weight, sparse=sparse, several_labels=False)
 
     def _fit_checked(self, data: TrainingData, start: DualPoint | None = None, kernel: Any = None) -> SolverResult:
-        """Train on checked data, from a dual point that goes before that of the previous fit.
+        """Train on checked data, from the dual point `start` or else from that of the previous fit.
 
-        `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
+        `kernel` is the result of `training_kernel` for these rows and parameters, if it exists already.
         """
         classes = data.targets.classes
         n_classes = len(classes)

@@ -106,7 +106,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         built from the labels: if y has level columns, or one of the labels contains the `separator`, they are paths;
         otherwise the tree is flat. A model that was saved and loaded has a Taxonomy here.
     method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}, default="orthogonal"
-        How to train. The first three train the path to a label, siblings against each other; with the others all labels
+        How to train. The first three train the path to a label, where siblings compete; with the other two, all labels
         compete at once.
     C : float, default=1.0
         Weight of the loss relative to the penalty; a sum over rows. The paper's C is this C times the number of rows.
@@ -116,12 +116,12 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     alpha_share : float, default=0.9
         Share of α* that "auto" and repairs use, below 1.
     repair : {"error", "alpha", "diagonal"}, default="error"
-        What to do with an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off
-        the diagonal); or raise the diagonal. The last two warn.
+        What to do if α or K is too large: raise `NotPositiveDefiniteError`, lower α (the entries of K off the
+        diagonal), or raise the diagonal. The last two warn.
     K : array or sparse array of shape (n_nodes − 1, n_nodes − 1) or None, default=None
         Weights of orthogonal transfer instead of α: symmetric, nonnegative, positive on the diagonal, with a positive
-        semidefinite comparison matrix (K_ii, −K_ij). Row r is node r + 1 of `taxonomy_`. Entries between nodes of which
-        neither is above the other are trained by a NumPy solver, about 100 times slower than the compiled one; they
+        semidefinite comparison matrix (K_ii, −K_ij). Row r is node r + 1 of `taxonomy_`. Entries between nodes that are
+        not ancestor and descendant are trained by a NumPy solver, about 100 times slower than the compiled one; they
         need kernel="linear" and memory for dense weights.
     k : int, default=1
         Top-k loss among the children of each node, limited to their number minus 1: the sum over the levels for
@@ -138,10 +138,10 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     outputs : {"leaves", "all"}, default="leaves"
         method="tree-loss" and "flat" only: the nodes that compete. Labels at inner nodes need "all".
     decision : {"auto", "greedy", "beam", "flat"}, default="auto"
-        How to predict: from the root to the best child, level by level; the path with the largest sum of scores that a
-        beam finds; or the path with the largest sum of all. "auto" is "greedy" if paths are trained, else "flat".
+        How to predict. "greedy" goes from the root to the best child, level by level; "beam" searches for the path with
+        the largest sum of scores; "flat" takes that path exactly. "auto" is "greedy" if paths are trained, else "flat".
     beam_width : int, default=10
-        Number of paths that a beam keeps at each level.
+        Number of paths that a beam keeps per level.
     stop : bool, default=False
         Whether predictions may end at inner nodes that occur as labels: each of them gets a virtual child, "(stop at
         …)", that is trained on these rows. Otherwise predictions continue to a node without children in training.
@@ -163,10 +163,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         is at most this.
     fit_intercept : bool, default=True
         Whether each node has an intercept: the weight of a constant feature, and part of the penalty.
-    intercept_scaling : float, default=1.0
-        Value of the constant feature.
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction.
+    <intercept_scaling>
+    <normalize>
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. Linear models
         only. Intercepts are never pruned, and `tol` holds before pruning.
@@ -178,17 +176,16 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         Limit on the dense results of `decision_function` and `node_scores`, on work areas, and on dense weights; larger
         weights are stored as products of sparse factors.
     callback : callable or None, default=None
-        Called with a `Progress` after each pass; training stops when it returns true.
+        Called with a `Progress` after each pass; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
         C, α and weights may differ. Fits with k > 1, with a K between any nodes, or by dual averaging start from zero.
     n_jobs : int or None, default=None
-        Threads for everything but the ascent itself, which is sequential; -1 for all cores. Results do not depend on
+        Threads for everything except the ascent itself, which is sequential; -1 for all cores. Results do not depend on
         it.
     random_state : int, RandomState instance or None, default=None
         Seed of the order in which rows are visited.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------
@@ -215,11 +212,11 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     history_ : History
         The bounds during training.
     n_iter_ : int
-        Passes over the rows; with the joint dual, a pass is as many visits of rows as there are rows.
+        Number of passes over the rows; in the joint dual, a pass is as many visits as there are rows.
     label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
+        Number of training rows per class.
     n_samples_fit_ : int
-        Training rows.
+        Number of training rows.
     status_ : Status
         Why training stopped; `Status.CONVERGED` if the tolerance was reached.
     kind_ : str
@@ -336,7 +333,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified {name} is "
+                f"training stopped before its tolerance (status: {result.status.value}); the certified {name} is "
                 f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -399,8 +396,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
         if losses.at_zero <= 0.0:
             raise ValueError(
-                "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a "
-                "sibling"
+                "there is nothing to train: every row has weight 0, or no node on the path to its label has a sibling"
             )
         share = float(self.alpha_share)
         penalty = tree_penalty(self.method, tree, alpha=self.alpha, K=self.K, share=share, repair=self.repair)

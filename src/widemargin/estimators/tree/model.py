@@ -137,7 +137,7 @@ class TreeLabelModel(LabelModel):
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))
         tied = []
@@ -178,7 +178,7 @@ class TreeLabelModel(LabelModel):
         self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
     ) -> Explanation:
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
         checked = self._explained_row(one_row(X))
         paths = _Paths(self, checked, make_row(self, checked, feature_names))
         best = paths.best(max(int(k), 2))

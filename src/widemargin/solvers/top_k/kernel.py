@@ -119,7 +119,7 @@ def solve_kernel_top_k(
     if len(y) != kernel.n_rows or len(costs) != kernel.n_rows:
         raise ValueError(f"the kernel has {kernel.n_rows} rows, y {len(y)} and costs {len(costs)}; they must agree")
     if not 1 <= loss.k <= n_classes - 1:
-        raise ValueError(f"k={loss.k}, but there are {n_classes - 1} wrong class(es) only; use a smaller k")
+        raise ValueError(f"k={loss.k}, but there are only {n_classes - 1} wrong class(es); use a smaller k")
     if costs.max() > LARGEST_COST / len(costs):
         raise ValueError(
             f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"

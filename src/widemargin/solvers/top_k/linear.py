@@ -188,7 +188,7 @@ class TopKProblem:
             values = rows.data
         largest = max(abs(intercept_scaling), float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > LARGEST_VALUE:
-            raise ValueError(f"X or the intercept's scaling has values above {LARGEST_VALUE:g}; scale the features")
+            raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
         if costs.max() > LARGEST_COST / len(costs):
             raise ValueError(
                 f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"

@@ -5,10 +5,10 @@
 
 over the siblings j of the path's node p(l), with k_l = k, or their number if that is less. k = 1 is the loss of
 `problems.tree_losses`; on a flat tree it is the top-k hinge β. K is any matrix of `OrthogonalPenalty.of_matrix`, also
-one that joins nodes of which neither is above the other. A term of φ_g is a *vertex* v: a level and at most k_l
-siblings T, with E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1 the dual is that of
-`solvers.tree.joint_dual`, with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between the
-best vertex and the worst that has mass, row after row in random order, then a step in S, until the certified
+one that joins nodes that are not ancestor and descendant. A term of φ_g is a *vertex* v: a level and at most k_l
+siblings T, with E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1, the dual is the
+one in `solvers.tree.joint_dual` with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between
+the best vertex and the worst that has mass, row after row in random order, then a step in S, until the certified
 `decrease_gap` is at most `tol`. In NumPy: 0.1 to 0.3 ms per visit on subtrees of RCV1; the compiled ascent takes 1 to 2
 µs. Memory: W, B and three arrays of rows × nodes, all dense in float64.
 """
@@ -77,7 +77,7 @@ def solve_dense_joint_dual(
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
         raise ValueError(
-            f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {losses.paths.m:,} "
+            f"orthogonal transfer with k={k}, or with a K between any nodes, keeps dense arrays of {losses.paths.m:,} "
             f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
             f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
             "or use fewer features"

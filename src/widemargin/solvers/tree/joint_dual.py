@@ -291,20 +291,22 @@ def rows_with_constant(X: Any, intercept_scaling: float) -> tuple[Any, float]:
         rows.sum_duplicates()
     largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
     if not np.isfinite(largest):
-        raise ValueError("X contains values that are not finite")
+        raise ValueError("X contains NaN or infinity; remove or replace these values")
     if largest > LARGEST_VALUE:
-        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
+        raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
     return rows, largest
 
 
 def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pairs: bool = False) -> None:
     """Raise an error if rows, losses and penalty do not match, no row counts, or sums of losses would overflow."""
     if n_rows != losses.n_samples:
-        raise ValueError(f"got {n_rows} rows, but there are {losses.n_samples} labels")
+        raise ValueError(f"X has {n_rows} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
-        raise ValueError(f"the penalty has {penalty.paths.m} nodes, the losses {losses.paths.m}; use the same tree")
+        raise ValueError(
+            f"the penalty has {penalty.paths.m} nodes, but the losses have {losses.paths.m}; use the same tree for both"
+        )
     if not any_pairs and penalty.paths.n_entries != losses.paths.n_entries:
-        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
+        raise ValueError("K joins nodes that are not ancestor and descendant; use solve_dense_joint_dual")
     largest = float(losses.cost.max(initial=0.0))
     if not largest > 0.0:
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
@@ -444,7 +446,7 @@ class JointProgress(Limits):
     options : TreeOptions
         `tol`, `max_iter` and `callback`.
     rounding : float
-        As in `ending`; 0 if nothing can be learned, so that the bounds are exact.
+        As in `ending`; 0 if nothing can be learned, because the bounds are then exact.
 
     Examples
     --------

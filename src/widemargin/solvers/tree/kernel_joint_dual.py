@@ -1,6 +1,6 @@
 """Hierarchical large-margin training with a kernel, by block-coordinate ascent on the joint dual.
 
-The problem is that of `solvers.tree.joint_dual` in the feature space of the kernel. By the representer theorem
+The problem is the one in `solvers.tree.joint_dual`, in the feature space of the kernel. By the representer theorem
 
     w_i = Σ_k c_ik φ(x_k),     c = M(S)⁻¹ B(a),     scores of x:  c κ(X, x),     w_iᵀw_j = (c K cᵀ)_ij
 

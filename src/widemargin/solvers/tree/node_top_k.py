@@ -111,7 +111,7 @@ def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, 
     tuple of (SolverResult, features, seconds)
         The result on the features that occur in the rows (None: on all).
     """
-    began = time.monotonic()
+    started = time.monotonic()
     part, features = X[rows], None
     if sp.issparse(X):
         used, places = np.unique(part.indices, return_inverse=True)
@@ -119,7 +119,7 @@ def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, 
         features = used.astype(np.int64) if len(used) else np.zeros(1, dtype=np.int64)
         part = sp.csr_array((part.data, places.astype(np.int32), part.indptr), shape=(len(rows), len(features)))
     result = solve_top_k(part, y, n_children, TopKHinge(k), cost, **options)
-    return result, features, time.monotonic() - began
+    return result, features, time.monotonic() - started
 
 
 @dataclass
@@ -177,7 +177,7 @@ class _Run:
     def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions) -> None:
         self.X, self.losses, self.k, self.options, self.parents = X, losses, k, options, _parents(losses)
         self.callback, self.lock, self.stopped = options.callback, threading.Lock(), False
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.has_features = options.intercept_scaling != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
     def solve(self, tol: float, n_threads: int, run: Distribute | None) -> None:
@@ -187,7 +187,7 @@ class _Run:
         if run is None and self.callback is not None:
             callback = with_deadline_of(self.callback, self._tell)
         elif (deadline := deadline_of(self.callback)) < np.inf:
-            callback = TimeLimit(max(0.0, deadline - self.began))
+            callback = TimeLimit(max(0.0, deadline - self.started))
         with ThreadPoolExecutor(n_threads) as pool:
             while targets:
                 arguments = [self._arguments(parent, target, callback) for parent, target in targets]
@@ -221,7 +221,7 @@ class _Run:
         with self.lock:
             if not self.stopped:
                 n_solved = sum(parent.result is not None for parent in self.parents)
-                sums, elapsed = self._certificate(), time.monotonic() - self.began
+                sums, elapsed = self._certificate(), time.monotonic() - self.started
                 progress = Progress(n_solved, len(self.parents), elapsed, sums.primal, sums.dual)
                 self.stopped = bool(self.callback(progress))
             return self.stopped
