@@ -7,10 +7,12 @@ import re
 import tomllib
 from pathlib import Path
 
+import widemargin
+
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 FOR_DEVELOPERS = {"test", "fuzz", "release", "docs", "dev"}
-SOURCES = sorted((ROOT / "src" / "widemargin").rglob("*.py"))
+SOURCES = sorted(Path(widemargin.__file__).parent.rglob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")])
 NAMED = re.compile(r"(?:widemargin|widemargin-\S+\.whl|\.)\[([a-z][a-z,]*)\]")
 
