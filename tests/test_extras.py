@@ -29,12 +29,13 @@ def packages_of(extra):
 
 
 def missing_extra_errors():
-    """The package and the extra of every MissingExtraError that is raised."""
+    """The package and the extra of every MissingExtraError that names one."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "MissingExtraError":
-                _, package, extra = (argument.value for argument in node.args)
-                yield package, extra
+                _, package, *extra = (argument.value for argument in node.args)
+                if extra:
+                    yield package, *extra
 
 
 def test_a_missing_extra_error_names_an_extra_with_its_package():
