@@ -45,8 +45,9 @@ test: $(VENV)/.installed-test ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
 
 # The first case of every test that is not marked as slow, on few hypothesis examples; tests/conftest.py chooses them.
+# Compiled tests are kept between runs even where PYTHONDONTWRITEBYTECODE is set: pytest compiles them for 6 s per worker.
 quick: $(VENV)/.installed-test ## the inner loop: a part of the tests, from every area, in less than a minute
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --numprocesses 2 --quiet --durations 5 -m quick tests
+	PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --numprocesses 2 --quiet --durations 5 -m quick tests
 
 compatibility: ## estimator and solver tests on the oldest dependencies, and on the newest with every further Python
 	$(PYTHON) tools/compatibility.py

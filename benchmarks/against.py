@@ -1,6 +1,6 @@
 """Goal: show whether this checkout is slower than another commit, on a machine whose speed drifts.
 
-Both are built in environments of their own below build/against, with the dependencies of the Python that runs this
+Both are built in their own environments below build/against, with the dependencies of the Python that runs this
 script, and take turns: in each alternation both run SCRIPT of this checkout once with `--ours`, and every second
 alternation swaps their order. The table has, for each figure, both medians with their quartiles and the median of the
 ratios within the alternations; above 1 this checkout is slower. `--instructions` adds one run of each under callgrind
@@ -107,7 +107,7 @@ def install(source: Path, side: Side) -> None:
 
 
 def build_python(build: Path) -> Path:
-    """The interpreter that builds both: with the same tools at the same place, so that nothing is compiled twice."""
+    """The interpreter that builds both: with the same tools at the same place so that nothing is compiled twice."""
     folder = build / "tools"
     python, done = folder / "bin" / "python", folder / "done"
     if not done.exists():

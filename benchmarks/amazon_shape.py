@@ -1,7 +1,7 @@
 """Goal: a worker trains labels of a set shaped like Amazon-670K within 3 GB, at a cost per label linear in the data.
 
-490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf frequencies, in a store on disk. The
-tasks are those of `widemargin train`: first the choices that depend on all labels, then shards of random labels, in a
+490,000 rows, 136,000 features, 75 non-zeros per row, 670,000 labels with Zipf frequencies, in a store on disk. Tasks
+are run as by `widemargin train`: first the choices that depend on all labels, then shards of random labels, in a
 fresh process that maps the store. Only these labels are trained, so the benchmark says nothing about training all
 labels or using more cores. It is repeated with a quarter and half of rows and labels, at the same label frequencies.
 
@@ -53,17 +53,17 @@ def work(path: Path, n_labels: int) -> dict[str, float]:
         rows, labels = write_rows(Path(folder) / "rows", store.X, str(path), normalize=True), f"{folder}/labels"
         write_labels(Path(labels), plan.problem)
         job = ShardJob.of(plan, (rows, labels), 1, LIMIT_MB)
-        began = time.process_time()
+        started = time.process_time()
         job = replace(job, plan=replace(job.plan, choices=find_choices(job)))
-        once = time.process_time() - began
+        once = time.process_time() - started
         total = plan.problem.n_labels
         n_labels = min(n_labels, total)
         ranges = np.random.default_rng(1).permutation(total // SHARD_LABELS)[: max(1, n_labels // SHARD_LABELS)]
-        began, n_weights = time.process_time(), 0
+        started, n_weights = time.process_time(), 0
         for first in (SHARD_LABELS * ranges).tolist():
             done = solve_shard(job, (first, first + SHARD_LABELS), f"{folder}/{first}.npz")
             n_weights += done["n_weights"]
-        seconds = time.process_time() - began
+        seconds = time.process_time() - started
     n_solved = SHARD_LABELS * len(ranges)
     return {
         "solver": plan.algorithm,

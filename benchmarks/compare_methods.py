@@ -3,7 +3,7 @@
     WIDEMARGIN_DATA=data PYTHONPATH=benchmarks python benchmarks/compare_methods.py [--budget 600] [--sets letter …]
 
 Goal: every comparison finishes within its budget, and the recommended method is within the interval of the best one.
-Results are kept in benchmarks/results/comparison.json, so that a single data set can be run again.
+Results are kept in benchmarks/results/comparison.json so that a single data set can be run again.
 """
 
 from __future__ import annotations

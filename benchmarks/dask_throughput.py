@@ -29,7 +29,7 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from _common import describe_machine, format_table, n_cores, write_result
+from _common import describe_machine, format_table, in_processes, n_cores, write_result
 from widemargin import OneVsAllClassifier, datasets, train, write_store
 
 WANTED_RATIO = 1.7
@@ -60,31 +60,24 @@ def time_training(client: Client, store: Path, shard_size: int) -> tuple[float, 
     """Wall seconds of training on the workers of a client, and the hash of the model."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "model"
-        began = time.perf_counter()
+        started = time.perf_counter()
         train(OneVsAllClassifier(prune=0.01), store, out, executor=client, shard_size=shard_size)
-        return time.perf_counter() - began, bytes_of(out)
+        return time.perf_counter() - started, bytes_of(out)
 
 
-def copy_arrays(started, results) -> None:
+def copy_arrays(barrier, results) -> None:
     source, target = np.ones(STREAM_BYTES // 8), np.empty(STREAM_BYTES // 8)
     np.copyto(target, source)
-    started.wait()
-    began = time.perf_counter()
+    barrier.wait()
+    started = time.perf_counter()
     for _ in range(STREAM_COPIES):
         np.copyto(target, source)
-    results.put(time.perf_counter() - began)
+    results.put(time.perf_counter() - started)
 
 
 def time_copies(n_processes: int) -> float:
     """Mean wall seconds of copying arrays in several processes at once."""
-    barrier, results = PROCESSES.Barrier(n_processes), PROCESSES.SimpleQueue()
-    processes = [PROCESSES.Process(target=copy_arrays, args=(barrier, results)) for _ in range(n_processes)]
-    for process in processes:
-        process.start()
-    seconds = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return statistics.mean(seconds)
+    return in_processes(PROCESSES, copy_arrays, n_processes)
 
 
 def time_cluster(n_workers: int, settings: dict, folder: Path, n_labels: int) -> tuple[float, str]:

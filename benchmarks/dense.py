@@ -17,27 +17,11 @@ import numpy as np
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
-from _common import describe_machine, find_data, format_table, time_it, write_result
+from _common import describe_machine, format_table, time_it, write_result
+from _multiclass import caltech, usps
 from widemargin import OneVsAllClassifier
 
 TOL = 0.01
-
-
-def usps():
-    path = find_data("usps/usps.npz")
-    if path is None:
-        return None
-    with np.load(path, allow_pickle=False) as data:
-        return data["train_X"], data["train_y"]
-
-
-def caltech():
-    path = find_data("caltech101-silhouettes/caltech101_silhouettes_28.npz")
-    if path is None:
-        return None
-    with np.load(path, allow_pickle=False) as data:
-        train = data["part"] == "train"
-        return data["X"][train].astype(np.float32), data["y"][train]
 
 
 def generated(n_rows=5000, n_features=1024, n_labels=200):

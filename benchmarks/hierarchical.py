@@ -55,9 +55,9 @@ def run_joint(task: TreeTask, method: str, C: float, tol: float) -> Run:
     """Run once or several times and take the median time; the results are identical."""
     model, labels, times = joint_dual(task, method, C, tol), task.label_names, []
     for _ in range(REPETITIONS.get(tol, 1)):
-        began = time.process_time()
+        started = time.process_time()
         model.fit(task.X, labels)
-        times.append(time.process_time() - began)
+        times.append(time.process_time() - started)
     history = model.history_
     counts = float(history["passes"][-1]), int(history["certified"].sum()), int(history["iteration"][-1])
     return Run(*counts, statistics.median(times), model.certificate_.decrease_gap)
@@ -66,12 +66,12 @@ def run_joint(task: TreeTask, method: str, C: float, tol: float) -> Run:
 def run_averaging(task: TreeTask, method: str, C: float, limit_s: float) -> tuple[Run, bool]:
     """Dual averaging to the first tolerance or to a limit of CPU seconds."""
     model, labels = joint_dual(task, method, C, TOLERANCES[0]), task.label_names
-    began = time.process_time()
+    started = time.process_time()
     model.set_params(
-        solver="dual-averaging", max_iter=1_000_000, callback=lambda _: time.process_time() - began > limit_s
+        solver="dual-averaging", max_iter=1_000_000, callback=lambda _: time.process_time() - started > limit_s
     )
     model.fit(task.X, labels)
-    cpu, n_iter = time.process_time() - began, int(model.n_iter_)
+    cpu, n_iter = time.process_time() - started, int(model.n_iter_)
     return Run(n_iter, 0, n_iter, cpu, model.certificate_.decrease_gap), model.status_ is Status.CONVERGED
 
 

@@ -12,8 +12,6 @@ kernel matrix takes 95 MB as float32.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 
 import numpy as np
@@ -23,8 +21,9 @@ from _common import (
     describe_machine,
     find_data,
     format_table,
-    in_fresh_process,
-    peak_growth_bytes,
+    growth_row,
+    print_growth,
+    repetitions_or_measure,
     time_it,
     write_result,
 )
@@ -84,37 +83,22 @@ def measure(cache_size_mb):
     """In a fresh process: measure time, growth of memory and gap."""
     X, y = letter()
     by_spoc(X[:200], y[:200])
-    measured = {}
-
-    def run():
-        measured["time"] = time_it(lambda: measured.update(result=by_spoc(X, y, cache_size_mb)), 1)
-
-    growth, _ = peak_growth_bytes(run)
-    result = measured["result"]
-    gap = result.certificate.relative_gap
-    print(json.dumps([growth, measured["time"].cpu_s, gap, int(result.n_iter[0]), result.status.value]))
-
-
-def bounded(cache_size_mb):
-    """A row of the second table."""
-    growth, cpu_s, gap, n_iter, status = in_fresh_process(__file__, "--measure", cache_size_mb)
-    return [str(cache_size_mb), f"{cpu_s:.2f}", f"{growth / 2**20:,.0f}", f"{gap:.1e}", str(n_iter), status]
+    print_growth(
+        lambda: by_spoc(X, y, cache_size_mb),
+        lambda result: (result.certificate.relative_gap, int(result.n_iter[0]), result.status.value),
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure is not None:
-        measure(options.measure)
+    repetitions = repetitions_or_measure(__doc__, measure)
+    if repetitions is None:
         return
-    first = format_table(["solver", "CPU s", "certified gap", "passes"], compare(options.repetitions))
+    first = format_table(["solver", "CPU s", "certified gap", "passes"], compare(repetitions))
     columns = ["cache, MB", "CPU s", "growth of memory, MB", "certified gap", "passes", "status"]
-    second = format_table(columns, [bounded(size) for size in CACHES_MB])
+    second = format_table(columns, [growth_row(__file__, size, digits=2) for size in CACHES_MB])
     about = (
         f"letter, first {N_ROWS:,} rows, features (x − 7.5) / 7.5, rbf with γ = {GAMMA:g}, C = {C:g}; ours to a "
-        f"certified gap of {TOL:g}, kernel matrix included, one thread. Median of {options.repetitions} alternating "
+        f"certified gap of {TOL:g}, kernel matrix included, one thread. Median of {repetitions} alternating "
         "runs. LIBSVM solves a different problem, one-vs-one with intercepts, at its default tolerance."
     )
     title = "SPOC with a bounded cache, one run each in a fresh process; the whole kernel matrix takes 95 MB."

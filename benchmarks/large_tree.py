@@ -74,11 +74,8 @@ def main() -> None:
         f"{done['nodes']:.0f} nodes in {DEPTH} levels, {WORDS} words per row, {FEATURES:,} features, "
         f"method orthogonal, alpha {done['alpha']:.3f}, C = {args.C:g}, tol {args.tol:g}, {args.n_jobs} threads."
     )
-    write_result(
-        "large-tree",
-        "Orthogonal transfer on a large tree",
-        [intro, format_table(columns, table), f"Machine: {describe_machine()}."],
-    )
+    sections = [intro, format_table(columns, table), f"Machine: {describe_machine()}."]
+    write_result("large-tree", "Orthogonal transfer on a large tree", sections)
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def measure(method, args):
         save(model, folder)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         again = load(folder)
-        began = time.process_time()
+        started = time.process_time()
         predicted = again.predict(task.X[test])
-        predict_s = time.process_time() - began
+        predict_s = time.process_time() - started
     assert (predicted == model.predict(task.X[test])).all()
     certificate = model.certificate_
     return {

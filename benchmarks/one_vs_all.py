@@ -27,15 +27,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from _common import (
-    add_ours_option,
-    describe_machine,
-    find_data,
-    format_table,
-    print_figures,
-    time_it,
-    write_result,
-)
+from _common import add_ours_option, describe_machine, find_data, format_table, print_figures, time_it, write_result
 from widemargin import OneVsAllClassifier, load_data
 
 TOL = 0.01

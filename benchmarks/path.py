@@ -23,15 +23,7 @@ from sklearn.base import clone
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from _common import (
-    add_ours_option,
-    describe_machine,
-    find_data,
-    format_table,
-    print_figures,
-    time_it,
-    write_result,
-)
+from _common import add_ours_option, describe_machine, find_data, format_table, print_figures, time_it, write_result
 from widemargin import OneVsAllClassifier, load_data, path
 
 VALUES = [2.0**k for k in range(-4, 5)]

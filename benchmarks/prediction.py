@@ -59,7 +59,7 @@ def zipf_csr(rng, n_rows, n_columns, per_row):
 
 
 def model_with(W, intercept=None):
-    """A fitted model with the given weights, made read-only as in a fit, so that prediction keeps its index."""
+    """A fitted model with the given weights, made read-only as in a fit, so prediction keeps its index."""
     n_labels, n_features = W.shape
     one_label_each = sp.csr_array((np.ones(2), ([0, 1], [0, n_labels - 1])), shape=(2, n_labels))
     model = OneVsAllClassifier().fit(sp.csr_array((2, n_features), dtype=np.float32), one_label_each)

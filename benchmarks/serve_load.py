@@ -53,9 +53,9 @@ async def connection(port, rows, until, times, statuses, seed):
     while time.monotonic() < until:
         body = json.dumps({"rows": [draw.choice(rows) for _ in range(draw.randint(1, 4))], "k": 5}).encode()
         head = f"{POST}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        began = time.perf_counter()
+        started = time.perf_counter()
         status = await exchange(reader, writer, head.encode() + body)
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - started)
         statuses[status] = statuses.get(status, 0) + 1
     writer.close()
 
@@ -65,9 +65,9 @@ async def kept_connection(port, n_requests=500):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     times = []
     for _ in range(n_requests):
-        began = time.perf_counter()
+        started = time.perf_counter()
         await exchange(reader, writer, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - started)
     writer.close()
     return times
 

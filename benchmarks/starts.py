@@ -62,11 +62,11 @@ def sample_labels(Y: Any, n_labels: int) -> Any:
 
 def run(X: Any, Y: Any, start: tuple[str, str, dict[str, Any]], loss: str, tol: float) -> tuple[OneVsAllResult, float]:
     """The result and its CPU seconds."""
-    began = time.process_time()
+    started = time.process_time()
     options: dict[str, Any] = {"init": start[1], "init_params": start[2], "tol": tol, "gap_tol": None, "prune": 1e-12}
     plan = make_plan(Problem.of(X, Y, loss=loss), **options)
     result = solve(replace(plan, polish=False, tighten_cg=False))
-    return result, time.process_time() - began
+    return result, time.process_time() - started
 
 
 def steps_table(X: Any, Y: Any, loss: str) -> str:

@@ -18,7 +18,7 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 
-from _common import describe_machine, find_data, format_table, n_cores, write_result
+from _common import describe_machine, find_data, format_table, in_processes, n_cores, write_result
 from widemargin import OneVsAllClassifier, load_data
 
 PRUNE = 0.01
@@ -43,19 +43,12 @@ def timed(function):
 
 def at_once(function, n_processes):
     """Mean wall seconds of the same work in several processes that start together."""
-    barrier, results = PROCESSES.Barrier(n_processes), PROCESSES.SimpleQueue()
 
-    def work():
+    def work(barrier, results):
         barrier.wait()
         results.put(timed(function)[0])
 
-    processes = [PROCESSES.Process(target=work) for _ in range(n_processes)]
-    for process in processes:
-        process.start()
-    seconds = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return statistics.mean(seconds)
+    return in_processes(PROCESSES, work, n_processes)
 
 
 def throughput_ratio(function, repetitions):

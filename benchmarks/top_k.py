@@ -59,9 +59,9 @@ class Liblinear:
 
     def train(self, tol):
         options = parameter(f"-s 4 -c {self.C} -e {tol} -q")
-        began = time.process_time()
+        started = time.process_time()
         model = liblinear.train(self.problem, options)
-        seconds = time.process_time() - began
+        seconds = time.process_time() - started
         model = toPyModel(model)
         weights = np.array(model.w[: self.shape[0] * self.shape[1]]).reshape(self.shape[::-1]).T
         coef = np.zeros(self.shape)
@@ -79,9 +79,9 @@ class Sklearn:
 
     def train(self, tol):
         model = LinearSVC(multi_class="crammer_singer", C=self.C, tol=tol, fit_intercept=False, max_iter=100_000)
-        began = time.process_time()
+        started = time.process_time()
         model.fit(self.X, self.y)
-        return time.process_time() - began, model.coef_
+        return time.process_time() - started, model.coef_
 
 
 def objective(X, y, C, coef):
@@ -114,9 +114,9 @@ def compare(name, repetitions):
     rivals = [Liblinear(X, y, C), Sklearn(X, y, C)]
     ours, theirs = [], {rival.name: [] for rival in rivals}
     for _ in range(repetitions):
-        began = time.process_time()
+        started = time.process_time()
         certificate = train_ours(X, y, C).certificate_
-        ours.append(time.process_time() - began)
+        ours.append(time.process_time() - started)
         distance = (certificate.primal - optimum) / optimum
         for rival in rivals:
             theirs[rival.name].append(seconds_to_reach(rival, X, y, C, optimum, distance))
@@ -147,9 +147,9 @@ def compare_ks(name, repetitions):
     times = {loss: [] for loss in losses}
     for _ in range(repetitions):
         for loss in losses:
-            began = time.process_time()
+            started = time.process_time()
             train_ours(X, y, C, *loss)
-            times[loss].append(time.process_time() - began)
+            times[loss].append(time.process_time() - started)
     first, *others = (statistics.median(seconds) for seconds in times.values())
     cells = [f"{seconds:.3f} ({seconds / first:.2f})" for seconds in others]
     return [name, f"{first:.3f}", *cells]

@@ -45,14 +45,7 @@ from certificate_problems import EPS, MarginProblem, Point, kernel_point, linear
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import laplacian_kernel
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-    _core,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier, _core
 from widemargin.exceptions import WidemarginError
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 from widemargin.solvers.result import Status
@@ -1010,7 +1003,7 @@ def run_case(seed: int, number: int, *, refits: bool | None = None, oracle: bool
     oracle = turn % ORACLE_EVERY == 0 if oracle is None else oracle
     refits = turn % REFIT_EVERY == 0 if refits is None else refits
     outcome = Outcome(number, case.family, case.describe(), "refused", used_oracle=oracle)
-    began = time.process_time()
+    started = time.process_time()
     try:
         model, warned = fit(case)
     except (ValueError, WidemarginError) as error:
@@ -1030,7 +1023,7 @@ def run_case(seed: int, number: int, *, refits: bool | None = None, oracle: bool
         outcome.status = "error"
         outcome.findings.append(f"error: {error!r:.300}")
         return outcome
-    outcome.seconds, outcome.status = time.process_time() - began, status_of(model)
+    outcome.seconds, outcome.status = time.process_time() - started, status_of(model)
     if outcome.seconds > CPU_LIMIT_S:
         outcome.findings.append(f"time: {outcome.seconds:.0f} s of CPU")
     noisy = [w for w in warned if issubclass(w.category, RuntimeWarning) and "encountered in" in str(w.message)]

@@ -52,7 +52,7 @@ def valid_model() -> Files:
 
 
 def sign(files: Files) -> None:
-    """Correct sizes and hashes in the manifest, so that only the content is wrong."""
+    """Correct sizes and hashes in the manifest so that only the content is wrong."""
     try:
         manifest = json.loads(files["model.json"])
     except (ValueError, RecursionError):

@@ -27,14 +27,7 @@ from mutations import Files, pick
 from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier, SGDClassifier
 from sklearn.svm import LinearSVC
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-    load,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier, load
 from widemargin.cli.inspect import summarize, table_rows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model
@@ -121,7 +114,7 @@ def tables(manifest) -> list[dict]:
 
 
 def sign(files: Files) -> None:
-    """Correct sizes and hashes in the manifest, so that only the content is wrong."""
+    """Correct sizes and hashes in the manifest so that only the content is wrong."""
     try:
         manifest = json.loads(files["model.json"])
     except (ValueError, RecursionError):

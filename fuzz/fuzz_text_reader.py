@@ -10,7 +10,6 @@ of the core also stops it (the last input is in `fuzz/failures/current`).
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import random
 import sys
@@ -19,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from widemargin import _core
-from widemargin.data.text import MAX_COUNT, Problem, TextFormat, TextOptions, TextProblem
+from widemargin.data.text import MAX_COUNT, TextFormat, TextOptions
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))
 
+from core_text_reader import core_parse, outcome  # noqa: E402
 from reference.text_reader import parse_text  # noqa: E402
 
 CORPUS = HERE / "corpus" / "text_reader"
@@ -49,41 +48,13 @@ def decode(data: bytes) -> tuple[TextOptions, type[np.floating], int, bytes]:
     return options, (np.float32, np.float64)[byte // 18 % 2], 1 + data[1] % 64, data[2:]
 
 
-def run_core(options: TextOptions, dtype: type[np.floating], block: int, text: bytes) -> dict:
-    """Arrays and statistics from the core; raises TextProblem."""
-    kind = "Xmc" if options.format == TextFormat.XMC else "Svmlight"
-    reader = getattr(_core, f"{kind}Reader{8 * np.dtype(dtype).itemsize}")(
-        int(options.format),
-        -1 if options.base is None else options.base,
-        -1 if options.n_features is None else options.n_features,
-        options.refuse_disorder,
-        options.max_nonzeros,
-        2,
-    )
-    for start in range(0, len(text), block):
-        if not reader.feed(np.frombuffer(text[start : start + block], dtype=np.uint8)):
-            break
-    if not reader.finish():
-        raise TextProblem(Problem(reader.problem), reader.line, reader.token, reader.counts)
-    return reader.take()
-
-
-def outcome(parse, *args):
-    """The result of a parser, in a form that can be compared exactly."""
-    try:
-        result = parse(*args)
-    except TextProblem as problem:
-        return problem.problem, problem.line, problem.token, tuple(problem.counts)
-    fields = result if isinstance(result, dict) else dataclasses.asdict(result)
-    return {name: (v.dtype.str, v.tobytes()) if isinstance(v, np.ndarray) else v for name, v in fields.items()}
-
-
 def disagreement(data: bytes) -> str | None:
     """The disagreement of the core and its twin on an input, or None."""
     if len(data) < 2:
         return None
     options, dtype, block, text = decode(data)
-    core, twin = outcome(run_core, options, dtype, block, text), outcome(parse_text, text, options, dtype)
+    core = outcome(core_parse, text, options, dtype, n_threads=2, block_bytes=block, stops=True)
+    twin = outcome(parse_text, text, options, dtype)
     return None if core == twin else f"core: {core}\ntwin: {twin}"
 
 

@@ -2,7 +2,7 @@
 //
 //     program <number of inputs> <seed> <corpus files...>
 //
-// The current input is kept in fuzz/failures/current, so that it is there after a crash; SIGPROF or SIGALRM ends a
+// The current input is kept in fuzz/failures/current so that it is there after a crash; SIGPROF or SIGALRM ends a
 // hang.
 #include <sys/time.h>
 #include <unistd.h>

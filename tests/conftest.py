@@ -1,12 +1,8 @@
-"""Settings of all tests: hypothesis gives the same examples in every run, and `make quick` runs a part of the tests.
-
-HYPOTHESIS_PROFILE chooses other examples: `fresh` for new ones, as `make fuzz-guided` does, `quick` for only a few.
-"""
+"""Fixtures of all tests, and the choice of the tests that `make quick` runs."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 from pathlib import Path
 
@@ -14,13 +10,11 @@ import pytest
 from hypothesis import settings
 
 import widemargin
+from hypothesis_examples import PROFILE
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("fresh", print_blob=True)
-settings.register_profile("quick", derandomize=True, max_examples=5)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+settings.load_profile(PROFILE)
 
 
 def pytest_configure():
@@ -28,12 +22,12 @@ def pytest_configure():
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "site-packages" not in widemargin.__file__:
-        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests in silence
+        importlib.import_module("widemargin._core_testing")  # without it a checkout would skip tests silently
 
 
 @pytest.fixture(scope="session")
 def hooks():
-    """The module of hooks into single kernels, which a checkout has and a wheel has not."""
+    """The module of hooks into single kernels, which only a checkout has."""
     return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 
 

@@ -1,4 +1,4 @@
-"""The one-vs-all engine behind two convenient functions, with the NumPy twins in place of the core where asked."""
+"""The one-vs-all solvers behind two functions, which can use the NumPy twins in place of the core."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from widemargin.solvers.one_vs_all import newton, plan
 from widemargin.solvers.one_vs_all.problem import BlockTask, Problem
 from widemargin.solvers.one_vs_all.starts import MeanStart, start_parameters
 
+INTERCEPTS = {
+    "free": {"fit_intercept": True},
+    "regularised": {"fit_intercept": True, "regularize_intercept": True},
+    "none": {"fit_intercept": False},
+}
 OF_PROBLEM = {
     "C",
     "loss",
@@ -26,6 +31,15 @@ OF_PROBLEM = {
     "regularize_intercept",
 }
 OF_PLAN = {"max_iter", "polish", "tighten_cg", "width"}  # set after the choice of the algorithm
+
+
+def draw_problem(rng, most_rows, most_features, sparse_share):
+    """Dense or sparse rows X (n_samples, n_features), and a label with at least one row of each sign."""
+    n, d = int(rng.integers(15, most_rows + 1)), int(rng.integers(2, most_features + 1))
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < rng.choice([sparse_share, 1.0]))
+    y = X @ rng.normal(size=d) + rng.normal(size=n) > rng.choice([0.0, 2.0])
+    y[:2] = True, False
+    return X, y
 
 
 def planned(X, Y, **options):

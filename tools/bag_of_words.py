@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Words that contain a letter, so that "c++", "c#", "x11" and "3d" are terms and "2001" is not.
+# Words that contain a letter: "c++", "c#", "x11" and "3d" are terms, "2001" is not.
 TERM = re.compile(r"(?=[0-9+#]*[a-z])[a-z0-9][a-z0-9+#]+")
 # English function words: they would fill the file and say nothing about any label.
 FUNCTION_WORDS = """
@@ -77,8 +77,12 @@ def write_set(
     features: Sequence[str],
     label_names: Sequence[str],
     parent_of: Mapping[str, str],
+    licence: str,
 ) -> None:
-    """Write a set in the format above; `parent_of` maps nodes to parents and has no entry for roots."""
+    """Write a set in the format above, and its licence next to it, .LICENSE in place of .npz.
+
+    `parent_of` maps nodes to parents and has no entry for roots.
+    """
     terms, indptr = rows_of_columns(bags, features)
     counts = [bag[features[term]] for row, bag in enumerate(bags) for term in terms[indptr[row] : indptr[row + 1]]]
     label_columns, label_indptr = rows_of_columns(labels, label_names)
@@ -98,6 +102,7 @@ def write_set(
         "n_labels": np.array(len(label_names), dtype=np.uint32),
     }
     replace_file(path, lambda temporary: save_npz(temporary, arrays))
+    replace_file(path.with_suffix(".LICENSE"), lambda temporary: temporary.write_text(licence, encoding="utf-8"))
 
 
 def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -112,7 +117,7 @@ def as_bytes(names: Sequence[str]) -> np.ndarray:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write to a temporary file and rename it, so that an interrupted run leaves the old file."""
+    """Write to a temporary file and rename it so that an interrupted run leaves the old file."""
     temporary = path.with_name(path.name + ".part")
     write(temporary)
     os.replace(temporary, path)

@@ -2,8 +2,8 @@
 
     python tools/compatibility.py [--tests tests/estimators tests/solvers] [--only 3.11 3.13] [pytest arguments …]
 
-The oldest Python gets every dependency at the lower bound that pyproject.toml gives, the build's included; each further
-Python that is found gets the newest of everything. Pythons are looked for on the PATH and among those of pyenv and uv.
+The oldest Python gets every dependency, for building too, at its lower bound in pyproject.toml; each further Python
+that is found gets the newest versions. Pythons are searched on the PATH and among those of pyenv and uv.
 Environments are kept in build/compatibility and updated in the next run. The exit code is 1 if any of them fails.
 """
 
@@ -33,7 +33,7 @@ def lower_bounds(requirements: Iterable[str]) -> list[str]:
 
 
 def requirements_of(project: dict[str, object]) -> tuple[list[str], list[str]]:
-    """What building needs, and what running and testing needs, by pyproject.toml."""
+    """The requirements for building, and for running and testing, from pyproject.toml."""
     extras = project["project"]["optional-dependencies"]
     needed, waiting = list(project["project"]["dependencies"]), ["test"]
     while waiting:
@@ -57,7 +57,7 @@ def candidates(version: str) -> list[Path]:
 
 
 def find_python(version: str) -> Path | None:
-    """An interpreter that starts and is of that version; a shim of pyenv may do neither."""
+    """An interpreter that starts and has that version; a pyenv shim may do neither."""
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     for path in candidates(version):
         answer = subprocess.run([path, "-c", program], capture_output=True, text=True)
@@ -67,7 +67,7 @@ def find_python(version: str) -> Path | None:
 
 
 def make_environment(python: Path, name: str, oldest: bool) -> Path:
-    """The interpreter of an environment with the package, as built from this checkout, and all that its tests need."""
+    """The interpreter of an environment with the package, built from this checkout, and everything its tests need."""
     folder = BUILD / name
     interpreter = folder / "bin" / "python"
     if not interpreter.exists():
@@ -107,7 +107,7 @@ def describe(interpreter: Path) -> str:
 
 
 def main() -> int:
-    """Try every Python that is there and say which ones are not."""
+    """Test every Python that is found and report the missing ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tests", nargs="+", default=TESTS)
     parser.add_argument("--only", nargs="+", default=[OLDEST, *FURTHER], choices=[OLDEST, *FURTHER])

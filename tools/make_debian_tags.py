@@ -37,7 +37,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bag_of_words import replace_file, rows_of_columns, stable_order, vocabulary, words, write_set
+from bag_of_words import rows_of_columns, stable_order, vocabulary, words, write_set
 
 # Descriptions that share more words than this are the same text with a different version or part name.
 NEAR_IDENTICAL = 0.7
@@ -201,6 +201,12 @@ def make(arguments: argparse.Namespace) -> None:
     tags = frequent_tags(train, test, arguments.min_train, arguments.min_test)
     train, test = ([p for p in part if p.tags & set(tags)] for part in (train, test))
     rows = [*train, *test]
+    notice = LICENCE.format(
+        release=arguments.release,
+        packages_hash=sha256_of(arguments.packages),
+        translation_hash=sha256_of(arguments.translation),
+        n_rows=len(rows),
+    )
     write_set(
         arguments.out / "debian_tags.npz",
         [p.bag for p in rows],
@@ -209,14 +215,8 @@ def make(arguments: argparse.Namespace) -> None:
         features=features,
         label_names=tags,
         parent_of={tag: tag.split("::")[0] for tag in tags},
+        licence=notice,
     )
-    notice = LICENCE.format(
-        release=arguments.release,
-        packages_hash=sha256_of(arguments.packages),
-        translation_hash=sha256_of(arguments.translation),
-        n_rows=len(rows),
-    )
-    replace_file(arguments.out / "debian_tags.LICENSE", lambda path: path.write_text(notice, encoding="utf-8"))
     print(f"{len(train)} + {len(test)} packages, {len(features)} words, {len(tags)} tags")
 
 

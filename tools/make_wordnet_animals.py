@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bag_of_words import replace_file, stable_order, vocabulary, words, write_set
+from bag_of_words import stable_order, vocabulary, words, write_set
 
 ROOT = "animal"
 MIN_TERMS = 3  # A shorter definition ("young sheep") only names its category, or says nothing.
@@ -172,9 +172,8 @@ def make(arguments: argparse.Namespace) -> None:
         features=features,
         label_names=sorted(names.values()),
         parent_of={names[child]: names[parent] for child, parent in parent_of.items()},
+        licence=NOTICE.format(n_rows=len(rows), n_labels=len(names)) + licence_text(arguments.copyright),
     )
-    notice = NOTICE.format(n_rows=len(rows), n_labels=len(names)) + licence_text(arguments.copyright)
-    replace_file(arguments.out / "wordnet_animals.LICENSE", lambda path: path.write_text(notice, encoding="utf-8"))
     print(f"{len(train)} + {len(test)} synsets, {len(features)} words, {len(names)} categories")
 
 

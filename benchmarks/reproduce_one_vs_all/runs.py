@@ -1,6 +1,6 @@
-"""Trains from every start and stores the outcomes in a folder, so that finished runs are not repeated.
+"""Trains from every start and stores the outcomes in a folder so that finished runs are not repeated.
 
-Rounds over all starts alternate, forwards and backwards, so that other load on the machine affects all of them alike;
+Rounds over all starts alternate, forwards and backwards, so other load on the machine affects all of them alike;
 the round with the least CPU time counts. All times are CPU times.
 """
 
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from reproduce_one_vs_all.problems import Problem
 from widemargin.metrics import precision_at_k, precision_recall_f1
 from widemargin.problems.scores import LinearScorer
-from widemargin.solvers.one_vs_all import plan as engine
+from widemargin.solvers.one_vs_all import plan as planning
 from widemargin.solvers.one_vs_all import problem as arrays
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
@@ -192,12 +192,16 @@ class Runner:
 def solve(problem: Problem, key: str, options: dict[str, Any]) -> tuple[Any, float]:
     """Run the published method: gradient rule only, fixed CG tolerance, one thread. Also return the CPU seconds."""
     start, chosen = STARTS[key], {"tol": problem.tol, "loss": "squared_hinge", "backend": "core"} | options
-    loss, backend, max_iter = chosen.pop("loss"), chosen.pop("backend"), chosen.pop("max_iter", engine.DEFAULT_MAX_ITER)
+    loss, backend, max_iter = (
+        chosen.pop("loss"),
+        chosen.pop("backend"),
+        chosen.pop("max_iter", planning.DEFAULT_MAX_ITER),
+    )
     cpu = time.process_time()
     rows = arrays.Problem.of(problem.X, problem.Y, loss=loss)
-    plan = engine.make_plan(rows, init=start.init, init_params=start.params, gap_tol=None, **chosen)
+    plan = planning.make_plan(rows, init=start.init, init_params=start.params, gap_tol=None, **chosen)
     with numpy_twins() if backend == "reference" else contextlib.nullcontext():
-        result = engine.solve(replace(plan, max_iter=max_iter, polish=False, tighten_cg=False))
+        result = planning.solve(replace(plan, max_iter=max_iter, polish=False, tighten_cg=False))
     return result, time.process_time() - cpu
 
 
@@ -219,8 +223,8 @@ def train(problem: Problem, key: str, options: dict[str, Any]) -> Outcome:
 def train_fast(problem: Problem) -> Outcome:
     """Train with the fast solver, which does not time single labels."""
     cpu = time.process_time()
-    plan = engine.make_plan(arrays.Problem.of(problem.X, problem.Y), tol=problem.tol, prune=PRUNE)
-    result = engine.solve(replace(plan, algorithm="fast", polish=False))
+    plan = planning.make_plan(arrays.Problem.of(problem.X, problem.Y), tol=problem.tol, prune=PRUNE)
+    result = planning.solve(replace(plan, algorithm="fast", polish=False))
     cpu_s = time.process_time() - cpu
     seconds = np.full(problem.Y.shape[1], cpu_s / problem.Y.shape[1])
     rest = {"history": {}, "quality": quality(problem, result)}

@@ -74,9 +74,9 @@ class Results:
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         settings = json.loads(json.dumps(asdict(self.settings) | {"n_train": task.n_train, "n_splits": None}))
         if kept is None or kept["settings"] != settings:
-            began = time.process_time()
+            started = time.process_time()
             cell = make(task, number, name, setting)
-            kept = {"settings": settings, **cell, "total_s": time.process_time() - began}
+            kept = {"settings": settings, **cell, "total_s": time.process_time() - started}
             write_text(path, json.dumps(kept))
             print(f"{path.stem}: {kept['error']:.2f} % in {kept['total_s']:.2f} s", flush=True)
         self.cells.setdefault((task.name, name, setting), []).append(kept)
@@ -109,9 +109,9 @@ class Results:
         rows, test, _ = self._split(task, number)
         variant, alpha = VARIANTS[name], common_alpha(task.tree) if name == "orthogonal" else 0.0
         rows = variant.trainable(rows, task.tree)
-        began = time.process_time()
+        started = time.process_time()
         result = train_as_published(variant, rows, task.tree, alpha, EPSILON, PUBLISHED_ITERATIONS)
-        cpu_s = time.process_time() - began
+        cpu_s = time.process_time() - started
         scores = task.score(test.labels, predict(variant, task.tree, result.coef, test.X))
         bounds = result.certificate
         ends = {"stopped": result.status.name == "CONVERGED", "n_iter": int(result.n_iter[0]), "rda_gap": bounds.gap}
@@ -137,9 +137,9 @@ class Results:
         rows, test, _ = self._split(task, number)
         variant = VARIANTS[name]
         rows = variant.trainable(rows, task.tree)
-        began = time.process_time()
+        started = time.process_time()
         result = train(variant, rows, task.tree, C, alpha=alpha, tol=self.settings.tol, **options)
-        cpu_s = time.process_time() - began
+        cpu_s = time.process_time() - started
         scores = task.score(test.labels, predict(variant, task.tree, result.coef, test.X))
         gap = result.certificate.decrease_gap
         return scores._asdict() | {"C": C, "alpha": alpha, "gap": gap, "status": result.status.name, "cpu_s": cpu_s}

@@ -43,9 +43,9 @@ def fit(tree: Tree, rows: Rows, C: float) -> tuple[Any, float]:
 
     model = LocalClassifierPerParentNode(LinearSVC(C=C, fit_intercept=False, random_state=0))
     paths = label_paths(tree, rows.labels)
-    began = time.process_time()
+    started = time.process_time()
     model.fit(rows.X, paths)
-    return model, time.process_time() - began
+    return model, time.process_time() - started
 
 
 def predict(tree: Tree, model: Any, X: Any) -> npt.NDArray[np.int64]:
@@ -63,9 +63,9 @@ def tuned_cell(
         fitted = [(fit(task.tree, rows, C)[0], held) for rows, held in parts]
         return float(np.mean([task.score(held.labels, predict(task.tree, m, held.X)).error for m, held in fitted]))
 
-    began = time.process_time()
+    started = time.process_time()
     chosen = search(error_of, settings.rival_first, settings.rival_limits, settings.factor)
-    cv_s = time.process_time() - began
+    cv_s = time.process_time() - started
     return _cell(task, train, test, chosen.C) | {"cv_s": cv_s, "at_limit": chosen.at_limit, "n_tried": chosen.n_tried}
 
 

@@ -97,10 +97,10 @@ def tune(
     task: Task, variant: Variant, parts: list[tuple[Rows, Rows]], settings: Settings, shares: list[float]
 ) -> Tuned:
     """Search C for each share of α* and keep the best pair; ties go to the smaller share."""
-    began, limit = time.process_time(), alpha_limit(task.tree)
+    started, limit = time.process_time(), alpha_limit(task.tree)
     found = []
     for share in shares:
         errors = FoldErrors(task, variant, parts, share * limit if share else 0.0, settings.cv_tol)
         found.append((search(errors, settings.first, settings.limits, settings.factor), share))
     chosen, share = min(found, key=lambda pair: pair[0].error)
-    return Tuned(chosen, share, share * limit if share else 0.0, time.process_time() - began)
+    return Tuned(chosen, share, share * limit if share else 0.0, time.process_time() - started)

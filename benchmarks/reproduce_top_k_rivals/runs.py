@@ -125,11 +125,11 @@ class Runs:
 
 def measure(split: Split, estimator: Any) -> dict[str, Any]:
     """Train on one thread and score."""
-    began = time.process_time()
+    started = time.process_time()
     with warnings.catch_warnings(), threadpool_limits(limits=1):
         warnings.simplefilter("ignore", ConvergenceWarning)  # the certificate reports it
         estimator.fit(*split.train)
-    cpu_s = time.process_time() - began
+    cpu_s = time.process_time() - started
     certificate = getattr(estimator, "certificate_", None)
     return {
         "valid": accuracies(estimator, split.valid),

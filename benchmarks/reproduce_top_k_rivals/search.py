@@ -19,7 +19,7 @@ Accuracies = Mapping[float, Mapping[int, float]]  # value -> k -> accuracy on th
 
 
 def rounded(value: float) -> float:
-    """The nearest half power of ten with three digits, so that each value has one name."""
+    """The nearest half power of ten with three digits so that each value has one name."""
     return float(f"{10 ** (round(2 * np.log10(value)) / 2):.3g}")
 
 

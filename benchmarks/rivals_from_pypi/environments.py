@@ -1,6 +1,6 @@
 """A virtual environment for each rival, or the reason why its installation failed.
 
-The outcome is stored next to the environment, success or failure, so that a second run does not install again. Remove
+The outcome, success or failure, is stored next to the environment so that a second run does not install again. Remove
 `environments/<rival>` in the work folder to try again.
 """
 

@@ -96,8 +96,8 @@ def _keep(
             **_run(task, task_folder, rival, entry, environment.python, folder / "runs" / slug, cpu_limit_s),
         }
         write_text(path, json.dumps(kept))
-        told = kept["reason"] or f"{kept['train_cpu_s']:.2f} CPU s, {next(iter(kept['quality'].values())):.2f} %"
-        print(f"{task.name}: {entry.rival}, {entry.label}: {told}", flush=True)
+        shown = kept["reason"] or f"{kept['train_cpu_s']:.2f} CPU s, {next(iter(kept['quality'].values())):.2f} %"
+        print(f"{task.name}: {entry.rival}, {entry.label}: {shown}", flush=True)
     return kept
 
 

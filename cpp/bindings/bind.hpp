@@ -12,8 +12,8 @@ namespace widemargin {
 
 namespace nb = nanobind;
 
-// A C-contiguous, read-only input with one dimension. Bind it with `.noconvert()`, so that a wrong dtype is a TypeError
-// instead of a hidden copy of a large matrix. It is const, so that read-only memory maps are accepted.
+// A C-contiguous, read-only input with one dimension. Bind it with `.noconvert()` so that a wrong dtype is a TypeError
+// instead of a hidden copy of a large matrix. It is const so that read-only memory maps are accepted.
 template <typename T>
 using ConstVector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>

@@ -45,11 +45,11 @@ FastResult join(std::vector<StoredLabel> &&labels) {
             own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
 }
 
-// Weights handed over at a time: 8 MB, so that the pieces of a large model are not held twice.
+// Weights are handed over 8 MB at a time so that the pieces of a large model are not held twice.
 constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
 
 // Holds the arrays of the data matrix and the row store built from them. Labels are solved in the background: the
-// caller waits with the GIL released, for a short time each, so that Python can handle signals in between.
+// caller waits with the GIL released, for a short time each, so Python can handle signals in between.
 template <typename T, typename I>
 class FastSolver {
   public:

@@ -11,7 +11,7 @@
 
 namespace widemargin {
 
-// Holds the arrays that the ascent reads. Runs release the GIL and return after a bounded amount of work, so that
+// Holds the arrays that the ascent reads. Runs release the GIL and return after a bounded amount of work so that
 // Python can handle signals in between.
 template <typename T>
 class KernelAscentObject {

@@ -4,7 +4,7 @@
 //     maximise  Σ_ir b_ir η_ir − ½‖M‖²,    M_r = Σ_i h_i (C_i [[r = y_i]] − η_ir),   η_i ≥ 0, Σ_r η_ir = C_i
 //
 // With F_ir = b_ir + ⟨h_i, M_r⟩ the gap is Σ_i g_i, g_i = Σ_r η_ir (max_q F_iq − F_ir) ≥ 0. M is stored by column, (l,
-// k), so that the k scores of a row are computed side by side.
+// k), so the k scores of a row are computed side by side.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace widemargin {
 // The reduced problem of one example (Crammer and Singer 2002, figure 3): the threshold θ with Σ_r (D_r − θ)₊ = total.
 //
 // With D = F/N + η it gives the exact maximum over the example's dual variables, η_r = (D_r − θ)₊. Only the s values
-// D_r above max D − total matter, so only these are sorted: O(k + s log s). All values are relative to the largest D,
+// D_r above max D − total matter, so only these are sorted: O(k + s log s). All values are relative to the largest D
 // so that a small total is not lost in the rounding of large D. Twin: reduced_threshold() in tests/reference/spoc.py.
 
 struct ReducedThreshold {

@@ -22,13 +22,13 @@
 
 namespace widemargin {
 
-// Rows and weights in the form that the batch pass multiplies: rounded to 16 bits, so that a row is scored for 32
+// Rows and weights in the form that the batch pass multiplies: rounded to 16 bits so that a row is scored for 32
 // labels at once in integer arithmetic.
 //
 //     x ≈ X / t,  w ≈ W / s,  X and W integers of 16 bits:   w·x ≈ Σ X W / (t s)
 //
 // With X = t x + δ and W = s w + ε, |δ|, |ε| ≤ ROUNDING, the sum is off by at most ROUNDING (t ‖x‖₁ + s √m ‖w‖ + m) for
-// a row of m entries. The scale s of a label is such that t s (‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT for all rows, so that no
+// a row of m entries. The scale s of a label is such that t s (‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT for all rows so that no
 // sum overflows and the bound depends on the row alone: its allowance. As a score, that is about (‖x‖₁ + √m) ‖w‖ 2⁻¹⁷:
 // 4e-4 on yso-finna-en, 3e-3 on debian-tags. Integer sums do not depend on their order, so all instruction sets give
 // the same result. Values are rounded when they are read: a copy of the rows in pairs of 12 bytes is hardly faster to

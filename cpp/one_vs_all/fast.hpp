@@ -26,7 +26,7 @@
 namespace widemargin {
 
 // Turns the weights of a finished label into a row of the model: pruned, with the original signs, columns of X
-// ascending. Never dense: the memory is that of the row itself.
+// ascending. Never dense: it takes only the memory of the row itself.
 struct StoredLabel {
     std::vector<int32_t> cols;  // ascending
     std::vector<float> vals;
@@ -83,13 +83,13 @@ constexpr double CARRIED_FREQUENT_SHARE = 0.08;
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved one by one, on all rows
 constexpr int64_t FULL_BATCHES = 4;     // batches that a worker must be able to fill
 constexpr int64_t SORTED_LABELS =
-    512;  // frequent labels are sorted within chunks of this size, so that the first labels finish first
+    512;  // frequent labels are sorted within chunks of this size so that the first labels finish first
 
 // Labels still to be solved, shared by the threads.
 struct LabelQueue {
     std::vector<int64_t> labels;
     bool whole = false;      // see Candidate
-    int lanes = SCAN_LANES;  // that a thread may fill, so that a few labels are shared evenly
+    int lanes = SCAN_LANES;  // that a thread may fill so that a few labels are shared evenly
     std::atomic<int64_t> taken{0};
     int64_t left() const { return static_cast<int64_t>(labels.size()) - taken; }
     bool empty() const { return left() <= 0; }
@@ -118,7 +118,7 @@ class FastOneVsAll {
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;
 
     // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
-    // label, so that they do not depend on the ranges that are solved together: which labels are frequent enough to
+    // label, so they do not depend on the ranges that are solved together: which labels are frequent enough to
     // share batches, and the usual intercept, learned from pilot labels, which are solved here. With a given start
     // there is nothing to learn.
     void begin(const LabelBlock &labels, const WeightsView &start = {}) {

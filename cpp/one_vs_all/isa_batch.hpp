@@ -91,7 +91,7 @@ WIDEMARGIN_INLINE uint32_t dot_row(const BatchArgs &args, int64_t i, const V *li
 // along z and p are a better guide than the largest move of all rows, which selects twice as many. In a sampled lane,
 // negatives outside the sample are skipped.
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
-    const RowEntry *entries = args.entries;  // local copies, so that they are not reloaded after every store
+    const RowEntry *entries = args.entries;  // local copies so that they are not reloaded after every store
     const int64_t *start = args.start;
     const float *Z = args.Z;
     Reach reach;
@@ -241,7 +241,7 @@ WIDEMARGIN_INLINE void search_block(const BatchArgs &args, int part, int64_t beg
 }
 
 // Adds the sums of rows [begin, end) at s + θ·(sz, sp, s − b, 1) for all lanes at once: the search for a loss to which
-// every row contributes. α and φ'' are halved, so that the squared hinge would give the sums of search_sums.
+// every row contributes. α and φ'' are halved so that the squared hinge would give the sums of search_sums.
 template <class Loss>
 static void batch_search(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]) {
     for (int part = 0; part < PARTS; ++part) {

@@ -101,7 +101,7 @@ WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, int32_t sum) {
 
 // Emits every row to the lanes whose limit is below its sum plus the row's allowance and the lane's share of slack.
 static void scan(ScanArgs &args, int64_t begin, int64_t end) {
-    const RowEntry *entries = args.entries;  // local copies, so that they are not reloaded after every store
+    const RowEntry *entries = args.entries;  // local copies so that they are not reloaded after every store
     const int64_t *start = args.start;
     const int16_t *table = args.table;
     const float scale = args.scale;

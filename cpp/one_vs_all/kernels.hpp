@@ -73,13 +73,13 @@ struct SearchRows {
 };
 
 // Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
-// in blocks of LANES rows, so that each lane writes a single stream.
+// in blocks of LANES rows so that each lane writes a single stream.
 constexpr int64_t NEAR_STRIDE = 4 * LANES;
 struct NearRows {
     float *blocks;
     int64_t count;
     static int64_t at(int64_t k) {
-        const uint64_t place = static_cast<uint64_t>(k);  // unsigned, so that divisions are shifts
+        const uint64_t place = static_cast<uint64_t>(k);  // unsigned so that divisions are shifts
         return static_cast<int64_t>(place / LANES * NEAR_STRIDE + place % LANES);
     }
     SearchRows view() const {

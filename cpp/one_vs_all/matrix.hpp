@@ -1,4 +1,4 @@
-// Views of the data matrix X (n_rows × n_cols), sparse or dense, with the same interface, so that a solver is one
+// Views of the data matrix X (n_rows × n_cols), sparse or dense, with the same interface so that a solver is one
 // template. Data are float or double, as given; arithmetic is double throughout.
 #pragma once
 

@@ -114,7 +114,7 @@ int64_t conjugate_gradients(const Objective &objective, double tolerance, Newton
     return step;
 }
 
-// Residual norm at which CG may stop: loose far from the solution, tighter close to it, so that the last steps converge
+// Residual norm at which CG may stop: loose far from the solution, tighter close to it so that the last steps converge
 // superlinearly; never tighter than the rule needs.
 inline double cg_tolerance(double gradient_norm, double target, double scale, double largest) {
     const double relative = scale > 0 ? std::min(largest, std::sqrt(gradient_norm / scale)) : largest;

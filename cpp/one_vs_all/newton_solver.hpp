@@ -46,7 +46,7 @@ struct LabelBlock {
     }
 };
 
-// Options for a label that a float32 solver does not finish: a stricter rule, so that it still holds after rounding to
+// Options for a label that a float32 solver does not finish: a stricter rule so that it still holds after rounding to
 // float32.
 constexpr double FALLBACK_SHARE = 0.9;
 inline OneVsAllOptions fallback_options(OneVsAllOptions options) {
@@ -141,7 +141,7 @@ class OneVsAllSolver {
 
     const int64_t *positive_rows(int64_t j) const { return block_.positive_rows + block_.positive_indptr[j]; }
 
-    // Both sides are summed, instead of taking a difference, so that a side without weight has a weight of exactly
+    // Both sides are summed, instead of taking a difference, so a side without weight has a weight of exactly
     // zero.
     Sides sides_of(int64_t j, const int8_t *y) const {
         Sides sides{0, 0};

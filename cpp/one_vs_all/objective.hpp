@@ -153,7 +153,7 @@ class BinaryObjective {
         out[n_cols()] = problem_.bias_penalty * v[n_cols()];
     }
 
-    // Σ_i c_i (φ(m_i + step y_i Xd_i) − φ(m_i)), row by row, so that small changes are not lost in rounding
+    // Σ_i c_i (φ(m_i + step y_i Xd_i) − φ(m_i)), row by row, so small changes are not lost in rounding
     double losses_change(double step) const {
         double sum = 0;
         for (int64_t i = 0; i < n_rows(); ++i) {

@@ -5,7 +5,7 @@
 //     check   (labels with a given start enter here)
 //             the pass finds all rows near or inside the margin; the label is accepted if the stopping rule and the
 //             certified gap hold over all rows in float64, else it is solved on positives + those rows; from the third
-//             failure on, the old set is kept as well, so that the set only grows and the process terminates
+//             failure on, the old set is kept as well so that the set only grows and the process terminates
 //     pruned  the pass finds the rows near the margin of the pruned weights, if check could not
 //
 // The path of a label depends only on the label, so results do not depend on threads or neighbours.

@@ -89,7 +89,7 @@ inline void solve_three(double H[3][3], const double g[3], double d[3]) {
 template <class Matrix, class Loss>
 class SubspaceProblem {
   public:
-    // `z` is a work array of n_rows entries; the products are those of the means without the intercept's input.
+    // `z` is a work array of n_rows entries; `dot` has the products of the means without the intercept's input.
     SubspaceProblem(const BinaryProblem<Matrix> &problem, const double *a, const double *b, const MeanProducts &dot,
                     double *z)
         : problem_(problem),

@@ -95,7 +95,7 @@ class SparseRows final : public RowSource {
     int64_t mean_row_length() const override { return n_rows > 0 ? n_stored_ / n_rows + 1 : 1; }
 
   private:
-    // Stable, so that duplicate entries of a feature are added in the order in which they are stored.
+    // Stable so that duplicate entries of a feature are added in the order in which they are stored.
     static void sort_last_row(RowBuffer &buffer) {
         const size_t first = static_cast<size_t>(buffer.starts.back()), count = buffer.features.size() - first;
         auto &pairs = buffer.sorting;

@@ -213,7 +213,7 @@ void SparseWeights<T, I>::scores(const RowSource &rows, WorkPlan plan, double *o
     });
 }
 
-// The top k for a block of rows. The outer loop is over blocks of labels, so that the sums of a block stay in the
+// The top k for a block of rows. The outer loop is over blocks of labels so that the sums of a block stay in the
 // cache; the inner loop is over rows.
 //
 // Few labels share a feature with a row. The score of every other label is its intercept, and the best of those are at
@@ -280,7 +280,7 @@ class SparseTopK {
         }
         const double in_block = kth_largest(estimates_.data(), width, k_, best_) - 2 * bound;
         const double least = std::max(in_block, heaps_.threshold(row) - bound);
-        // Rounded down, so that the comparison in float32 misses nothing.
+        // Rounded down so that the comparison in float32 misses nothing.
         const float limit = std::nextafter(static_cast<float>(least), -std::numeric_limits<float>::infinity());
         visit_at_least(
             estimates_.data(), width, [&] { return limit; },

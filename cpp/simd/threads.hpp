@@ -1,5 +1,5 @@
 // Threads. parallel_for runs task(thread_index, task_index) for every task; threads take tasks from one shared counter.
-// Tasks must be independent of each other, so that results do not depend on the number of threads.
+// Tasks must be independent of each other, so results do not depend on the number of threads.
 #pragma once
 
 #include <time.h>
@@ -106,7 +106,7 @@ inline int64_t choose_rows_per_block(int64_t n_rows, int64_t most, int64_t n_thr
     return std::max<int64_t>(1, std::min({most, fitting, fair}));
 }
 
-// Runs work in its own thread, so that the caller can poll it, handle signals and ask it to stop.
+// Runs work in its own thread so that the caller can poll it, handle signals and ask it to stop.
 class Background {
   public:
     Background() = default;

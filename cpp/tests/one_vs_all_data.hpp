@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "one_vs_all/matrix.hpp"
@@ -74,6 +75,21 @@ struct TestRows : TestLabels {
         return value;
     }
 };
+
+// Random rows, each made by add_row(rows, draw), and one label per share of positives; draw() is uniform in [0, 1).
+template <class AddRow>
+TestRows random_rows(unsigned seed, int64_t n_rows, int64_t n_cols, const std::vector<double> &shares, AddRow add_row) {
+    TestRows rows(n_cols);
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    const auto draw = [&] { return uniform(random); };
+    for (int64_t i = 0; i < n_rows; ++i) {
+        add_row(rows, draw);
+        rows.end_row();
+    }
+    rows.draw_labels(shares, draw);
+    return rows;
+}
 
 // Arrays for the results of a block of labels.
 template <typename T>

@@ -144,8 +144,8 @@ void check_worst_first(std::mt19937 &random) {
     }
 }
 
-// Large costs on rows that cannot be separated: rounding keeps the gap above the tolerance, and the ascent says so long
-// before its limit.
+// Large costs on rows that cannot be separated: rounding keeps the gap above the tolerance, and the ascent
+// reports it long before its limit.
 void check_rounding(std::mt19937 &random) {
     const Problem p = make_problem(random, 40, 4, 2, 1e14);
     Spoc spoc(p.task(false), 1);

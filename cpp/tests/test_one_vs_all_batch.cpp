@@ -2,7 +2,6 @@
 // for sampled searches. Objectives and bounds are recomputed here.
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "check.hpp"
@@ -14,18 +13,12 @@ using namespace widemargin;
 namespace {
 
 TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
-    TestRows d(n_cols);
-    std::mt19937 random(6);
-    std::uniform_real_distribution<double> uniform(0, 1);
-    for (int64_t i = 0; i < n_rows; ++i) {
-        for (int64_t col = static_cast<int64_t>(9 * uniform(random)); col < n_cols;
-             col += 1 + static_cast<int64_t>(40 * uniform(random))) {
-            d.add_entry(col, uniform(random) - 0.3);
+    return random_rows(6, n_rows, n_cols, shares, [n_cols](TestRows &d, auto draw) {
+        for (int64_t col = static_cast<int64_t>(9 * draw()); col < n_cols;
+             col += 1 + static_cast<int64_t>(40 * draw())) {
+            d.add_entry(col, draw() - 0.3);
         }
-        d.end_row();
-    }
-    d.draw_labels(shares, [&] { return uniform(random); });
-    return d;
+    });
 }
 
 double objective(const TestRows &d, int64_t j, const float *coef, double intercept) {

@@ -1,7 +1,6 @@
 // The fast one-vs-all solver: every path on small random data. Its rule and bounds are recomputed here.
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "check.hpp"
@@ -14,23 +13,16 @@ namespace {
 
 // Rows of up to 12 entries, scaled to length 1; labels with the given shares of positives.
 TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
-    TestRows d(n_cols);
-    std::mt19937 random(5);
-    std::uniform_real_distribution<double> uniform(0, 1);
-    for (int64_t i = 0; i < n_rows; ++i) {
-        const int length = static_cast<int>(12 * uniform(random));
+    return random_rows(5, n_rows, n_cols, shares, [n_cols](TestRows &d, auto draw) {
+        const int length = static_cast<int>(12 * draw());
         double norm = 0;
         std::vector<float> values;
-        for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(uniform(random) - 0.2));
+        for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(draw() - 0.2));
         for (float x : values) norm += static_cast<double>(x) * x;
         for (int k = 0; k < length; ++k) {
-            d.add_entry((k * n_cols + static_cast<int64_t>(n_cols * uniform(random))) / 12,
-                        values[k] / std::sqrt(norm));
+            d.add_entry((k * n_cols + static_cast<int64_t>(n_cols * draw())) / 12, values[k] / std::sqrt(norm));
         }
-        d.end_row();
-    }
-    d.draw_labels(shares, [&] { return uniform(random); });
-    return d;
+    });
 }
 
 // The objective of a stored label, in double precision over all rows.

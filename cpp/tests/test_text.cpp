@@ -16,7 +16,7 @@ namespace {
 using Xmc = TextReader<float, std::int32_t>;
 using Svmlight = TextReader<double, double>;
 
-// Feeds a text in blocks, each in its own memory, so that reading one byte too far is detected.
+// Feeds a text in blocks, each in its own memory, so reading one byte too far is detected.
 template <typename Reader>
 bool read(Reader &reader, const std::string &text, std::size_t block) {
     for (std::size_t begin = 0; begin < text.size(); begin += block) {
@@ -53,7 +53,7 @@ void check_rows() {
     }
 }
 
-// Rows handed over part by part are those of the whole, and the header still counts all of them.
+// Rows handed over part by part equal the rows of the whole text, and the header still counts all of them.
 void check_parts() {
     const std::string text = "3 4 3\n0,2 0:1 3:0.5\n1 1:2\n0 2:4\n";
     for (const std::size_t block : {1, 7, 1000}) {

@@ -127,7 +127,7 @@ void check_signs() {
     const std::vector<int32_t> nodes{0, 1, 0, 2, 0};
     const AncestorPaths tree{3, start.data(), nodes.data()};
     const std::vector<double> K{3.0, 1.0, 0.6, 1.0, 0.6}, gram{2.0, 0.3, -0.4, 0.3, 1.0, 0.2, -0.4, 0.2, 0.8};
-    std::vector<double> S{1.0, 1.0, 0.0, 1.0, 0.0};  // M is diagonal, so that gram is Q
+    std::vector<double> S{1.0, 1.0, 0.0, 1.0, 0.0};  // M is diagonal, so gram is Q
     CHECK(sweep_signs(tree, K.data(), S.data(), gram, 1e-12));
     std::vector<double> M(5);
     for (int e = 0; e < 5; ++e) {

@@ -196,7 +196,7 @@ WIDEMARGIN_INLINE ClassThresholds<T> find_thresholds(const Vec<T> *b, int n_grou
 }
 
 // If C‖x_i‖² is negligible compared with the margins, thresholds are lost in their rounding. Giving C/k to each of the
-// k largest of b (n lanes), as if W did not change, is within C · C‖x_i‖² of the optimum. Equal values share the rest,
+// k largest of b (n lanes), as if W did not change, is within C · C‖x_i‖² of the optimum. Equal values share the rest
 // so that it does not all go to the first classes. Writes x (n lanes).
 template <typename T>
 __attribute__((noinline)) ClassThresholds<T> choose_largest(const T *b, int64_t n, const TopKLoss &loss, T cost, T r,

@@ -121,7 +121,7 @@ WIDEMARGIN_INLINE TopKTarget target_of(const TopKLoss &loss, const RowState<T> &
 }
 
 // b = scores without the row's own part, then x = its projection; `step` becomes the change of a = (−x, at y: ⟨1,x⟩).
-// Groups of b, old and new x, and step are those of `ids`; `y_lane` is the position of the true class among them.
+// b, old and new x, and step have one group per entry of `ids`; `y_lane` is the position of the true class among them.
 template <typename T, int GROUPS>
 WIDEMARGIN_INLINE VisitResult<T> project_visit(TopKState<T> &state, const RowState<T> &row, const uint32_t *ids,
                                                int count, int y_lane, Vec<T> *b, const Vec<T> *old_x, Vec<T> *new_x,

@@ -3,7 +3,7 @@
 //     capped simplex   0 ≤ x_j ≤ r/k,        ⟨1,x⟩ ≤ r   (or = r)
 //     top-k simplex    0 ≤ x_j ≤ ⟨1,x⟩/k,    ⟨1,x⟩ ≤ r   (r = ∞: the top-k cone).
 // All have the form x_j = min(max(a_j − pivot − t, 0), hi). If the bound on the sum is active, the pivot is a_[k], the
-// k-th largest value, and −hi ≤ t ≤ 0, so that a small r is not lost in the rounding of large a. Twins:
+// k-th largest value, and −hi ≤ t ≤ 0, so a small r is not lost in the rounding of large a. Twins:
 // tests/reference/projections.py.
 #pragma once
 

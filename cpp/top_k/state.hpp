@@ -56,7 +56,7 @@ struct DataRows {
     const int32_t *cols;
     const int64_t *start;  // null when dense
     int64_t n_rows, n_cols;
-    double bias;  // double for any T, so that a certificate for float32 values uses the exact constant
+    double bias;  // double for any T so that a certificate for float32 values uses the exact constant
 
     int64_t begin(int64_t i) const { return start != nullptr ? start[i] : i * n_cols; }
     int64_t length(int64_t i) const { return start != nullptr ? start[i + 1] - start[i] : n_cols; }
@@ -68,8 +68,8 @@ struct DataRows {
     }
 };
 
-// Where the weights of feature f and group g start: by feature, so that the groups of a feature are contiguous, or by
-// group, so that adjacent features share a cache line (10 % less time on silhouettes, half of whose values are 0).
+// Where the weights of feature f and group g start: by feature so that the groups of a feature are contiguous, or by
+// group so that adjacent features share a cache line (10 % less time on silhouettes, half of whose values are 0).
 struct WeightLayout {
     int64_t feature_step, group_step;
     int64_t at(int64_t f, int64_t g) const { return f * feature_step + g * group_step; }

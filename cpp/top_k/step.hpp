@@ -25,7 +25,7 @@ struct TopKLoss {
 
 // x_j = (b_j − t)₊ / D with t = max(ρS/(1 + ρq), (S − DC)/q), S and q the sum and number of the b_j above t, ρ = N/D.
 // The right-hand side minus t is convex and decreasing in t, so Newton's method needs only a few steps from any start:
-// the first may go too far to the left, the others go to the right. All values are relative to the largest, so that a
+// the first may go too far to the left, the others go to the right. All values are relative to the largest so that a
 // small C is not lost in the rounding of large b. Returns t.
 inline double maximise_hinge(const double *b, int64_t n, double N, double D, double C, double start, double *x) {
     const double top = *std::max_element(b, b + n);

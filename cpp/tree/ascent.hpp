@@ -230,7 +230,7 @@ class BlockAscent {
     void commit(int64_t block) {
         std::vector<TreeDual> &duals = state_.duals[block];
         set_.clear_step();
-        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first ones are those of the list, in its order
+        for (size_t k = 0; k < vertices_.size(); ++k) {  // the first ones are in the list, in its order
             const double change = set_.mass[vertices_[k]] - (k < duals.size() ? duals[k].value : 0.0);
             if (change != 0.0) set_.add_constraint(vertices_[k], change);
         }

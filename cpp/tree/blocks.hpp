@@ -70,7 +70,7 @@ class WorkingSet {
             slack[path_position_[level]] = NO_CONSTRAINT;
         }
     }
-    // Includes 0, the slack of "no violation". Four maxima at a time, so that comparisons do not wait for each other.
+    // Includes 0, the slack of "no violation". Four maxima at a time so that comparisons do not wait for each other.
     double largest_slack() const {
         double largest[4] = {0.0, 0.0, 0.0, 0.0};
         int32_t c = 0;

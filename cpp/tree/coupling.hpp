@@ -208,7 +208,7 @@ class Coupling {
     }
 
     // An S-step: sweeps until the gap of the pairs is at most `target`, and at most `n_steps` steps for large subtrees.
-    // It ends with a measurement, and with an infinite target it is only that. The sweeps know the resulting products
+    // A measurement follows; with an infinite target it is the only step. The sweeps know the resulting products
     // up to rounding.
     void improve(double target, int n_steps) {
         if (std::isinf(target)) return measure();

@@ -25,7 +25,7 @@ struct TreeRows {
     int64_t length(int64_t row) const { return start[row + 1] - start[row]; }
 };
 
-// Each block is an example or one level of it; its levels are those of the last `n_levels` nodes of the path to `node`.
+// Each block is an example or one level of it; its levels belong to the last `n_levels` nodes of the path to `node`.
 struct TreeBlocks {
     int64_t n = 0;
     const int32_t *row = nullptr, *node = nullptr, *n_levels = nullptr;

@@ -1,7 +1,7 @@
 // Sums over rows of a narrow (features × width) table and additions to them: the inner loops of the tree solvers.
 // Included by tree/kernels.hpp once per instruction set, so there is no #pragma once.
 //
-// Widths are those of groups of siblings: mostly small, and arbitrary. Rows are read and written one vector at a time,
+// A width is the size of a group of siblings: any number, usually small. Rows are read and written by whole vectors,
 // beyond their end if necessary, where sums are dropped and additions are zero. Tables have room for that.
 
 namespace widemargin {
@@ -49,7 +49,7 @@ struct StripSums {
     }
 };
 
-// out_j = Σ_k values_k table[places_k, j] for all j of the strips, at most `left`; two sums, so that additions do not
+// out_j = Σ_k values_k table[places_k, j] for all j of the strips, at most `left`; two sums so that additions do not
 // wait for each other
 template <int N, bool HALF, typename S, typename T, typename V>
 void sum_strips(const T *table, int32_t width, const int32_t *places, const V *values, int64_t n, S *out,

@@ -22,7 +22,7 @@ namespace widemargin {
 
 constexpr int64_t BLOCKS_PER_TASK = 512;
 
-// Sums over chunks of blocks, added in order, so that the result does not depend on the number of threads.
+// Sums over chunks of blocks, added in order, so the result does not depend on the number of threads.
 template <typename F>
 double sum_over_blocks(int64_t n, int n_threads, F sum_of) {
     const int64_t n_tasks = (n + BLOCKS_PER_TASK - 1) / BLOCKS_PER_TASK;
@@ -42,7 +42,7 @@ inline std::vector<WorkingSet> working_sets(const TreeProblem &problem, int n_th
     return sets;
 }
 
-// Rounding may leave the sum of a block's dual variables slightly above 1: scales it back, so that the bound holds.
+// Rounding may leave the sum of a block's dual variables slightly above 1: scales it back so that the bound holds.
 inline void make_feasible(std::vector<TreeDual> &duals) {
     double sum = 0.0;
     for (TreeDual &dual : duals) sum += dual.value = std::max(dual.value, 0.0);

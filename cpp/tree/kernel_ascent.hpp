@@ -53,7 +53,7 @@ enum class KernelPause : int { PASS_DONE = 0, COLUMNS = 1, WORK_DONE = 2 };
 
 class KernelTreeAscent {
   public:
-    // The caller owns Z (m, n) and changes it between passes; `diagonal` (n,) is that of K.
+    // The caller owns Z (m, n) and changes it between passes; `diagonal` (n,) is the diagonal of K.
     KernelTreeAscent(const TreeProblem &problem, int64_t n, const double *diagonal, double *Z, int64_t n_slots,
                      uint64_t seed)
         : state_(begin(problem, n, diagonal, Z)),

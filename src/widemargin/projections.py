@@ -71,11 +71,11 @@ def project_capped_simplex(
     if method not in ("fixing", "sweep"):
         raise ValueError(f"method must be 'fixing' or 'sweep'; got {method!r}")
     rows, k = _check_rows(a, k)
-    sums, bias = _check_numbers(r, "r", len(rows)), _check_numbers(rho, "rho", len(rows))
-    if exactly and bias.any():
+    sums, rhos = _check_numbers(r, "r", len(rows)), _check_numbers(rho, "rho", len(rows))
+    if exactly and rhos.any():
         raise ValueError("rho must be 0 when the sum is to be exactly r: it only adds a constant; leave it out")
     out = np.empty_like(rows)
-    _core.project_capped_simplex(rows, k, sums, bias, bool(exactly), method == "fixing", out)
+    _core.project_capped_simplex(rows, k, sums, rhos, bool(exactly), method == "fixing", out)
     return out.reshape(np.shape(a))
 
 
@@ -99,9 +99,9 @@ def project_top_k_simplex(a: npt.ArrayLike, k: int, r: npt.ArrayLike = 1.0, rho:
     array([[0.5, 0.5, 0. ]])
     """
     rows, k = _check_rows(a, k)
-    sums, bias = _check_numbers(r, "r", len(rows)), _check_numbers(rho, "rho", len(rows))
+    sums, rhos = _check_numbers(r, "r", len(rows)), _check_numbers(rho, "rho", len(rows))
     out = np.empty_like(rows)
-    _core.project_top_k_simplex(rows, k, sums, bias, out)
+    _core.project_top_k_simplex(rows, k, sums, rhos, out)
     return out.reshape(np.shape(a))
 
 
@@ -121,9 +121,9 @@ def project_top_k_cone(a: npt.ArrayLike, k: int, rho: npt.ArrayLike = 0.0) -> Fl
     array([1.5, 1.5, 0. ])
     """
     rows, k = _check_rows(a, k)
-    bias = _check_numbers(rho, "rho", len(rows))
+    rhos = _check_numbers(rho, "rho", len(rows))
     out = np.empty_like(rows)
-    _core.project_top_k_simplex(rows, k, np.full(len(rows), np.inf), bias, out)
+    _core.project_top_k_simplex(rows, k, np.full(len(rows), np.inf), rhos, out)
     return out.reshape(np.shape(a))
 
 
@@ -142,7 +142,7 @@ def _check_rows(a: npt.ArrayLike, k: Any) -> tuple[Floats, int]:
         raise ValueError(f"k must be between 1 and the {rows.shape[1]} value(s) of a row; got {k}")
     extremes = rows.min(initial=0.0), rows.max(initial=0.0)  # NaN if there is one
     if not np.isfinite(extremes).all():
-        raise ValueError("a holds NaN or infinity; projections need finite values")
+        raise ValueError("a contains NaN or infinity; projections need finite values")
     if max(-extremes[0], extremes[1]) > LARGEST:
         raise ValueError(f"a holds values beyond ±{LARGEST:g}, whose sums may overflow; scale a and r down")
     return rows, n_kept

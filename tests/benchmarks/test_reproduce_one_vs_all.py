@@ -128,7 +128,7 @@ def test_runs_are_the_published_method(package, monkeypatch):
     from reproduce_one_vs_all.problems import embedded_problem
 
     asked = []
-    monkeypatch.setattr(runs.engine, "solve", asked.append)
+    monkeypatch.setattr(runs.planning, "solve", asked.append)
     runs.solve(embedded_problem(2, 50), "bias-2", {})
     (plan,) = asked
     assert (plan.algorithm, plan.init, plan.start_parameters.lam) == ("newton", "bias", 2.0)

@@ -41,6 +41,7 @@ def test_a_stopped_comparison_resumes(script, monkeypatch):
     assert "- learned, l2 against random: no significant difference on digits 0.5" in text
 
 
+@pytest.mark.slow
 def test_interleaving_reports_every_round(script):
     found = script.interleave("digits", 0.5, 0, 0.1)
     assert len(found["objective"]) == script.ROUNDS + 1

@@ -50,8 +50,8 @@ def invoke(*arguments):
 
 def test_lists_of_labels(data, files):
     X, _, Y = data
-    told = invoke("train", files / "train.txt", "-o", files / "m", "--calibrate", "isotonic", "--json")
-    assert json.loads(told)["calibration"] == "isotonic"
+    printed = invoke("train", files / "train.txt", "-o", files / "m", "--calibrate", "isotonic", "--json")
+    assert json.loads(printed)["calibration"] == "isotonic"
     expected = OneVsAllClassifier(normalize=True, prune=0.01).fit(X[:72], Y[:72])
     expected.calibrate(X[:72], Y[:72], method="isotonic", cv=3)
     model = load(files / "m")

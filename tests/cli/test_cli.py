@@ -9,10 +9,9 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, write_xmc
-from widemargin.cli.__main__ import make_app
 from widemargin.datasets import load_debian_tags
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 8, 4
@@ -39,12 +38,6 @@ def data_file(data, tmp_path):
 def model_folder(data_file, tmp_path):
     invoke("train", data_file, "--out", tmp_path / "model")
     return tmp_path / "model"
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def test_train_writes_the_model_that_python_would(data, data_file, model_folder):

@@ -7,18 +7,11 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import write_svmlight
-from widemargin.cli.__main__ import make_app
 
 FEATURES = ["wool", "milk", "wings", "eggs", "paws", "whiskers"]
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")

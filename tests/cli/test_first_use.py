@@ -13,17 +13,12 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import load, write_svmlight, write_xmc
 from widemargin.cli.__main__ import make_app
 from widemargin.cli.options import COMMANDS, METHODS, OPTIONS_OF
 
 WORDS = {"food": "bread cake cream", "cars": "engine gearbox tyre", "sea": "wave boat sail"}
-
-
-def invoke(*arguments, exit_code=0, **options):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments], **options)
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +269,7 @@ def test_the_table_knows_the_parameters_of_every_method(method):
 
 
 def test_options_complete_in_a_shell():
-    """The choices of an option are those of the table."""
+    """An option offers the choices of the table."""
     environment = {
         "_WIDEMARGIN_COMPLETE": "complete_bash",
         "COMP_WORDS": "widemargin train --method ",

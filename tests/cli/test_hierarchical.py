@@ -9,23 +9,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.metrics import accuracy_score
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import HierarchicalClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
-from widemargin.cli.__main__ import make_app
 
 NODES = ["ash", "beech", "cedar", "fir", "leafy", "needly", "tree"]
 TREE = Taxonomy.from_parents(
     {"ash": "leafy", "beech": "leafy", "cedar": "needly", "fir": "needly", "leafy": "tree", "needly": "tree"}
 )
-
-
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(0)
-    y = np.arange(72) % 4
-    X = np.maximum(np.eye(4)[y] @ rng.random((4, 5)) + 0.3 * rng.normal(size=(72, 5)), 0.0).astype(np.float32)
-    return sp.csr_array(X), y
 
 
 @pytest.fixture
@@ -38,12 +29,6 @@ def files(data, tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(NODES) + "\n")
     TREE.to_tsv(tmp_path / "tree.tsv")
     return tmp_path
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def train(files, *options, method="orthogonal", exit_code=0):

@@ -98,9 +98,9 @@ def refused(folder, *arguments):
     ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else value,
 )
 def test_an_input_is_no_output(folder, arguments, output, source):
-    told = refused(folder, *arguments)
-    assert f"the output {output} " in told
-    assert f" the input {source};" in told
+    error = refused(folder, *arguments)
+    assert f"the output {output} " in error
+    assert f" the input {source};" in error
 
 
 def test_every_command_with_an_output_is_covered():
@@ -122,10 +122,10 @@ def aliases(folder):
 def test_other_names_of_an_input_are_seen(folder):
     for name in aliases(folder):
         for command in ("predict", "report"):
-            told = refused(folder, command, "text_model", "s.csv", "-o", name)
-            assert f"the output {Path(name)} would overwrite the input s.csv" in told
-    told = refused(folder, "predict", "way/text_model", "s.csv", "-o", "text_model/p.tsv")
-    assert "the output text_model/p.tsv lies inside the input way/text_model" in told
+            error = refused(folder, command, "text_model", "s.csv", "-o", name)
+            assert f"the output {Path(name)} would overwrite the input s.csv" in error
+    error = refused(folder, "predict", "way/text_model", "s.csv", "-o", "text_model/p.tsv")
+    assert "the output text_model/p.tsv lies inside the input way/text_model" in error
 
 
 def test_it_is_refused_before_any_work(folder, monkeypatch):
@@ -150,8 +150,8 @@ def test_predictions_are_not_appended_to_their_own_data(folder):
 
 def test_a_folder_around_the_input_is_not_replaced(folder):
     os.rename("data.txt", "data.store/data.txt")
-    told = refused(folder, "convert", "data.store/data.txt", "data.store")
-    assert "the output data.store is a folder around the input data.store/data.txt" in told
+    error = refused(folder, "convert", "data.store/data.txt", "data.store")
+    assert "the output data.store is a folder around the input data.store/data.txt" in error
 
 
 def test_python_refuses_a_model_in_its_own_data(folder):

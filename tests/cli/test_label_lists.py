@@ -10,22 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin.cli.__main__ import make_app
-from widemargin.cli.inputs import (
-    FEWER,
-    LEAST_KNOWN,
-    LEAST_KNOWN_CELLS,
-    LEAST_MIXED,
-    separator_of,
-)
+from widemargin.cli.inputs import FEWER, LEAST_KNOWN, LEAST_KNOWN_CELLS, LEAST_MIXED, separator_of
 
 TAGS = ["red", "round", "soft", "new", "cheap", "large"]
-
-
-def invoke(*arguments):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def lists(mark, n=60, *, in_order=False, least=1):
@@ -105,8 +94,8 @@ def test_a_forgotten_separator_is_reported_even_if_most_rows_have_one_label(tmp_
     cells = newswire(";", 1500)
     objects = [json.dumps({"about": cell.replace(";", " "), "tags": cell}) for cell in cells]
     (tmp_path / "news.jsonl").write_text("\n".join(objects))
-    told = invoke("train", tmp_path / "news.jsonl", *TEXT, "tags", "-o", tmp_path / "model").stderr
-    assert told.count("each taken as one label; if they are lists of labels, give --label-sep ';'") == 1
+    stderr = invoke("train", tmp_path / "news.jsonl", *TEXT, "tags", "-o", tmp_path / "model").stderr
+    assert stderr.count("each taken as one label; if they are lists of labels, give --label-sep ';'") == 1
 
 
 def test_few_lists_of_labels_that_also_occur_alone_are_found():
@@ -199,36 +188,39 @@ def test_commands_name_the_column_and_the_option_once(table, tmp_path, command):
             make_app(), ["compare", str(table), "--test", str(tmp_path / "t.csv"), *TEXT, "tags"]
         )
         assert result.exit_code == 1
-        told = result.stderr
+        stderr = result.stderr
     else:
         tune = ("--tune", "--folds", 2) if command == "tune" else ()
-        told = invoke("train", table, *TEXT, "tags", *tune, "-o", tmp_path / "model").stderr
-    assert told.count("--label-sep ';'") == 1
-    assert f"widemargin: warning: {table}: column 'tags' has cells such as " in told
+        stderr = invoke("train", table, *TEXT, "tags", *tune, "-o", tmp_path / "model").stderr
+    assert stderr.count("--label-sep ';'") == 1
+    assert f"widemargin: warning: {table}: column 'tags' has cells such as " in stderr
 
 
 def test_with_the_option_and_for_names_nothing_is_reported(table, tmp_path):
-    told = invoke("train", table, *TEXT, "tags", "--label-sep", ";", "-o", tmp_path / "lists").stderr
-    told += invoke("train", table, *TEXT, "maker", "-o", tmp_path / "names").stderr
-    told += invoke("evaluate", tmp_path / "lists", table).stderr + invoke("evaluate", tmp_path / "names", table).stderr
-    assert "--label-sep" not in told
+    stderr = invoke("train", table, *TEXT, "tags", "--label-sep", ";", "-o", tmp_path / "lists").stderr
+    stderr += invoke("train", table, *TEXT, "maker", "-o", tmp_path / "names").stderr
+    stderr += (
+        invoke("evaluate", tmp_path / "lists", table).stderr + invoke("evaluate", tmp_path / "names", table).stderr
+    )
+    assert "--label-sep" not in stderr
 
 
 def test_a_separator_that_occurs_in_no_cell_is_reported(table, tmp_path):
-    told = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
+    stderr = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
     assert (
-        "each taken as one label, because none contains '|'; if they are lists of labels, give --label-sep ';'" in told
+        "each taken as one label, because none contains '|'; if they are lists of labels, give --label-sep ';'"
+        in stderr
     )
 
 
 def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
     invoke("train", table, *TEXT, "tags", "-o", tmp_path / "cells")
-    told = invoke("evaluate", tmp_path / "cells", table).stderr
-    assert "if they are lists of labels, train the model with --label-sep ';'" in told
+    stderr = invoke("evaluate", tmp_path / "cells", table).stderr
+    assert "if they are lists of labels, train the model with --label-sep ';'" in stderr
     rows = list(csv.DictReader(table.open(encoding="utf-8")))
     objects = [json.dumps(row | {"tags": row["tags"].split(";")}) for row in rows]
     (tmp_path / "toys.jsonl").write_text("\n".join(objects))
-    told = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
-    assert "--label-sep" not in told
-    told = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
-    assert "if they are lists of labels, give --label-sep ';'" in told
+    stderr = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
+    assert "--label-sep" not in stderr
+    stderr = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
+    assert "if they are lists of labels, give --label-sep ';'" in stderr

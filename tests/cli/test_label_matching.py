@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import load, write_xmc
-from widemargin.cli.__main__ import make_app
 from widemargin.data.names import write_names
 from widemargin.data.store import write_npz
 from widemargin.data.text import write_svmlight
@@ -38,13 +37,6 @@ def Y():
     dense = np.eye(3)[np.arange(N_ROWS) % 3]
     dense[:3, 2] = 1
     return sp.csr_array(dense)
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def evaluate(*arguments):
@@ -146,7 +138,7 @@ def test_repeated_label_names_get_their_numbers(X, Y):
     write_xmc("train.txt", X, Y)
     write_names("train_labels.txt", ["a", "b", "a"])
     output = invoke("train", "train.txt", "--out", "m").output
-    assert "train_labels.txt: 1 names stand for more than one label" in output
+    assert "train_labels.txt: 1 name(s) occur more than once" in output
     assert load("m").classes_.tolist() == ["a (0)", "b", "a (2)"]
 
 
@@ -211,7 +203,10 @@ def test_files_that_do_not_fit_are_named(X, Y, command):
     write_npz("wide.npz", np.ones((2, 7)), sp.csr_array(np.ones((2, 3))))
     write_npz("empty.npz", np.ones((0, 5)), sp.csr_array((0, 3)))
     invoke("train", "train.npz", "--out", "m")
-    assert "wide.npz: the rows have 7 features and the model 5" in invoke(command, "m", "wide.npz", exit_code=1).output
+    assert (
+        "wide.npz: the rows have 7 features, but the model has 5"
+        in invoke(command, "m", "wide.npz", exit_code=1).output
+    )
     if command == "predict":  # no rows, no predictions
         assert invoke(command, "m", "empty.npz").output == ""
     else:

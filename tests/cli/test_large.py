@@ -49,7 +49,7 @@ def test_restart_drops_an_unfinished_training(data, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["train", "predict"])
-def test_two_engines_at_once_are_refused(command, data, tmp_path):
+def test_two_executors_at_once_are_refused(command, data, tmp_path):
     invoke("train", data, "--out", tmp_path / "model")
     first = ("train", data, "--out", tmp_path / "m") if command == "train" else ("predict", tmp_path / "model", data)
     assert "give one of them" in invoke(*first, "--processes", 2, "--scheduler", "tcp://x:1", exit_code=1)

@@ -14,8 +14,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import (
     HierarchicalClassifier,
     OneVsAllClassifier,
@@ -25,7 +25,6 @@ from widemargin import (
     save,
     write_svmlight,
 )
-from widemargin.cli.__main__ import make_app
 from widemargin.report import pictures as _pictures
 from widemargin.report.outcome import make_outcome
 from widemargin.report.page import quality_of
@@ -47,20 +46,17 @@ def rows():
     return (X[:N_TRAIN], y[:N_TRAIN]), (X[N_TRAIN:], y[N_TRAIN:])
 
 
-def invoke(*arguments):
-    done = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def evaluated(model, folder, data):
-    """Macro-F1 from `evaluate` and from the page of `report`."""
+def assert_reported(expected, model, folder, X=None, y=None):
+    """`evaluate` and `report` give this macro-F1 for test.svm, and so does the report from Python for X and y."""
     save(model, folder / "m")
-    value = json.loads(invoke("evaluate", folder / "m", data, "--json"))["macro_f1"]
-    invoke("report", folder / "m", data, "-o", folder / "r.html")
+    value = json.loads(invoke("evaluate", folder / "m", folder / "test.svm", "--json").stdout)["macro_f1"]
+    assert value == pytest.approx(expected, rel=1e-12)
+    invoke("report", folder / "m", folder / "test.svm", "-o", folder / "r.html")
     page = (folder / "r.html").read_text(encoding="utf-8")
-    shown = re.search(r"Macro F1.*?(\d\.\d{3})", page, re.DOTALL)
-    return value, shown[1]
+    assert re.search(r"Macro F1.*?(\d\.\d{3})", page, re.DOTALL)[1] == f"{expected:.3f}"
+    if X is not None:
+        facts = {fact.name: fact.value for fact in quality_of(make_outcome(model, X, y))}
+        assert facts["Macro F1"] == f"{expected:.3f}"
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +75,7 @@ def test_one_label_per_row(rows, estimator, tmp_path):
     assert set(y_test) - set(model.classes_) == {5, 6}
     expected = f1_score(y_test, predicted, labels=[0, 1, 2, 3, 4, 5, 6], average="macro", zero_division=0)
     assert metrics.macro_f1(y_test, predicted, labels=model.classes_) == pytest.approx(expected, rel=1e-12)
-    value, shown = evaluated(model, tmp_path, tmp_path / "test.svm")
-    assert value == pytest.approx(expected, rel=1e-12)
-    assert shown == f"{expected:.3f}"
-    # Names instead of a file: the report from Python.
-    facts = {fact.name: fact.value for fact in quality_of(make_outcome(model, X_test, y_test))}
-    assert facts["Macro F1"] == f"{expected:.3f}"
+    assert_reported(expected, model, tmp_path, X_test, y_test)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not know 2 of")
@@ -103,11 +94,7 @@ def test_several_labels_per_row(rows, tmp_path):
     expected = f1_score(truth, guess, average="macro", zero_division=0)
     assert metrics.macro_f1(test, predicted, labels=model.classes_) == pytest.approx(expected, rel=1e-12)
     assert metrics.macro_f1(test, model.predict(X_test), labels=model.classes_) == pytest.approx(expected, rel=1e-12)
-    value, shown = evaluated(model, tmp_path, tmp_path / "test.svm")
-    assert value == pytest.approx(expected, rel=1e-12)
-    assert shown == f"{expected:.3f}"
-    facts = {fact.name: fact.value for fact in quality_of(make_outcome(model, X_test, test))}
-    assert facts["Macro F1"] == f"{expected:.3f}"
+    assert_reported(expected, model, tmp_path, X_test, test)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -121,9 +108,7 @@ def test_on_a_tree(rows, stop, tmp_path):
     labels = sorted(set(model.classes_) | set(y_test))
     expected = f1_score(y_test, predicted, labels=labels, average="macro", zero_division=0)
     assert metrics.macro_f1(y_test, predicted, labels=model.classes_) == pytest.approx(expected, rel=1e-12)
-    value, shown = evaluated(model, tmp_path, tmp_path / "test.svm")
-    assert value == pytest.approx(expected, rel=1e-12)
-    assert shown == f"{expected:.3f}"
+    assert_reported(expected, model, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -13,10 +13,9 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, save, write_xmc
-from widemargin.cli.__main__ import make_app
 from widemargin.data.names import write_names
 
 N_ROWS = 4000  # more lines than a pipe holds
@@ -32,12 +31,6 @@ def folder(tmp_path_factory):
     write_names(folder / "data_labels.txt", NAMES)
     invoke("train", folder / "data.txt", "--out", folder / "m")
     return folder
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def command(*arguments):

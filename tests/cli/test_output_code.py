@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
-from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, OutputCodeClassifier, load, save, write_svmlight, write_xmc
-from widemargin.cli.__main__ import make_app
+from command_line import assert_refused, invoke
+from widemargin import OneVsAllClassifier, OutputCodeClassifier, load, save, write_xmc
 
 NAMES = ["ash", "beech", "cedar", "fir"]
 
@@ -22,20 +21,6 @@ def data():
     y = np.arange(72) % 4
     X = np.maximum(np.eye(4, 5)[y] + 0.3 * rng.normal(size=(72, 5)), 0.0).astype(np.float32)
     return sp.csr_array(X), y
-
-
-@pytest.fixture
-def files(data, tmp_path):
-    X, y = data
-    write_svmlight(tmp_path / "train.svm", X[:48], y[:48])
-    write_svmlight(tmp_path / "test.svm", X[48:], y[48:])
-    return tmp_path / "train.svm", tmp_path / "test.svm"
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def train(files, folder, *options, exit_code=0):
@@ -131,7 +116,7 @@ FAILURES = [
         ["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"],
         "--cv takes training or a whole number",
     ),
-    (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to tell 4 classes apart"),
+    (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to distinguish 4 classes"),
     (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
     (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),
@@ -147,8 +132,4 @@ def test_failures_are_explained_without_a_traceback(files, tmp_path, monkeypatch
     write_xmc(tmp_path / "lists.txt", sp.csr_array(np.eye(3, 5)), sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]])))
     if arguments[0] == "inspect":
         train(files, tmp_path / "m")
-    out = ["--out", "new"] if arguments[0] == "train" else []
-    result = invoke(*arguments, *out, exit_code=1)
-    assert message in result.output
-    assert "Traceback" not in result.output
-    assert not (tmp_path / "new").exists()
+    assert_refused(arguments, message)

@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.__main__ import make_app
 
 NAMES = ["apple", "car", "red", "fast"]
 
@@ -31,12 +30,6 @@ def files(data, tmp_path):
         write_xmc(tmp_path / f"{name}.txt", X[rows], Y[rows])
     (tmp_path / "labels.txt").write_text("\n".join(NAMES) + "\n")
     return tmp_path / "train.txt", tmp_path / "test.txt"
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def test_the_table_is_that_of_python(data, files):

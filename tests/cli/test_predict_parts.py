@@ -55,6 +55,7 @@ def test_parts_give_what_memory_gives(name, options, folder, small_parts):
         np.testing.assert_array_equal(found, getattr(expected, field))
 
 
+@pytest.mark.slow
 def test_more_places_than_labels_are_missing(folder, small_parts):
     model = load(folder / "model")
     rows = open_rows(folder / "rows.txt")
@@ -75,6 +76,7 @@ def test_limit_that_is_too_low_is_an_error(folder):
         label_ranges(load(folder / "model"), 10.0)
 
 
+@pytest.mark.slow
 def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     def run(out, *options):
         arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--out", str(out), *options]
@@ -87,6 +89,7 @@ def test_command_prints_the_same_in_parts(folder, small_parts, tmp_path):
     assert run(tmp_path / "processes.tsv", "--processes", "2") == whole
 
 
+@pytest.mark.slow
 def test_probabilities_are_the_same_in_parts(folder, small_parts, tmp_path):
     rows = open_rows(folder / "rows.store").X
     truth = (np.random.default_rng(1).random((120, 40)) < 0.1).astype(np.float32)

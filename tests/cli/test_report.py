@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import (
     HierarchicalClassifier,
     OneVsAllClassifier,
@@ -19,7 +19,6 @@ from widemargin import (
     write_svmlight,
     write_xmc,
 )
-from widemargin.cli.__main__ import make_app
 from widemargin.report import page
 
 NAMES = ["apple", "<i>car</i>", "red"]
@@ -36,12 +35,6 @@ def rows():
     rng = np.random.default_rng(0)
     X = (rng.random((60, 5)) + np.eye(5)[np.arange(60) % 3]).astype(np.float32)
     return sp.csr_array(X), np.arange(60) % 3
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def test_lists_of_labels_are_matched_by_name(rows, tmp_path):

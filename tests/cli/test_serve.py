@@ -40,7 +40,7 @@ def service(tmp_path):
     save(OneVsAllClassifier().fit([[0.0], [1.0]], ["no", "yes"]), tmp_path / "model")
     process = subprocess.Popen(_command(tmp_path / "model", 0), stderr=subprocess.PIPE, text=True)
     said = process.stderr.readline()
-    found = re.fullmatch(r"widemargin: answers at http://127\.0\.0\.1:(\d+); Ctrl-C ends it\n", said)
+    found = re.fullmatch(r"widemargin: answers at http://127\.0\.0\.1:(\d+); press Ctrl-C to stop\n", said)
     assert found, said + process.stderr.read()
     yield process, int(found[1])
     process.kill()

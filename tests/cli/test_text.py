@@ -12,18 +12,11 @@ import pyarrow.parquet
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, save
-from widemargin.cli.__main__ import make_app
 
 WORDS = {"food": "bread cake cream", "cars": "engine gearbox tyre", "sea": "wave boat sail", "snow": "ice cold white"}
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def rows(n=40):
@@ -174,8 +167,8 @@ def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
     (tmp_path / "wrong.tsv").write_text((tmp_path / "t.tsv").read_text().replace("food", "cars"))
     invoke("report", tmp_path / "model", tmp_path / "wrong.tsv", "-o", tmp_path / "report.html")
     assert "&#34;bread&#34; now" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    told = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
-    assert "read without quotes" in told
+    warnings = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
+    assert "read without quotes" in warnings
 
 
 def test_quotes_may_be_letters(folder, tmp_path):
@@ -205,12 +198,12 @@ def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
         (("--text", "title"), "--labels is missing"),
         (("--text", "titles", "--labels", "tags"), "column 'titles' is not in"),
         (("--text", "title,", "--labels", "tags"), "--text takes column names"),
-        (("--text", "title", "--labels", "tags", "--features", "x"), "--features is not for text"),
+        (("--text", "title", "--labels", "tags", "--features", "x"), "--features does not apply to text"),
         (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams takes the shortest"),
         (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df takes a number of texts"),
         (("--text", "title", "--labels", "tags", "--min-df", "41"), "rows.csv: "),
         (("--labels", "tags", "--label-sep", "|"), "--label-sep needs --text"),
-        (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep is what stands between"),
+        (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep must be the text between"),
     ],
 )
 def test_wrong_options_are_explained(folder, tmp_path, arguments, message):
@@ -225,12 +218,12 @@ def test_rows_of_numbers_and_text_are_not_mixed(folder, tmp_path):
     assert "takes rows of numbers" in invoke("predict", tmp_path / "numbers", folder / "rows.csv", exit_code=1).stderr
     with_columns = ("predict", tmp_path / "numbers", tmp_path / "rows.svm", "--text", "title")
     assert "takes rows of numbers" in invoke(*with_columns, exit_code=1).stderr
-    assert "the ending of its name" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
+    assert "the ending of a table" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
 
 
 def test_commands_for_numbers_say_so(folder, tmp_path):
     message = invoke("convert", folder / "rows.csv", tmp_path / "x", exit_code=1).stderr
-    assert "takes rows of numbers; train takes it" in message
+    assert "takes rows of numbers; use train" in message
 
 
 @pytest.mark.parametrize(
@@ -261,6 +254,7 @@ def test_rows_without_labels_are_trained_on_and_evaluated(folder, tmp_path):
     assert "column 'tags' has no labels" in message
 
 
+@pytest.mark.slow
 def test_text_is_trained_in_shards_and_predicted_by_processes(folder, tmp_path):
     options = ("--labels", "tags", "--label-sep", "|", "--shard-size", 2, "-o", tmp_path / "model")
     invoke("train", folder / "rows.csv", *TEXT, *options)

@@ -27,6 +27,6 @@ def test_commands_print_what_the_page_says(tmp_path, monkeypatch):
             assert line in result.stdout.splitlines(), command
 
 
-@pytest.mark.parametrize("name", ["reviews.csv", "new_reviews.csv"])
+@pytest.mark.parametrize("name", ["reviews.csv", "new_reviews.csv", "test_reviews.csv"])
 def test_the_examples_are_where_the_page_says(name):
     assert (GUIDE / "examples" / name).is_file()

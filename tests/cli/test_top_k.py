@@ -7,34 +7,11 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
+from command_line import assert_refused, invoke
 from widemargin import TopKClassifier, load, path, write_svmlight, write_xmc
-from widemargin.cli.__main__ import make_app
 
 NAMES = ["ash", "beech", "cedar", "fir"]
-
-
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(0)
-    y = np.arange(72) % 4
-    X = np.maximum(np.eye(4)[y] @ rng.random((4, 5)) + 0.3 * rng.normal(size=(72, 5)), 0.0).astype(np.float32)
-    return sp.csr_array(X), y
-
-
-@pytest.fixture
-def files(data, tmp_path):
-    X, y = data
-    write_svmlight(tmp_path / "train.svm", X[:48], y[:48])
-    write_svmlight(tmp_path / "test.svm", X[48:], y[48:])
-    return tmp_path / "train.svm", tmp_path / "test.svm"
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def train(files, folder, *options, exit_code=0):
@@ -181,8 +158,4 @@ def test_failures_are_explained_without_a_traceback(files, tmp_path, monkeypatch
     write_xmc(tmp_path / "lists.txt", sp.csr_array(np.eye(3, 5)), sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]])))
     if arguments[0] == "inspect":
         train(files, tmp_path / "m", "--kernel", "rbf")
-    out = ["--out", "new"] if arguments[0] == "train" else []
-    result = invoke(*arguments, *out, exit_code=1)
-    assert message in result.output
-    assert "Traceback" not in result.output
-    assert not (tmp_path / "new").exists()
+    assert_refused(arguments, message)

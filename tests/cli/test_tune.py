@@ -9,16 +9,9 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoke
 from widemargin import OneVsAllClassifier, load, write_svmlight
-from widemargin.cli.__main__ import make_app
-
-
-def invoke(*arguments, exit_code=0):
-    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 def rows():
@@ -65,6 +58,7 @@ def test_every_method_chooses_its_values_and_keeps_what_was_tried(folder, tmp_pa
     assert json.loads(invoke("inspect", tmp_path / "m", "--json").stdout)["tuning"] == tuning
 
 
+@pytest.mark.slow
 def test_the_model_is_that_of_the_chosen_value_and_inspect_shows_the_table(folder, tmp_path):
     text = invoke("train", folder / "rows.svm", "--tune", "--folds", 3, "-o", tmp_path / "m").stdout
     model = load(tmp_path / "m")

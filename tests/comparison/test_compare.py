@@ -53,7 +53,7 @@ def test_the_methods_are_those_that_fit_the_labels():
 def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
     assert [c.name for c in candidates_for("multiclass", 9, None, methods=["top-k"])] == ["top-k, k = 1", "top-k"]
     with pytest.raises(
-        ValueError, match=r"'orthogonal' does not fit these labels; those that do: 'one-vs-all', 'top-k, k = 1'"
+        ValueError, match=r"'orthogonal' does not fit these labels; use one of: 'one-vs-all', 'top-k, k = 1'"
     ):
         candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
 
@@ -286,6 +286,7 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
     assert make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=None).dropped == {}
 
 
+@pytest.mark.slow
 def test_a_trial_has_rows_and_values_enough_to_tell_the_cost():
     rng = np.random.default_rng(0)
     X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values per row

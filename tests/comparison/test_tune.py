@@ -37,7 +37,7 @@ FOLDS = StratifiedKFold(3, shuffle=True, random_state=5)
 
 @pytest.fixture(scope="module")
 def noisy():
-    """Four classes that overlap, so that C matters."""
+    """Four overlapping classes, so C matters."""
     rng = np.random.default_rng(0)
     numbers = np.arange(160) % 4
     return np.eye(4, 12)[numbers] + 0.6 * rng.normal(size=(160, 12)), NAMES[numbers]
@@ -59,6 +59,7 @@ def test_quality_is_that_of_scikit_learns_own_solver_and_cross_validation(noisy)
         assert quality.mean == pytest.approx(np.average(scores, weights=sizes))
 
 
+@pytest.mark.slow
 def test_the_choice_is_that_of_grid_search(noisy):
     X, y = noisy[0][:156], noisy[1][:156]  # folds of equal size: both means are the same
     model = TopKClassifier(random_state=0, tol=1e-6)
@@ -198,6 +199,7 @@ def test_trees_take_lists_and_paths(noisy):
     assert of_paths.model.taxonomy is None
 
 
+@pytest.mark.slow
 def test_output_codes_tune_their_classifiers_unless_the_code_is_learned(noisy):
     found = tune(OutputCodeClassifier(random_state=0), *noisy, Cs=[0.1, 1.0], cv=FOLDS)
     assert found.params == ("estimator__C",)
@@ -257,22 +259,22 @@ def test_a_short_budget_uses_fewer_folds_and_says_so(noisy, monkeypatch):
 
 
 def test_a_budget_for_no_fit_at_all_is_an_error(noisy):
-    with pytest.raises(ValueError, match="before a single fit was finished; give more time"):
+    with pytest.raises(ValueError, match="before the first fit finished; give more time"):
         tune(TopKClassifier(), *noisy, budget=1e-9)
 
 
 def test_progress_is_reported_fit_by_fit(noisy):
-    told = []
-    tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=2, refit=False, report=lambda *what: told.append(what))
-    assert [what for what, _, _ in told] == [f"fold {fold}, C = {C}" for fold in (1, 2) for C in ("0.1", "1")]
-    assert all(elapsed <= total for _, elapsed, total in told)
+    reports = []
+    tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=2, refit=False, report=lambda *what: reports.append(what))
+    assert [what for what, _, _ in reports] == [f"fold {fold}, C = {C}" for fold in (1, 2) for C in ("0.1", "1")]
+    assert all(elapsed <= total for _, elapsed, total in reports)
 
 
 @pytest.mark.parametrize(
     ("estimator", "arguments", "message"),
     [
         (OneVsAllClassifier(), {"Cs": None}, "there is nothing to choose"),
-        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks are values of TopKClassifier"),
+        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks are for TopKClassifier"),
         (OneVsAllClassifier(), {"alpha_shares": [0.5]}, "alpha_shares are for HierarchicalClassifier"),
         (OneVsAllClassifier(), {"Cs": "many"}, "Cs must be 'auto', None or a sequence"),
         (OneVsAllClassifier(), {"Cs": [1.0, -1.0]}, "C"),

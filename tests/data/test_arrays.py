@@ -76,9 +76,9 @@ BAD_CSR = {
     "other sparse format": ({"format": np.array("csc")}, "'csc'"),
     "index too large": ({"indices": np.array([0, 2])}, "column indices outside"),
     "negative index": ({"indices": np.array([0, -1])}, "column indices outside"),
-    "falling indptr": ({"indptr": np.array([0, 3, 2])}, "indptr falls"),
-    "indptr beyond the data": ({"indptr": np.array([0, 1, 3])}, "indptr goes from 0 to 3"),
-    "indptr not from 0": ({"indptr": np.array([1, 1, 2])}, "indptr goes from 1"),
+    "falling indptr": ({"indptr": np.array([0, 3, 2])}, "indptr decreases"),
+    "indptr beyond the data": ({"indptr": np.array([0, 1, 3])}, "indptr runs from 0 to 3"),
+    "indptr not from 0": ({"indptr": np.array([1, 1, 2])}, "indptr runs from 1"),
     "indptr too short": ({"indptr": np.array([0, 2])}, "2 entries for 2 rows"),
     "empty indptr": ({"indptr": np.array([], dtype=int)}, "0 entries"),
     "lengths differ": ({"data": np.ones(3)}, "2 indices and 3 values"),
@@ -148,7 +148,7 @@ def test_damaged_member_is_refused(tmp_path):
 
 def test_missing_x_and_rows_that_do_not_match_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", Z=np.eye(2))
-    with pytest.raises(DataFormatError, match="no X among"):
+    with pytest.raises(DataFormatError, match="the file has no X, only"):
         read_npz(tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", X=np.eye(2), Y=np.arange(3))
     with pytest.raises(DataFormatError, match="2 rows and Y has 3"):

@@ -94,7 +94,7 @@ BAD_SVMLIGHT = [
     ("nan for a label", b"nan 1:1\n", 1, "not a finite", {}),
     ("query id", b"1 qid:3 1:1\n", 1, "query ids are not supported", {}),
     ("query id, many labels", b"1,2 qid:3 1:1\n", 1, "query ids are not supported", {"multilabel": True}),
-    ("blank line, many labels", b"1,2 1:1\n\n3 1:1\n", 2, "may or may not be a row", {"multilabel": True}),
+    ("blank line, many labels", b"1,2 1:1\n\n3 1:1\n", 2, "a blank line could be a row", {"multilabel": True}),
     ("trailing comma, many labels", b"1, 1:1\n", 1, "empty entry", {"multilabel": True}),
     ("negative index", b"1 -1:1\n", 1, "negative", {}),
     ("index beyond 32 bits", b"1 2147483647:1\n", 1, "range 0 to 2147483646", {}),

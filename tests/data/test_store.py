@@ -216,7 +216,7 @@ def test_falling_indptr_is_found_at_once(folder):
     array = np.load(folder / "X.indptr.npy")
     array[5] = array[-1] + 1
     np.save(folder / "X.indptr.npy", array)
-    with pytest.raises(DataFormatError, match="falls"):
+    with pytest.raises(DataFormatError, match="decreases"):
         open_store(folder)
 
 

@@ -16,7 +16,7 @@ from widemargin.exceptions import DataFormatError, DataFormatWarning
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few bytes, so that rows and numbers are cut everywhere."""
+    """Blocks of a few bytes so that rows and numbers are cut everywhere."""
     monkeypatch.setattr(text, "BLOCK_BYTES", 37)
     monkeypatch.setattr(text, "MAX_DEFAULT_THREADS", 1)
     monkeypatch.setattr(stream, "ROWS_PER_BLOCK", 7)

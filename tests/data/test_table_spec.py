@@ -66,9 +66,9 @@ def test_damaged_descriptions_are_refused(damage):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_sep": ""}, "label_sep is what stands between two labels"),
-        ({"delimiter": ";;"}, "a delimiter is one character"),
-        ({"delimiter": '"'}, "a delimiter is one character"),
+        ({"label_sep": ""}, "label_sep must be the text between two labels"),
+        ({"delimiter": ";;"}, "delimiter must be one character"),
+        ({"delimiter": '"'}, "delimiter must be one character"),
         ({"encoding": "utf-9"}, "there is no encoding 'utf-9'"),
     ],
 )

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin import read_texts
 from widemargin.data.tables import BLOCK_BYTES, TableSpec, TextRows, is_table, read_cells, table_format
 from widemargin.exceptions import DataFormatError
@@ -105,10 +106,10 @@ def test_another_delimiter_is_suspected(write):
     ("content", "parts"),
     [
         ("", ["empty"]),
-        ("title,tags\na,b\nc\n", ["line 3", "1 cells, and the header has 2 columns"]),
+        ("title,tags\na,b\nc\n", ["line 3", "1 cells, but the header has 2 columns"]),
         ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read without quotes"]),
         ('title,tags\n"a" b,c\n', ["line 2", "write a quote twice"]),
-        ("title,title,tags\na,b,c\n", ["line 1", "2 columns have the name 'title'"]),
+        ("title,title,tags\na,b,c\n", ["line 1", "2 columns are named 'title'"]),
         (b"title,tags\na,b\ncaf\xe9,x\n", ["line 3", "not UTF-8", "0xe9 at position 4", "save the file as UTF-8"]),
         ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not UTF-8"]),
     ],
@@ -158,7 +159,7 @@ def test_files_that_are_not_there_say_so(tmp_path):
 cell = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(cell, cell), max_size=6), st.sampled_from([",", "\t", ";"]))
 @pytest.mark.slow
 def test_what_csv_writes_is_read_again(tmp_path_factory, rows, delimiter):
@@ -184,7 +185,7 @@ def test_texts_join_columns_and_split_labels(write):
 def test_one_label_a_row_is_an_array_of_names(write):
     y = read_texts(write("t.csv", "t,l\na, x\nb,y\n"), "t", "l").y
     assert y.tolist() == ["x", "y"]
-    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, and each row needs a label"):
+    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, but each row needs a label"):
         read_texts(write("t.csv", "t,l\na,x\nb, \n"), "t", "l")
     with pytest.raises(DataFormatError, match="line 1: column 'l' is empty"):
         read_texts(write("t.jsonl", '{"t": "a"}\n{"t": "b", "l": "x"}\n'), "t", "l")
@@ -234,7 +235,7 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
         read_texts(tmp_path / "t.parquet", "title", "tag")
     twice = pyarrow.table([["a"], ["b"]], names=["title", "title"])
     pyarrow.parquet.write_table(twice, tmp_path / "t.parquet")
-    with pytest.raises(DataFormatError, match="2 columns have the name 'title'"):
+    with pytest.raises(DataFormatError, match="2 columns are named 'title'"):
         read_texts(tmp_path / "t.parquet", "title")
     damaged = parquet(title=["a"]).read_bytes().replace(b"title", b"t\xe9tle")
     (tmp_path / "t.parquet").write_bytes(damaged)

@@ -8,43 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from core_text_reader import core_parse, outcome
+from hypothesis_examples import examples
 from reference.text_reader import parse_text
 from widemargin import _core
 from widemargin.data.text import Problem, TextFormat, TextOptions, TextProblem
-
-
-def core_parse(text, options, dtype=np.float32, *, n_threads=1, block_bytes=None):
-    """The C++ reader on bytes, in blocks of the given size."""
-    kind = "Xmc" if options.format == TextFormat.XMC else "Svmlight"
-    reader = getattr(_core, f"{kind}Reader{8 * np.dtype(dtype).itemsize}")(
-        int(options.format),
-        -1 if options.base is None else options.base,
-        -1 if options.n_features is None else options.n_features,
-        options.refuse_disorder,
-        options.max_nonzeros,
-        n_threads,
-    )
-    step = block_bytes or max(1, len(text))
-    for start in range(0, len(text), step):
-        reader.feed(np.frombuffer(text[start : start + step], dtype=np.uint8))
-    if not reader.finish():
-        raise TextProblem(Problem(reader.problem), reader.line, reader.token, reader.counts)
-    return reader.take()
-
-
-def outcome(parse, *args, **kwargs):
-    """Arrays as bytes and statistics, or the problem, in a form that can be compared exactly."""
-    try:
-        result = parse(*args, **kwargs)
-    except TextProblem as problem:
-        return problem.problem, problem.line, problem.token, tuple(problem.counts)
-    if dataclasses.is_dataclass(result):
-        result = dataclasses.asdict(result)
-    return {name: (v.dtype.str, v.tobytes()) if isinstance(v, np.ndarray) else v for name, v in result.items()}
-
 
 options_strategy = st.builds(
     TextOptions,
@@ -86,7 +57,7 @@ text_strategy = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(text_strategy, options_strategy, st.sampled_from([np.float32, np.float64]), st.sampled_from([None, 1, 7]))
 @pytest.mark.slow
 def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
@@ -94,7 +65,7 @@ def test_reader_agrees_with_its_twin(text, options, dtype, block_bytes):
     assert outcome(core_parse, text, options, dtype, block_bytes=block_bytes) == expected
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(text_strategy, options_strategy, st.data())
 @pytest.mark.slow
 def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
@@ -106,7 +77,7 @@ def test_reader_agrees_with_its_twin_on_damaged_text(text, options, data):
     assert outcome(core_parse, bytes(damaged), options, block_bytes=5) == expected
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.floats(allow_nan=False, allow_infinity=False).map(repr)
     | st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: str(np.float32(v)))

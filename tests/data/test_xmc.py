@@ -8,10 +8,11 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from hypothesis_examples import examples
 from reference import text_writer
 from widemargin import _core
 from widemargin.data import text
@@ -135,7 +136,7 @@ def matrices(draw, dtype=np.float32):
     return sp.csr_array(np.where(mask, dense, 0).astype(dtype)), sp.csr_array(draw(hnp.arrays(bool, (n, n_labels))))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.sampled_from([np.float32, np.float64]).flatmap(matrices), st.booleans(), st.sampled_from(["a.txt", "a.txt.gz"])
 )
@@ -162,7 +163,7 @@ def test_large_matrix_is_written_in_several_pieces(tmp_path, monkeypatch):
     np.testing.assert_array_equal(Y_read.toarray(), Y.toarray())
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.lists(finite32, min_size=1, max_size=5) | st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=5))
 def test_numbers_are_written_as_short_as_by_the_twin(values):
     for dtype in (np.float32, np.float64):

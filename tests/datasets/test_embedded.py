@@ -186,6 +186,7 @@ def test_few_rows_have_a_copy_across_the_split(sets):
     assert near_copies(debian.X_test[:500], debian.X_train, 0.8) < 0.01 * 500
 
 
+@pytest.mark.slow
 def test_wordnet_is_learnable_by_a_linear_classifier(sets):
     data = sets["wordnet_animals"]
     accuracy = LinearSVC(C=1, random_state=0).fit(data.X_train, data.y_train).score(data.X_test, data.y_test)
@@ -202,6 +203,7 @@ def test_debian_is_learnable_by_a_linear_classifier(sets):
     assert (truth & predicted).sum() / truth.sum() > 0.7
 
 
+@pytest.mark.slow
 def test_loading_needs_no_scikit_learn():
     program = (
         "import sys; from widemargin.datasets import load_debian_tags; load_debian_tags();"

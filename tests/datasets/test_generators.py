@@ -46,7 +46,7 @@ def test_rows_have_as_many_labels_and_features_as_asked(labels_per_row, nnz_per_
 
 @pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2])
 def test_label_frequencies_follow_zipfs_law(exponent):
-    # One label per row, so that no repeated draw is lost: log count = const − exponent · log rank.
+    # One label per row so that no repeated draw is lost: log count = const − exponent · log rank.
     _, Y = make_zipf_multilabel(50_000, 50, 100, labels_per_row=1, nnz_per_row=2, exponent=exponent, random_state=2)
     counts = np.sort(np.bincount(Y.indices, minlength=100))[::-1]
     slope = np.polyfit(np.log(np.arange(1, 101)), np.log(counts), 1)[0]

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from widemargin import Certificate, HierarchicalClassifier, History, OneVsAllClassifier, Taxonomy, TopKClassifier
 from widemargin.displays import ActiveRowsDisplay, ConvergenceDisplay
 from widemargin.displays.training import bin_name
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
 
 
 @pytest.fixture(scope="module")

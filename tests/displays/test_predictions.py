@@ -11,17 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import top_k_accuracy_score
 
 from widemargin import OneVsAllClassifier, OutputCodeClassifier, TopKClassifier
-from widemargin.displays import (
-    CodeMatrixDisplay,
-    PrecisionByFrequencyDisplay,
-    ReliabilityDisplay,
-    TopKAccuracyDisplay,
-)
-
-
-@pytest.fixture
-def ax():
-    return Figure().subplots()
+from widemargin.displays import CodeMatrixDisplay, PrecisionByFrequencyDisplay, ReliabilityDisplay, TopKAccuracyDisplay
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +108,8 @@ def test_sparse_probabilities_of_labels_count_missed_ones(ax):
     ("true", "prob", "message"),
     [
         ([0, 1], [0.5, 1.5], "between 0 and 1"),
-        ([0, 1], [0.5], "needs as many labels"),
-        (np.eye(2), sp.csr_array(np.ones((2, 3))), "must have the shape"),
+        ([0, 1], [0.5], "must have one label per row"),
+        (np.eye(2), sp.csr_array(np.ones((2, 3))), "must have the same shape"),
     ],
 )
 def test_what_is_no_probability_is_refused(true, prob, message):

@@ -14,11 +14,6 @@ TREE = Taxonomy.from_nested(
 )
 
 
-@pytest.fixture
-def ax():
-    return Figure().subplots()
-
-
 @pytest.fixture(scope="module")
 def labels():
     rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 from typer.testing import CliRunner
 
-from widemargin import HierarchicalClassifier, OneVsAllClassifier, datasets, metrics
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, __version__, datasets, metrics
 from widemargin.cli.__main__ import make_app
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +30,30 @@ def run_commands(page, n_commands):
         assert result.exit_code == 0, result.output
         assert expected in result.stdout
     assert Path("report.html").stat().st_size > 10_000
+
+
+def example_rows(name):
+    return set((EXAMPLES / Path(name).name).read_text(encoding="utf-8").splitlines()[1:])
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_models_are_measured_on_rows_that_they_were_not_trained_on(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (train,) = re.findall(r"^\$ widemargin train (\S+)", text, re.MULTILINE)
+    measured = re.findall(r"^\$ widemargin (?:evaluate|report) \S+ (\S+)", text, re.MULTILINE)
+    assert measured
+    for name in measured:
+        assert not example_rows(name) & example_rows(train), name
+
+
+def test_the_wheel_comes_first():
+    """The commands of README's section on installing are those of the Makefile, and the version is ours."""
+    section = README.split("## Install\n")[1].split("\n## ")[0]
+    commands = re.findall(r"^    ([^#\n]*?)(?: +#.*)?$", section, re.MULTILINE)
+    assert commands[0] == "make wheel"
+    assert re.fullmatch(rf"pip install 'dist/widemargin-{re.escape(__version__)}-….whl\[all\]'", commands[1])
+    assert commands[2] == "widemargin demo"
+    assert re.search(r"^wheel: ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.slow

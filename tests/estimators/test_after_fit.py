@@ -121,7 +121,7 @@ def test_messages_are_plain(X, Y):
     with pytest.raises(MemoryError, match=r"array of 0\.00069 MB"):
         model.decision_function(X)
     for k in ("2", 0, 1.5, True):
-        with pytest.raises(ValueError, match="a whole number from 1"):
+        with pytest.raises(ValueError, match="a whole number of at least 1"):
             model.predict_topk(X, k=k)
 
 

@@ -12,13 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
-from widemargin import (
-    HierarchicalClassifier,
-    OneVsAllClassifier,
-    OutputCodeClassifier,
-    Taxonomy,
-    TopKClassifier,
-)
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier
 from widemargin.rivals import TopPush, Wsabie
 
 TOLERANCE = 1e-6
@@ -149,7 +143,7 @@ def test_a_row_without_features_has_its_intercept_and_odd_csr_is_put_in_order():
 
 def test_several_rows_are_refused():
     X, y = rows_and_classes()
-    with pytest.raises(ValueError, match="explain takes one row, and got 2"):
+    with pytest.raises(ValueError, match="explain takes one row; got 2"):
         OneVsAllClassifier().fit(X, y).explain(X[:2])
 
 

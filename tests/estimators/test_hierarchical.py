@@ -12,24 +12,15 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from estimator_checks import scikit_learn_checks
 from widemargin import HierarchicalClassifier, Status, Taxonomy, TopKClassifier, load, metrics, path, save
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
-# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
-AT_ROUNDING_ERROR = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "equal problems are solved to the certified gap, not to rounding error",
-)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [HierarchicalClassifier(), HierarchicalClassifier(method="per-node", decision="beam", prune=1e-6)],
-    expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR,
-)
+@scikit_learn_checks(HierarchicalClassifier(), HierarchicalClassifier(method="per-node", decision="beam", prune=1e-6))
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -7,22 +7,15 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from estimator_checks import scikit_learn_checks
 from widemargin import HierarchicalClassifier, Taxonomy, load, save
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
 TREE = Taxonomy.from_nested({"all": {"a": {"a1": None, "a2": ["x", "y"]}, "b": ["b1", "b2"], "c": None}})
-AT_ROUNDING_ERROR = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "equal problems are solved to the certified gap, not to rounding error",
-)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [HierarchicalClassifier(kernel="rbf", tol=1e-2)], expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR
-)
+@scikit_learn_checks(HierarchicalClassifier(kernel="rbf", tol=1e-2))
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -39,6 +32,7 @@ def linear(A, B):
     return np.asarray((A @ B.T).toarray() if sp.issparse(A) else A @ B.T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_linear_kernel_is_the_linear_model(data, method):
     X, y = data

@@ -39,6 +39,7 @@ def test_the_block_solver_and_newton_give_the_same_optimum(data, loss):
     assert np.linalg.norm(blocks.coef_ - newton.coef_) <= 2 * np.sqrt(2 * gaps)
 
 
+@pytest.mark.slow
 def test_class_and_sample_weights_reach_the_block_solver(data):
     X, y = data
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
@@ -50,6 +51,7 @@ def test_class_and_sample_weights_reach_the_block_solver(data):
     np.testing.assert_allclose(models[0].certificate_.primal, models[1].certificate_.primal, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_models_do_not_depend_on_n_jobs(data):
     X, y = data
     models = [OneVsAllClassifier(n_jobs=n).fit(X, y) for n in (1, 2, 3)]

@@ -31,6 +31,7 @@ def test_fast_solver_is_the_default_and_newton_is_asked_for_by_a_start(data, new
     assert fast.status_ is Status.CONVERGED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("prune", [0.0, 0.01])
 def test_bounds_bracket_the_optimum_and_meet_the_gap(data, newton, n_jobs, prune):
@@ -46,6 +47,7 @@ def test_bounds_bracket_the_optimum_and_meet_the_gap(data, newton, n_jobs, prune
     assert certificate.primal == pytest.approx(objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_are_as_close_as_the_gaps_allow(data, newton):
     """Two points of a 1-strongly convex problem differ by at most √(2 gap₁) + √(2 gap₂)."""
     fast = OneVsAllClassifier().fit(*data)

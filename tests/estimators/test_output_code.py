@@ -91,6 +91,7 @@ def test_there_are_code_size_times_as_many_columns_as_classes(data, estimator, c
         np.testing.assert_array_equal(column.classes_, [-1, 1])
 
 
+@pytest.mark.slow
 def test_grid_search_reaches_the_parameters_inside(data):
     grid = {"estimator__C": [0.1, 0.8], "code_size": [1, 2]}
     search = GridSearchCV(OutputCodeClassifier(LinearSVC(random_state=0), random_state=0), grid, cv=3).fit(*data)

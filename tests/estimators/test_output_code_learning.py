@@ -88,6 +88,7 @@ def test_the_norm_stays_within_its_bound(data, learn):
     assert size <= 0.5 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_learning_the_code_lifts_digits():
     X, y = load_digits(return_X_y=True)
     X, y = X[:1000] / 16, y[:1000]
@@ -168,7 +169,7 @@ def test_a_kernel_code_scores_by_its_support(data):
     assert model.dual_coef_.shape == (4, len(model.support_))
     assert model.gamma_ == 0.3
     np.testing.assert_allclose(model.dual_coef_.sum(axis=0), 0.0, atol=1e-9)
-    with pytest.raises(AttributeError, match="a code with a kernel"):
+    with pytest.raises(AttributeError, match="its code has a kernel"):
         _ = model.code_matrix_
 
 
@@ -436,7 +437,7 @@ def test_verbose_prints_progress(data, capsys):
         ({"learn": "l1", "cv": "prefit"}, "'cv' parameter of.*training"),
         ({"decoding": "loss"}, "'decoding' parameter of"),
         ({"code_size": -1}, "'code_size' parameter of"),
-        ({"code_size": 0.3}, "too few to tell 4 classes apart; use at least code_size=0.5"),
+        ({"code_size": 0.3}, "too few to distinguish 4 classes; use at least code_size=0.5"),
         ({"estimator": OneVsAllClassifier(C=-1)}, "'C' parameter of"),
         ({"estimator": LogisticRegression}, "estimator must be None or a classifier"),
         ({"estimator": LogisticRegression(), "warm_start": True}, "warm_start"),

@@ -90,6 +90,7 @@ def test_every_code_can_be_stored(tmp_path, code, y):
     assert hasattr(loaded, "code_matrix_") == (code != "rbf")
 
 
+@pytest.mark.slow
 def test_sparse_rows_names_of_features_and_constant_columns_survive(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd"))
     save(OutputCodeClassifier(LogisticRegression(), random_state=0).fit(frame, CLASSES), tmp_path / "names")

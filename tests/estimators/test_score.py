@@ -136,6 +136,7 @@ def test_predict_sets_of_one_label_per_row_and_of_numbered_columns(data):
     assert named.predict_sets(X) == [{NAMES[label] for label in labels} for labels in expected]
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_animals():
     """Per-node and one-vs-all at C = 1, measured by independent code."""
     animals = datasets.load_wordnet_animals()

@@ -462,6 +462,7 @@ def test_nodes_are_not_taken_for_labels_where_memory_is_short(text):
     assert label_ranges(model, PROCESS_MB + 1.0) is None
 
 
+@pytest.mark.slow
 def test_classes_of_a_pruned_top_k_model_are_ranked_in_ranges(text, tmp_path):
     X, y, _ = text
     model = TopKClassifier(tol=1e-2, prune=1e-3, random_state=0).fit(X, y)
@@ -496,7 +497,7 @@ def test_columns_of_an_output_code_are_pruned_as_by_one_vs_all(data, learn, tmp_
         assert_array_equal(dense(column.coef_), np.where(np.abs(whole.coef_) >= 0.1, whole.coef_, 0.0))
     h, M = code_scores(model, X)
     assert_allclose(model.decision_function(X), h @ M.T, atol=1e-9)
-    if learn == "l2":  # the code is that of the pruned columns
+    if learn == "l2":  # the code was learned from the pruned columns
         s, true = h @ M.T, np.searchsorted(model.classes_, y)
         slack = 1.0 + s - s[np.arange(120), true][:, None]
         slack[np.arange(120), true] = 0.0

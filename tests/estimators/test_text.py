@@ -7,13 +7,14 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
+from hypothesis_examples import examples
 from widemargin import (
     HierarchicalClassifier,
     OneVsAllClassifier,
@@ -59,7 +60,7 @@ words = st.sampled_from(["the", "a", "cat", "Dog", "naïve", "É", "ß", "東京
 texts = st.lists(st.lists(words, max_size=8).map(" ".join), min_size=2, max_size=6)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     corpus=texts,
     new=texts,

@@ -14,23 +14,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from estimator_checks import scikit_learn_checks
 from widemargin import Status, TopKClassifier
 
-# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
-AT_ROUNDING_ERROR = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "equal problems are solved to the certified gap, not to rounding error",
-)
 TIGHT = {"tol": 1e-6, "max_iter": 20_000, "random_state": 0}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [TopKClassifier(), TopKClassifier(loss="alpha"), TopKClassifier(smoothing=0.5, prune=1e-6)],
-    expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR,
-)
+@scikit_learn_checks(TopKClassifier(), TopKClassifier(loss="alpha"), TopKClassifier(smoothing=0.5, prune=1e-6))
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -75,6 +66,7 @@ def allowed_distance(a, b):
     return np.sqrt(2 * a.certificate_.gap) + np.sqrt(2 * b.certificate_.gap) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "loss", "scaling"), [(1, "beta", 1.0), (2, "beta", 3.0), (3, "alpha", 3.0), (4, "alpha", 1.0)]
 )

@@ -9,21 +9,14 @@ from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kerne
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from estimator_checks import scikit_learn_checks
 from widemargin import Status, TopKClassifier
 from widemargin.exceptions import NotPositiveDefiniteError
 
-AT_ROUNDING_ERROR = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "equal problems are solved to the certified gap, not to rounding error",
-)
 
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [TopKClassifier(kernel="rbf"), TopKClassifier(kernel="poly", loss="alpha", smoothing=0.1, max_iter=100)],
-    expected_failed_checks=lambda estimator: AT_ROUNDING_ERROR,
+@scikit_learn_checks(
+    TopKClassifier(kernel="rbf"), TopKClassifier(kernel="poly", loss="alpha", smoothing=0.1, max_iter=100)
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
+from hypothesis_examples import examples
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.encoding import encode_targets
 
@@ -25,7 +26,7 @@ def canonical(Y):
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=12) | st.lists(st.integers(-3, 3), min_size=1))
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_one_label_a_row_agrees_with_scikit_learn(y):
     expected = LabelEncoder().fit(y)
     targets = encode_targets(y)
@@ -47,7 +48,7 @@ def test_one_label_a_row_agrees_with_scikit_learn(y):
     st.lists(st.lists(st.sampled_from(WORDS), max_size=4), min_size=1, max_size=8)
     | st.lists(st.sets(st.integers(-3, 3)), min_size=1, max_size=8)
 )
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_label_sets_agree_with_scikit_learn(y):
     binarizer = MultiLabelBinarizer().fit(y)
     targets = encode_targets(y)
@@ -59,7 +60,7 @@ def test_label_sets_agree_with_scikit_learn(y):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SPARSE_FORMS), st.sampled_from([bool, np.int8, np.uint64, float]))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_indicators_keep_their_ones_in_every_form(seed, form, dtype):
     rng = np.random.default_rng(seed)
     dense = (rng.random((rng.integers(1, 6), rng.integers(2, 6))) < 0.4).astype(dtype)

@@ -9,11 +9,12 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 
+from hypothesis_examples import examples
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.taxonomy import VIRTUAL_ROOT, Taxonomy
 from widemargin.labels.tree import Tree
@@ -45,7 +46,7 @@ def root_of(graph):
 
 
 @given(random_trees())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_queries_about_one_node_agree_with_networkx(graph):
     tree = Taxonomy.from_networkx(graph)
     root = root_of(graph)
@@ -70,7 +71,7 @@ def test_queries_about_one_node_agree_with_networkx(graph):
 
 
 @given(random_trees())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_queries_about_pairs_agree_with_networkx(graph):
     tree = Taxonomy.from_networkx(graph)
     pairs = [(a, b) for a in graph for b in graph]
@@ -93,7 +94,7 @@ def test_queries_about_pairs_agree_with_networkx(graph):
 
 
 @given(random_trees())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_arrays_describe_the_same_tree(graph):
     tree = Taxonomy.from_networkx(graph)
     position = {int(node): place for place, node in enumerate(tree.order)}
@@ -112,7 +113,7 @@ def test_arrays_describe_the_same_tree(graph):
 
 
 @given(random_trees())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_every_constructor_builds_the_same_tree(graph):
     tree = Taxonomy.from_networkx(graph)
     assert Taxonomy.from_parents(tree.to_parents()) == tree
@@ -132,7 +133,7 @@ def test_every_constructor_builds_the_same_tree(graph):
 
 
 @given(random_trees())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_a_subtree_is_the_part_below_its_node(graph):
     tree = Taxonomy.from_networkx(graph)
     for node in graph:

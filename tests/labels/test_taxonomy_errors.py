@@ -36,7 +36,7 @@ BAD_TREES = {
     "unhashable": (lambda: Taxonomy.from_edges([(["x"], "a")]), r"\['x'\] is not hashable"),
     "empty path": (lambda: Taxonomy.from_paths([[]]), "empty name"),
     "slash at the end": (lambda: Taxonomy.from_paths(["A/B/"]), "'A/B/' has an empty name"),
-    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "below 'A' there is 'BC'"),
+    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "'BC' cannot be below 'A'"),
     "undirected": (lambda: Taxonomy.from_networkx(nx.path_graph(3)), "undirected"),
     "virtual root taken": (lambda: Taxonomy.from_edges([("a", VIRTUAL_ROOT), ("b", "c")]), "choose another name"),
     "flat root taken": (lambda: Taxonomy.flat(["a", VIRTUAL_ROOT]), "choose another name with root"),
@@ -105,13 +105,20 @@ def test_bad_files_are_refused_with_file_and_line(tmp_path, content, line, messa
         "Child\tParent\r\nb\ta\r\nc\ta\r\n",
         "\ufeff# remark\nchild\tparent\n\nb\ta\na\t\nc\ta",
         "b\ta\nb\ta\nc\ta\n",
+        "a\t-1\nb\ta\nc\ta\n",
     ],
-    ids=["header", "no header", "windows", "mark, remark and root", "repeated line"],
+    ids=["header", "no header", "windows", "mark, remark and root", "repeated line", "no parent is -1"],
 )
 def test_files_of_every_kind_give_the_same_tree(tmp_path, content):
     file = tmp_path / "tree.tsv"
     file.write_bytes(content.encode())
     assert Taxonomy.from_tsv(file) == Taxonomy.from_parents({"b": "a", "c": "a"})
+
+
+def test_a_node_may_be_called_minus_one(tmp_path):
+    file = tmp_path / "tree.tsv"
+    file.write_text("-1\ttop\n7\t-1\n")
+    assert Taxonomy.from_tsv(file).path("7") == ["top", "-1", "7"]
 
 
 def test_the_header_can_be_declared_or_denied(tmp_path):

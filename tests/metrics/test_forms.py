@@ -31,7 +31,7 @@ SETS = [{"ash", "elm"}, {"fir"}, set(), {"beech", "ash", "larch"}, {"elm"}]
 
 @pytest.fixture(scope="module")
 def rows():
-    """Few different rows, so that some labels get equal scores."""
+    """Few different rows so that some labels get equal scores."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 5, 120)
     return np.eye(5)[classes] * (rng.random((120, 5)) < 0.6), NAMES[classes]

@@ -5,22 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import f1_score, precision_score, recall_score, zero_one_loss
 
+from hypothesis_examples import examples
+from widemargin import metrics
 from widemargin.exceptions import DataFormatError
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics import hierarchical as _ancestor_sets
-from widemargin.metrics.hierarchical import (
-    error_by_depth,
-    hierarchical_f1,
-    hierarchical_precision,
-    hierarchical_recall,
-    hierarchical_zero_one_error,
-    tree_induced_loss,
-)
 
 ANIMALS = Taxonomy.from_nested({"animal": {"mammal": {"cat": None, "dog": ["poodle"]}, "bird": ["owl"]}})
 
@@ -69,26 +63,26 @@ def edges_between(parents, a, b):
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_zero_one_error_and_tree_loss_agree_with_brute_force(problem):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)
     wrong = [t not in up(parents, p) for t, p in zip(true, predicted, strict=True)]
     half = [edges_between(parents, t, p) / 2 for t, p in zip(true, predicted, strict=True)]
     forgiving = [d * w for d, w in zip(half, wrong, strict=True)]
-    assert hierarchical_zero_one_error(true, predicted, tree) == pytest.approx(np.mean(wrong))
-    assert tree_induced_loss(true, predicted, tree, literal=True) == pytest.approx(np.mean(half))
-    assert tree_induced_loss(true, predicted, tree) == pytest.approx(np.mean(forgiving))
-    for metric, losses in [(hierarchical_zero_one_error, wrong), (tree_induced_loss, forgiving)]:
+    assert metrics.hierarchical_zero_one_error(true, predicted, tree) == pytest.approx(np.mean(wrong))
+    assert metrics.tree_induced_loss(true, predicted, tree, literal=True) == pytest.approx(np.mean(half))
+    assert metrics.tree_induced_loss(true, predicted, tree) == pytest.approx(np.mean(forgiving))
+    for metric, losses in [(metrics.hierarchical_zero_one_error, wrong), (metrics.tree_induced_loss, forgiving)]:
         repeated = np.repeat(losses, weights).mean()
         assert metric(true, predicted, tree, sample_weight=weights) == pytest.approx(repeated)
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_error_by_depth_agrees_with_brute_force(problem):
     parents, true, predicted, weights = problem
-    result = error_by_depth(true, predicted, Taxonomy.from_parents(parents), sample_weight=weights)
+    result = metrics.error_by_depth(true, predicted, Taxonomy.from_parents(parents), sample_weight=weights)
     height = max(len(up(parents, node)) for node in parents) - 1
     assert result.depth.tolist() == list(range(1, height + 1))
     for d, error, support in zip(*result, strict=True):
@@ -121,11 +115,14 @@ def brute_force_prf(parents, true, predicted, weights, zero_division):
 
 
 def prf(*args, **kwargs):
-    return tuple(f(*args, **kwargs) for f in (hierarchical_precision, hierarchical_recall, hierarchical_f1))
+    return tuple(
+        f(*args, **kwargs)
+        for f in (metrics.hierarchical_precision, metrics.hierarchical_recall, metrics.hierarchical_f1)
+    )
 
 
 @given(label_set_problems(), st.sampled_from([0.0, 1.0]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @pytest.mark.slow
 def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division):
     parents, true, predicted, weights = problem
@@ -143,7 +140,7 @@ def test_set_metrics_agree_with_brute_force_in_every_form(problem, zero_division
 
 
 @given(single_label_problems())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_single_labels_are_sets_of_one(problem):
     parents, true, predicted, weights = problem
     tree = Taxonomy.from_parents(parents)
@@ -158,8 +155,8 @@ def test_in_a_flat_tree_the_metrics_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     true, predicted = rng.integers(5, size=(2, 50))
     tree = Taxonomy.flat(range(5))
-    assert hierarchical_zero_one_error(true, predicted, tree) == pytest.approx(zero_one_loss(true, predicted))
-    assert tree_induced_loss(true, predicted, tree) == pytest.approx(zero_one_loss(true, predicted))
+    assert metrics.hierarchical_zero_one_error(true, predicted, tree) == pytest.approx(zero_one_loss(true, predicted))
+    assert metrics.tree_induced_loss(true, predicted, tree) == pytest.approx(zero_one_loss(true, predicted))
     Y, P = rng.integers(2, size=(2, 50, 5))
     expected = [score(Y, P, average="micro") for score in (precision_score, recall_score, f1_score)]
     assert prf(Y, P, tree, labels=range(5)) == pytest.approx(expected)
@@ -186,19 +183,19 @@ def test_tuple_names_are_labels_and_not_sets():
 
 def test_the_papers_conventions_on_one_row_each():
     def loss(true, predicted, **options):
-        return tree_induced_loss([true], [predicted], ANIMALS, **options)
+        return metrics.tree_induced_loss([true], [predicted], ANIMALS, **options)
 
     assert loss("mammal", "poodle") == 0
     assert loss("mammal", "poodle", literal=True) == 1
     assert loss("poodle", "mammal") == 1
     assert loss("cat", "owl") == 2
-    assert hierarchical_zero_one_error(["poodle"], ["mammal"], ANIMALS) == 1
-    assert hierarchical_zero_one_error(["animal"], ["owl"], ANIMALS) == 0
+    assert metrics.hierarchical_zero_one_error(["poodle"], ["mammal"], ANIMALS) == 1
+    assert metrics.hierarchical_zero_one_error(["animal"], ["owl"], ANIMALS) == 0
 
 
 @pytest.mark.parametrize(
     "metric",
-    [hierarchical_zero_one_error, tree_induced_loss, error_by_depth, *(prf,)],
+    [metrics.hierarchical_zero_one_error, metrics.tree_induced_loss, metrics.error_by_depth, *(prf,)],
     ids=["zero-one", "tree loss", "by depth", "sets"],
 )
 def test_bad_input_is_refused_by_name(metric):
@@ -220,8 +217,8 @@ def test_bad_input_is_refused_by_name(metric):
 
 def test_unknown_labels_in_sets_and_wrong_columns_are_refused():
     with pytest.raises(DataFormatError, match="'whale' is not in the taxonomy"):
-        hierarchical_f1([{"cat"}], [{"whale"}], ANIMALS)
+        metrics.hierarchical_f1([{"cat"}], [{"whale"}], ANIMALS)
     with pytest.raises(ValueError, match="2 columns for 7 labels"):
-        hierarchical_f1(np.eye(2), np.eye(2), ANIMALS)
+        metrics.hierarchical_f1(np.eye(2), np.eye(2), ANIMALS)
     with pytest.raises(ValueError, match=r"y\[0, 0\] is 2"):
-        hierarchical_f1(2 * np.eye(7), np.eye(7), ANIMALS)
+        metrics.hierarchical_f1(2 * np.eye(7), np.eye(7), ANIMALS)

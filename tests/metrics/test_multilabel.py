@@ -6,17 +6,18 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
+from hypothesis_examples import examples
 from widemargin.metrics import macro_f1, micro_f1, precision_recall_f1
 
 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted", "samples", None])
 @pytest.mark.parametrize("zero_division", [0.0, 1.0, np.nan])
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_samples=st.integers(1, 6),

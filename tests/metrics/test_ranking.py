@@ -8,11 +8,12 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import ndcg_score
 
+from hypothesis_examples import examples
 from widemargin.metrics import (
     jain_propensities,
     ndcg_at_k,
@@ -79,7 +80,7 @@ BY_NAME = pytest.mark.parametrize(("metric", "brute"), METRICS, ids=lambda f: f.
 
 @BY_NAME
 @pytest.mark.parametrize("empty", ["zero", "skip"])
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=rankings())
 def test_ranking_metrics_equal_plain_loops(metric, brute, empty, case):
     Y, indices, ks, weights = case
@@ -94,7 +95,7 @@ def test_ranking_metrics_equal_plain_loops(metric, brute, empty, case):
     assert metric(Y, indices, ks[0], empty=empty, sample_weight=weights) == got[0]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seed=st.integers(0, 2**32 - 1), n_samples=st.integers(1, 6), n_labels=st.integers(2, 8), k=st.integers(1, 8))
 def test_ndcg_equals_scikit_learn_without_ties(seed, n_samples, n_labels, k):
     rng = np.random.default_rng(seed)
@@ -116,7 +117,7 @@ def brute_psp(Y, indices, k, p, weights, normalize):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(case=rankings())
 def test_propensity_scored_precision_equals_plain_loops(normalize, case):
     Y, indices, ks, weights = case
@@ -148,7 +149,7 @@ def test_equal_propensities_rank_labels_as_precision_does():
     assert plain == pytest.approx(precision_at_k(Y, indices, 3), rel=1e-14)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     counts=st.lists(st.integers(0, 50), min_size=1, max_size=8),
     n_samples=st.integers(50, 10**6),

@@ -7,16 +7,12 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import top_k_accuracy_score
 
-from widemargin.metrics import (
-    top_k_accuracy,
-    top_k_accuracy_from_scores,
-    top_k_error,
-    top_k_error_from_scores,
-)
+from hypothesis_examples import examples
+from widemargin.metrics import top_k_accuracy, top_k_accuracy_from_scores, top_k_error, top_k_error_from_scores
 
 TopK = namedtuple("TopK", ["labels", "scores", "indices"])
 TIES = ["expected", "optimistic", "pessimistic"]
@@ -63,7 +59,7 @@ def tied_scores(draw):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=tied_scores())
 def test_all_scores_equal_every_order_of_ties(ties, case):
     scores, y, k = case
@@ -72,7 +68,7 @@ def test_all_scores_equal_every_order_of_ties(ties, case):
     assert top_k_accuracy_from_scores(y, scores, k, ties=ties) == pytest.approx(1 - expected, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=tied_scores())
 def test_optimistic_ties_are_the_rule_of_the_paper(case):
     scores, y, k = case
@@ -82,7 +78,7 @@ def test_optimistic_ties_are_the_rule_of_the_paper(case):
 
 
 @pytest.mark.parametrize("ties", TIES)
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(case=tied_scores(), extra=st.integers(0, 2), with_scores=st.booleans())
 def test_complete_lists_equal_every_order_of_ties(ties, case, extra, with_scores):
     scores, y, k = case
@@ -111,7 +107,7 @@ def error_by_place(scores, label, k, ties):
 
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("with_scores", [True, False])
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=tied_scores(), n_places=st.integers(1, 5))
 def test_short_lists_are_refused_exactly_when_the_answer_is_open(ties, with_scores, case, n_places):
     scores, label, k = case[0][:1], int(case[1][0]), case[2]
@@ -130,7 +126,7 @@ def test_short_lists_are_refused_exactly_when_the_answer_is_open(ties, with_scor
             top_k_error([label], topk, k, **options)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**32 - 1), n_labels=st.integers(3, 8), n_samples=st.integers(1, 8))
 def test_without_ties_all_rules_equal_scikit_learn(seed, n_labels, n_samples):
     rng = np.random.default_rng(seed)

@@ -88,6 +88,7 @@ def before_each_step(monkeypatch):
     return watch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_previous", [True, False])
 def test_a_failure_at_any_step_leaves_the_previous_model_and_no_rubbish(
     tmp_path, monkeypatch, has_previous, make_state, assert_same_state, contents, same
@@ -130,6 +131,7 @@ def test_a_failure_at_any_step_leaves_the_previous_model_and_no_rubbish(
     assert failures > 20
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_the_previous_model_or_the_new_one(
     tmp_path, before_each_step, make_state, contents, same
 ):

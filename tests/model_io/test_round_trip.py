@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState, describe_model, read_model, write_model
 from widemargin.model_io.read import decode_value
@@ -105,7 +106,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_values_survive_json_exactly(value):
     text = json.dumps(encode_value(value, "value"), allow_nan=False)
     assert repr(decode_value(json.loads(text))) == repr(value)

@@ -36,6 +36,8 @@ from widemargin.parallel import run_tasks, use_executor
 from widemargin.parallel.executors import PROCESS_MB, forget_peak, peak_bytes
 from widemargin.solvers.one_vs_all.plan import SMALL_SPARSE_WORK
 
+pytestmark = pytest.mark.slow
+
 N_LABELS = 2000
 
 
@@ -122,7 +124,6 @@ def worker_plugins(dask_scheduler):
     return [name for name in dask_scheduler.worker_plugins if name.startswith("widemargin")]
 
 
-@pytest.mark.slow
 def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, large_store, tmp_path, content):
     train(OneVsAllClassifier(prune=0.01, normalize=True), large_store, tmp_path / "undisturbed")
     out, scheduler = tmp_path / "model", cluster.scheduler_address
@@ -176,39 +177,42 @@ class Blind(WorkerPlugin):
 def test_workers_without_the_shared_file_system_get_a_copy(client, small_problem, tmp_path, content):
     """The store is copied once for the one host; at the end the copy is removed."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    told = []
+    messages = []
     client.register_plugin(Blind(str(tmp_path)))
     try:
         train(
-            OneVsAllClassifier(), small_problem, tmp_path / "model", executor=client, shard_size=3, report=told.append
+            OneVsAllClassifier(),
+            small_problem,
+            tmp_path / "model",
+            executor=client,
+            shard_size=3,
+            report=messages.append,
         )
     finally:
         client.unregister_worker_plugin("blind")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[-1]
+    assert "2 stores were copied" in messages[-1]
     assert os.listdir(f"{tmp_path}-of-the-host") == []
 
 
-@pytest.mark.slow
 def test_worker_that_joins_after_the_start_gets_a_copy_too(small_problem, tmp_path, content):
     """There is no worker at first; the one that joins cannot see the driver's files."""
     train(OneVsAllClassifier(), small_problem, tmp_path / "undisturbed")
-    told = []
+    messages = []
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": 0}
     with LocalCluster(n_workers=0, **options) as empty, Client(empty) as late:
         late.register_plugin(Blind(str(tmp_path)))
 
         def report(sentence):  # the first worker joins after the stores are offered and before any task
-            if not told:
+            if not messages:
                 empty.scale(1)
-            told.append(sentence)
+            messages.append(sentence)
 
         train(OneVsAllClassifier(), small_problem, tmp_path / "model", executor=late, shard_size=4, report=report)
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
-    assert "2 stores were copied" in told[-1]
+    assert "2 stores were copied" in messages[-1]
 
 
-@pytest.mark.slow
 def test_columns_nodes_folds_and_methods_go_to_the_cluster(client):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 5)), rng.integers(0, 4, 60)
@@ -242,7 +246,6 @@ def large_model(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_prediction_on_a_cluster_keeps_the_memory_limit(cluster, client, large_model, tmp_path):
     """The limit includes 170 MB for an idle process; a worker must not exceed it."""
 
@@ -283,7 +286,6 @@ def test_more_tasks_than_places_come_back_once_each(client):
     assert sorted(run_tasks(pow, [(2, n) for n in range(50)], client)) == [(n, 2**n) for n in range(50)]
 
 
-@pytest.mark.slow
 def test_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("widemargin.parallel.cluster.CONNECT_S", 0.5)
     with pytest.raises(WidemarginError, match="no dask scheduler answers at tcp://127"):

@@ -38,7 +38,7 @@ class Recording:
 
 
 @pytest.fixture
-def engine():
+def executor():
     return Recording()
 
 
@@ -47,11 +47,12 @@ def classes(n_rows=90, n_classes=6, seed=0):
     return rng.standard_normal((n_rows, 8)), rng.integers(0, n_classes, n_rows)
 
 
-def test_fit_of_one_vs_all_is_that_of_one_process(engine, problem):
+@pytest.mark.slow
+def test_fit_of_one_vs_all_is_that_of_one_process(executor, problem):
     expected = OneVsAllClassifier(prune=0.01).fit(*problem)
-    with use_executor(engine):
+    with use_executor(executor):
         model = OneVsAllClassifier(prune=0.01).fit(*problem)
-    assert engine.names == ["find_choices", *["solve_shard"] * 8]
+    assert executor.names == ["find_choices", *["solve_shard"] * 8]
     assert (model.coef_ != expected.coef_).nnz == 0
     np.testing.assert_array_equal(model.intercept_, expected.intercept_)
     assert model.certificate_ == expected.certificate_
@@ -60,28 +61,28 @@ def test_fit_of_one_vs_all_is_that_of_one_process(engine, problem):
     }
 
 
-def test_dense_weights_and_class_weights_come_back_whole(engine, small_problem):
+def test_dense_weights_and_class_weights_come_back_whole(executor, small_problem):
     parameters = {"class_weight": "balanced", "C": 0.3}
-    with use_executor(engine):
+    with use_executor(executor):
         model = OneVsAllClassifier(**parameters).fit(*small_problem)
     np.testing.assert_array_equal(model.coef_, OneVsAllClassifier(**parameters).fit(*small_problem).coef_)
-    assert "solve_shard" in engine.names
+    assert "solve_shard" in executor.names
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_callback_stops_a_fit_on_workers(engine, small_problem):
-    with use_executor(engine):
+def test_callback_stops_a_fit_on_workers(executor, small_problem):
+    with use_executor(executor):
         model = OneVsAllClassifier(callback=lambda progress: True).fit(*small_problem)
-    assert engine.names == ["solve_shard"]
+    assert executor.names == ["solve_shard"]
     assert model.status_ in (Status.STOPPED, Status.CONVERGED)
 
 
-def test_columns_of_an_output_code_go_to_workers(engine):
+def test_columns_of_an_output_code_go_to_workers(executor):
     X, y = classes()
     model = OutputCodeClassifier(code="one-vs-rest", random_state=0)
-    with use_executor(engine):
+    with use_executor(executor):
         found = OutputCodeClassifier(code="one-vs-rest", random_state=0).fit(X, y)
-    assert engine.names.count("solve_shard") == 6
+    assert executor.names.count("solve_shard") == 6
     np.testing.assert_array_equal(found.decision_function(X), model.fit(X, y).decision_function(X))
 
 
@@ -94,71 +95,72 @@ def test_columns_of_an_output_code_go_to_workers(engine):
     ],
     ids=["columns with zeros", "columns that are trained again", "another classifier"],
 )
-def test_columns_with_their_own_rows_go_to_workers(options, engine):
+def test_columns_with_their_own_rows_go_to_workers(options, executor):
     X, y = classes()
     expected = OutputCodeClassifier(**options, random_state=0).fit(X, y)
-    with use_executor(engine):
+    with use_executor(executor):
         found = OutputCodeClassifier(**options, random_state=0).fit(X, y)
-    assert set(engine.names) <= {"_solve_call", "solve_shard"}
-    assert engine.names.count("_solve_call") >= 6
+    assert set(executor.names) <= {"_solve_call", "solve_shard"}
+    assert executor.names.count("_solve_call") >= 6
     np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_callback_stops_columns_on_workers(engine):
+def test_callback_stops_columns_on_workers(executor):
     X, y = classes()
-    with use_executor(engine):
+    with use_executor(executor):
         OutputCodeClassifier(code="all-pairs", callback=lambda progress: True, random_state=0).fit(X, y)
-    assert engine.names == ["_solve_call"]
+    assert executor.names == ["_solve_call"]
 
 
 @pytest.mark.slow
-def test_methods_of_a_comparison_go_to_workers(engine):
+def test_methods_of_a_comparison_go_to_workers(executor):
     X, y = classes()
     options = {"methods": ["one-vs-all", "top-k"], "cv": 2}
-    expected, found = compare(X, y, **options), compare(X, y, **options, executor=engine)
-    assert engine.names == ["_measure_stored"] * 2 * len(expected.methods)
+    expected, found = compare(X, y, **options), compare(X, y, **options, executor=executor)
+    assert executor.names == ["_measure_stored"] * 2 * len(expected.methods)
     assert [method.name for method in found.methods] == [method.name for method in expected.methods]
     for one, other in zip(found.methods, expected.methods, strict=True):
         assert (one.quality, one.parameters) == (other.quality, other.parameters)
         assert one.relative_gap == other.relative_gap
-    with pytest.raises(ValueError, match="budget plans the time of one process"):
-        compare(X, y, budget=5.0, executor=engine)
+    with pytest.raises(ValueError, match="budget is for one process"):
+        compare(X, y, budget=5.0, executor=executor)
 
 
-def test_nodes_of_a_tree_go_to_workers(engine):
+def test_nodes_of_a_tree_go_to_workers(executor):
     X, y = classes()
     tree = Taxonomy.from_edges([("a", "root"), ("b", "root"), *((str(c), "ab"[c % 2]) for c in range(6))])
     options = {"taxonomy": tree, "method": "per-node", "k": 2, "random_state": 0}
     expected = HierarchicalClassifier(**options).fit(X, y.astype(str))
-    with use_executor(engine):
+    with use_executor(executor):
         model = HierarchicalClassifier(**options).fit(X, y.astype(str))
-    assert set(engine.names) == {"_solve_node"}
-    assert len(engine.names) >= 3
+    assert set(executor.names) == {"_solve_node"}
+    assert len(executor.names) >= 3
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     assert model.certificate_ == expected.certificate_
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_folds_of_a_path_go_to_workers(engine, sparse):
+def test_folds_of_a_path_go_to_workers(executor, sparse):
     X, y = classes()
     rows = sp.csr_array(X) if sparse else X
     options = {"Cs": [0.1, 1.0], "cv": 3}
     expected = path(OneVsAllClassifier(), rows, y, **options)
-    found = path(OneVsAllClassifier(), rows, y, **options, executor=engine)
-    assert engine.names == ["_score_fold"] * 3
+    found = path(OneVsAllClassifier(), rows, y, **options, executor=executor)
+    assert executor.names == ["_score_fold"] * 3
     assert found.table["score"].tolist() == expected.table["score"].tolist()
 
 
-def test_train_gives_columns_of_other_models_to_workers(engine, tmp_path, content):
+def test_train_gives_columns_of_other_models_to_workers(executor, tmp_path, content):
     X, y = classes()
     save(OutputCodeClassifier(random_state=1).fit(X, y), tmp_path / "fitted")
-    train(OutputCodeClassifier(random_state=1), (X, y), tmp_path / "trained", executor=engine)
-    assert "solve_shard" in engine.names
+    train(OutputCodeClassifier(random_state=1), (X, y), tmp_path / "trained", executor=executor)
+    assert "solve_shard" in executor.names
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
     assert load(tmp_path / "trained").classes_.tolist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_real_processes_solve_columns_nodes_and_folds():
     X, y = classes()
     with use_executor(2):

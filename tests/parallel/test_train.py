@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, TopKClassifier, load, save, train
+from widemargin.cli.__main__ import make_app
 from widemargin.estimators.one_vs_all.shards import solve_shard
-from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
+from widemargin.exceptions import ModelFormatError, TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 
 CLI = {"prune": 0.01, "normalize": True}
@@ -34,6 +36,7 @@ def stop_after(n_labels):
     return lambda progress: progress.done >= n_labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"shard_size": 300}, {"shard_size": 37}, {"shard_size": 100, "n_jobs": 2}, {"shard_size": 64, "executor": 2}],
@@ -73,6 +76,7 @@ def test_dense_solver_gives_the_bytes_of_a_fit(tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_batched_logistic_solver_gives_the_bytes_of_a_fit(problem, tmp_path, content):
     X, Y = problem[0], problem[1][:, :40]
     parameters = CLI | {"loss": "logistic", "tol": 0.1, "gap_tol": 0.01}
@@ -89,8 +93,9 @@ def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
     assert content(tmp_path / "trained") == content(tmp_path / "fitted")
 
 
+@pytest.mark.slow
 def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
-    out, told = tmp_path / "model", []
+    out, messages = tmp_path / "model", []
     with pytest.raises(UnfinishedTrainingError, match="start it again"):
         train(OneVsAllClassifier(**CLI, callback=stop_after(90)), store, out, shard_size=40)
     assert not (out / "model.json").exists()
@@ -100,9 +105,9 @@ def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fi
     with pytest.raises(UnfinishedTrainingError):
         train(OneVsAllClassifier(**CLI, callback=stop_after(200)), store, out, shard_size=33)
     assert {path: path.stat().st_mtime_ns for path in shards} == before  # finished shards are not solved again
-    train(OneVsAllClassifier(**CLI), store, out, report=told.append)
+    train(OneVsAllClassifier(**CLI), store, out, report=messages.append)
     assert content(out) == fitted
-    assert "of 300 labels are done" in told[0]
+    assert "of 300 labels are done" in messages[0]
 
 
 class LateWorker:
@@ -218,9 +223,14 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
             signal.raise_signal(signal.SIGINT)  # in the main thread, so it is raised here and nowhere else
         return False
 
-    told = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
-    with pytest.raises(TrainingInterrupted, match=told):
+    message = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
+    with pytest.raises(TrainingInterrupted, match=message):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
+    inspected = CliRunner().invoke(make_app(), ["inspect", str(tmp_path / "model")])
+    assert inspected.exit_code == 0
+    assert "4 of 12 labels are done" in " ".join(inspected.output.replace("│", " ").split())
+    with pytest.raises(ModelFormatError, match="training is unfinished: run the same train command again"):
+        load(tmp_path / "model")
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "undisturbed")
     assert content(tmp_path / "model") == content(tmp_path / "undisturbed")
@@ -234,9 +244,9 @@ def test_interrupt_while_the_model_is_written_keeps_all_labels(small_problem, tm
         patch.setattr("widemargin.estimators.one_vs_all.folder_training.save", interrupt)
         with pytest.raises(TrainingInterrupted, match="12 of 12 labels are done and kept"):
             train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
-    told = []
-    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append)
-    assert told[0].startswith("12 of 12 labels are done")
+    messages = []
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=messages.append)
+    assert messages[0].startswith("12 of 12 labels are done")
 
 
 def test_memory_limit_that_is_too_low_is_reported_before_the_start(problem, store, tmp_path):
@@ -249,10 +259,10 @@ def test_memory_limit_that_is_too_low_is_reported_before_the_start(problem, stor
     "options", [{"shard_size": 12}, {"executor": 2}, {"time_limit_s": 600.0}, {"memory_limit_mb": 4000.0}], ids=str
 )
 def test_options_of_shards_ask_for_them_whatever_the_size(options, small_problem, tmp_path, content):
-    told = []
-    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=told.append, **options)
-    assert "MB of memory per worker" in told[0]
-    assert "of disk" in told[0]
+    messages = []
+    train(OneVsAllClassifier(), small_problem, tmp_path / "model", report=messages.append, **options)
+    assert "MB of memory per worker" in messages[0]
+    assert "of disk" in messages[0]
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "fitted")
     assert content(tmp_path / "model") == content(tmp_path / "fitted")
 
@@ -262,12 +272,12 @@ def test_options_of_shards_ask_for_them_whatever_the_size(options, small_problem
 def test_large_problems_go_through_shards_and_small_ones_stay_in_memory(
     limit, normalize, small_problem, tmp_path, content, monkeypatch
 ):
-    told = []
-    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "small", report=told.append)
-    assert not told
+    messages = []
+    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "small", report=messages.append)
+    assert not messages
     monkeypatch.setattr(f"widemargin.estimators.one_vs_all.folder_training.{limit}", 1000)
-    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "large", report=told.append)
-    assert "of disk" in told[0]
+    train(OneVsAllClassifier(normalize=normalize), small_problem, tmp_path / "large", report=messages.append)
+    assert "of disk" in messages[0]
     assert content(tmp_path / "small") == content(tmp_path / "large")
 
 
@@ -282,9 +292,9 @@ def test_interrupt_of_a_training_in_memory_keeps_nothing(small_problem, tmp_path
 
 
 def test_a_time_limit_of_the_callback_asks_for_shards_too(small_problem, tmp_path):
-    limit, told = TimeLimit(600.0), []
-    train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "model", report=told.append)
-    assert "of disk" in told[0]
+    limit, messages = TimeLimit(600.0), []
+    train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "model", report=messages.append)
+    assert "of disk" in messages[0]
     limit.deadline = 0.0
     with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
         train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "late", shard_size=4)
@@ -296,7 +306,7 @@ def test_damaged_shard_is_named(small_problem, tmp_path):
         train(OneVsAllClassifier(callback=stop_after(6)), small_problem, out, shard_size=2)
     shard = sorted((out / WORK_FOLDER).glob("shards-*/*.npz"))[0]
     shard.write_bytes(shard.read_bytes()[:-40])
-    with pytest.raises(WidemarginError, match=f"{shard.name}.*remove it and start the training again"):
+    with pytest.raises(WidemarginError, match=f"{shard.name}.*delete it and start the training again"):
         train(OneVsAllClassifier(), small_problem, out)
     shard.unlink()
     train(OneVsAllClassifier(), small_problem, out)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
+from tree_problems import parent_arrays
 from widemargin.exceptions import NotPositiveDefiniteError, WidemarginError
 from widemargin.problems.tree_factor import AncestorPaths, factorize
 from widemargin.problems.tree_penalties import (
@@ -17,15 +19,6 @@ from widemargin.problems.tree_penalties import (
     repaired_matrix,
     smallest_eigenvalue,
 )
-
-
-@st.composite
-def parent_arrays(draw, most=14):
-    """Trees numbered breadth first: any parents that never decrease and come before the node."""
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return np.array(parent)
 
 
 def regular_tree(branching):
@@ -67,7 +60,7 @@ def test_known_values_of_regular_trees(branching, expected):
     assert largest_alpha(AncestorPaths.of(regular_tree(branching))).lower == pytest.approx(expected, abs=5e-4)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_two_levels_have_a_closed_form(children):
     parent = np.array([-1] + [0] * len(children) + [top for top, n in enumerate(children, start=1) for _ in range(n)])
@@ -76,11 +69,11 @@ def test_two_levels_have_a_closed_form(children):
     assert bounds.lower <= expected * (1 + 1e-12)
     assert bounds.upper >= expected * (1 - 1e-12)
     assert bounds.lower == pytest.approx(expected, rel=1e-9)
-    assert choose_alpha(AncestorPaths.of(parent)) == pytest.approx(min(1.0, 0.9 * expected), rel=1e-9)
+    assert choose_alpha(AncestorPaths.of(parent), "auto") == pytest.approx(min(1.0, 0.9 * expected), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
-@given(parent_arrays())
+@examples(60)
+@given(parent_arrays(14))
 def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
     expected, bounds = dense_largest_alpha(parent), largest_alpha(AncestorPaths.of(parent))
     if np.isinf(expected):
@@ -91,8 +84,8 @@ def test_the_bracket_holds_the_eigenvalue_and_is_narrow(parent):
     assert bounds.upper - bounds.lower <= 1e-9 * expected
 
 
-@settings(deadline=None, max_examples=60)
-@given(parent_arrays())
+@examples(60)
+@given(parent_arrays(14))
 def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
     paths = AncestorPaths.of(parent)
     comparison = comparison_matrix(paths, orthogonal_matrix(paths, 1.0))
@@ -103,8 +96,8 @@ def test_alpha_of_one_is_never_allowed_on_three_levels(parent):
         assert factorize(paths, comparison).is_positive_definite
 
 
-@settings(deadline=None, max_examples=60)
-@given(parent_arrays(), st.floats(0.01, 1.5))
+@examples(60)
+@given(parent_arrays(14), st.floats(0.01, 1.5))
 def test_the_test_by_elimination_agrees_with_eigenvalues(parent, alpha):
     paths = AncestorPaths.of(parent)
     d, N = dense_parts(parent)

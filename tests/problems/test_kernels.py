@@ -147,7 +147,7 @@ def test_bad_precomputed_matrices_are_refused(K, message):
 
 
 def test_training_rows_must_be_finite_and_a_matrix():
-    with pytest.raises(ValueError, match="X holds NaN"):
+    with pytest.raises(ValueError, match="X contains NaN"):
         TrainingKernel(np.array([[1.0, np.nan]]), make_kernel("linear"))
     with pytest.raises(ValueError, match="X must have shape"):
         TrainingKernel(np.ones(3), make_kernel("linear"))

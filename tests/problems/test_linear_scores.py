@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference import top_k as reference
 from widemargin.problems import scores as module
 from widemargin.problems.scores import LinearScorer
@@ -32,7 +33,7 @@ def brute_force_top_k(scores, k):
 
 
 def random_integers(rng, shape, density):
-    """Small integers, so that all sums are exact and many are equal."""
+    """Small integers so that all sums are exact and many are equal."""
     return rng.integers(-2, 3, size=shape) * (rng.random(shape) < density)
 
 
@@ -73,7 +74,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @pytest.mark.slow
 def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
     (X, W, b), stored_X, stored_W, k, options, limits = problem
@@ -85,7 +86,7 @@ def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
 
 
 @given(problems())
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @pytest.mark.slow
 def test_scores_and_label_scores_are_the_dense_product(problem):
     (X, W, b), stored_X, stored_W, _, options, limits = problem
@@ -126,6 +127,7 @@ def test_float64_products_are_rounded_before_they_are_added(real_problem):
     np.testing.assert_array_equal(LinearScorer(sp.csr_array(W), b).scores(X), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse):
     X, W, b = real_problem

@@ -6,25 +6,19 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference import orthogonal_conjugate
 from reference.orthogonal_conjugate import conjugate
+from tree_problems import trees
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems import tree_penalties as orthogonal
 from widemargin.problems.tree_penalties import OrthogonalPenalty, pair_products, subtree_penalties
 
 THREE_LEVELS = Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3]))
-
-
-@st.composite
-def trees(draw, most=10):
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return Tree(np.array(parent))
 
 
 def dense_matrix(tree, alpha):
@@ -43,7 +37,7 @@ def dense_signs(penalty, S):
     return penalty.paths.symmetric(S).toarray()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(trees(), st.integers(0, 10**6))
 def test_value_and_subgradient_are_those_of_the_definition(tree, seed):
     rng = np.random.default_rng(seed)
@@ -68,7 +62,7 @@ def test_products_in_small_parts_are_the_same(monkeypatch):
     np.testing.assert_allclose(pair_products(paths, sp.csr_array(W)), expected, atol=1e-13)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(trees(), st.integers(0, 10**6))
 def test_theorem_4_the_subgradient_supports_a_strongly_convex_function(tree, seed):
     rng = np.random.default_rng(seed)
@@ -97,7 +91,7 @@ def test_theorem_1_omega_is_not_convex_where_the_comparison_matrix_is_not_defini
         OrthogonalPenalty.of_matrix(THREE_LEVELS, K)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(trees(), st.integers(0, 10**6), st.booleans())
 def test_fact_a_every_choice_of_signs_is_as_definite_as_the_comparison_matrix(tree, seed, extreme):
     rng = np.random.default_rng(seed)
@@ -112,7 +106,7 @@ def test_fact_a_every_choice_of_signs_is_as_definite_as_the_comparison_matrix(tr
     assert v @ M @ v >= np.abs(v) @ comparison @ np.abs(v) - 1e-10
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(trees(), st.integers(0, 10**6))
 @pytest.mark.slow
 def test_the_bounds_of_the_conjugate_are_bounds_and_meet(tree, seed):
@@ -171,7 +165,7 @@ def test_subtrees_carry_their_part_of_the_penalty():
     assert sum(part.value(W[rows]) for rows, _, part in parts) == pytest.approx(penalty.value(W), rel=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(trees(), st.integers(0, 10**6))
 def test_the_excess_of_signs_is_the_part_of_the_gap_that_they_cause(tree, seed):
     """Ω(W) + Ω-part of the dual − ⟨B, W⟩ with W = M(S)⁻¹B: the first sum of the split of the gap."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS, trees
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import METHODS, pair_products, tree_penalty
@@ -16,24 +18,13 @@ from widemargin.problems.tree_penalties import METHODS, pair_products, tree_pena
 TREE = Tree(np.array([-1, 0, 0, 0, 1, 1, 2, 4, 4, 4, 6]))  # node 6 is an only child, and so is node 10
 LEAVES = np.flatnonzero(TREE.is_leaf)
 VARIANTS = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {}),
     ("flat", {"outputs": "all"}),
     ("tree-loss", {}),
     ("tree-loss", {"rescaling": "margin"}),
     ("tree-loss", {"outputs": "all"}),
 ]
-
-
-@st.composite
-def trees(draw, most=10):
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, most)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return Tree(np.array(parent))
 
 
 def blocks_by_definition(method, tree, labels, options):
@@ -90,7 +81,7 @@ def draw_problem(method, options, tree, seed):
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_losses_are_those_of_the_definition(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
@@ -120,7 +111,7 @@ def test_constraints_are_those_of_the_definition(method, options):
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_subgradients_support_the_losses(method, options, tree, seed):
     labels, weight, X, W = draw_problem(method, options, tree, seed)
@@ -154,7 +145,7 @@ def test_only_children_alone_cost_nothing():
     assert losses.evaluate(np.ones((2, 1)), np.ones((3, 1))).value == 0.0
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(tree=trees(), seed=st.integers(0, 10**6))
 def test_penalties_are_those_of_the_definition(tree, seed):
     W = np.random.default_rng(seed).normal(size=(tree.n_nodes - 1, 2))

@@ -1,13 +1,13 @@
-"""The batched subspace search, one label at a time as plain NumPy: what each lane of a batch must do.
+"""The batched subspace search, one label at a time in plain NumPy: the specification of one lane of a batch.
 
 Each iteration minimises the objective over span{z, last step, w, bias}, z_k = −g_k / (1 + t spread_k) with
 
     t = DIAGONAL_SHARE Σ c φ'' / Σ c,      spread = Σ c x² − (Σ c x)² / Σ c   (a share of the Hessian's diagonal),
 
-the first one over span{mean positive, mean row, bias}. It ends when the point between the last two iterates with the
+the first one over span{mean positive, mean row, bias}. It stops when the point between the last two iterates with the
 smallest expected gradient meets the rule and the gap. The kernels work in float32, look only at rows near the margin
 in a search, and sample negatives in the first ones; here everything is in float64 and over all rows. Memory: X and a
-few vectors. Twin: cpp/batch_subspace.hpp, cpp/batch_kernels.hpp.
+few vectors. Twins: cpp/one_vs_all/batch_search.hpp and isa_batch.hpp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from widemargin.problems.losses import Floats, Loss
 
 __all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "solve_by_subspace"]
 
-# Values and reasons: cpp/batch_subspace.hpp.
+# Values and reasons: cpp/one_vs_all/batch_search.hpp.
 BATCH_RULE_SHARE = 0.5
 BATCH_GAP_SHARE = 0.9
 BATCH_MAX_ITER = 150
@@ -35,21 +35,10 @@ SOLO_ITERATIONS = 2
 def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floats) -> npt.NDArray[np.bool_]:
     """Return which rows a search looks at: those with 1 − y s > −(reach₀ + reach₁ |sz| + reach₂ |sp|).
 
-    Parameters
-    ----------
-    y, s, sz, step_scores : ndarray of shape (n_samples,)
-        Signs, and scores of weights, direction and last step.
-    reach : ndarray of shape (3,)
-        How far.
-
-    Returns
-    -------
-    ndarray of bool of shape (n_samples,)
+    s, sz and step_scores = sp are the scores of the weights, the direction and the last step.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import near_rows
     >>> two = np.array([1.0, 1.0])
     >>> near_rows(two, 1.5 * two, np.array([0.1, 0.6]), 0 * two, np.array([0.0, 1.0, 0.0])).tolist()
     [False, True]
@@ -62,64 +51,32 @@ def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floa
 class BatchStep:
     """A lane after a step.
 
-    Parameters
-    ----------
-    w, p, z : ndarray of shape (n_features,)
-        Weights, the step, the next direction.
-    s, sp : ndarray of shape (n_samples,)
-        Scores of the weights (intercept included) and of the step (without).
-    loss, bias_sum, curvature : float
-        Σ c φ, Σ −c φ' y, Σ c φ''.
-    gg : float
-        Squared norm of the gradient of the weights.
-
     Examples
     --------
-    >>> from reference.batch_subspace import BatchStep
     >>> list(BatchStep.__dataclass_fields__)[:3]
     ['w', 'p', 'z']
     """
 
-    w: Floats
-    p: Floats
-    z: Floats
-    s: Floats
-    sp: Floats
-    loss: float
-    bias_sum: float
-    curvature: float
-    gg: float
+    w: Floats  # weights
+    p: Floats  # the step
+    z: Floats  # the next direction
+    s: Floats  # scores of the weights, intercept included
+    sp: Floats  # scores of the step, without the intercept
+    loss: float  # Σ c φ
+    bias_sum: float  # Σ −c φ' y
+    curvature: float  # Σ c φ''
+    gg: float  # squared norm of the gradient by the weights
 
 
 def batch_step(
     problem: BinaryProblem, old: BatchStep, sz: Floats, bias: float, theta: Floats, spread: Floats
 ) -> BatchStep:
-    """Take the step θ and compute the next direction.
+    """Take the step θ in the span of z, p, w and the intercept, and compute the next direction.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        The label's problem.
-    old : BatchStep
-        The lane before.
-    sz : ndarray of shape (n_samples,)
-        X z.
-    bias : float
-        The intercept before the step.
-    theta : ndarray of shape (4,)
-        The step in the span of z, p, w and the intercept.
-    spread : ndarray of shape (n_features,)
-        From `feature_spread`.
-
-    Returns
-    -------
-    BatchStep
+    sz is X z, `bias` the intercept before the step, and `spread` the result of `feature_spread`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import BatchStep, batch_step
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> zero = np.zeros(2)
@@ -153,9 +110,6 @@ def feature_spread(problem: BinaryProblem) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import feature_spread
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> feature_spread(problem).tolist()
@@ -175,23 +129,10 @@ def _start_bias(loss: Loss, share: float) -> float:
 def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tuple[Floats, int]:
     """Return (w, b) with ‖gradient‖ ≤ rule and an expected relative gap of at most gap_tol, and the iterations.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        The label's problem, with rows of both signs.
-    rule, gap_tol : float
-        When to stop.
-
-    Returns
-    -------
-    v : ndarray of shape (n_features + 1,)
-    n_iter : int
+    The problem must have rows of both signs.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.batch_subspace import solve_by_subspace
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> v, n_iter = solve_by_subspace(problem, 1e-9, 1e-9)

@@ -2,9 +2,10 @@
 
     α_i = −c_i φ'(m_i),   u = Σ y_i α_i (x_i, bias_value),   D = Σ −(c_i φ)*(−α_i) − ½‖u‖²
 
-With a free intercept D is a bound only when Σ y_i α_i = 0. So the scores are first shifted by the exact minimiser over
-the intercept, which makes it nearly so, and then the α of the heavier side are shrunk; any such α is feasible. Zero is
-a bound as well, as no term of the objective is negative. Memory: a few vectors. Twin: cpp/certificate.hpp.
+With a free intercept, D is a bound only if Σ y_i α_i = 0. So the scores are first shifted by the exact minimiser over
+the intercept, which nearly achieves this, and then the α of the heavier side are shrunk; any such α is feasible. Zero
+is a bound too, because no term of the objective is negative. Memory: a few vectors. Twin:
+cpp/one_vs_all/certificate.hpp.
 """
 
 from __future__ import annotations
@@ -16,32 +17,17 @@ from widemargin.problems.losses import Floats
 
 __all__ = ["certified_gap", "dual_bound", "dual_point", "optimal_shift", "relative_gap"]
 
-MAX_BIAS_STEPS = 200  # a bisection of doubles ends long before
+MAX_BIAS_STEPS = 200  # a bisection of doubles ends long before that
 
 
 def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
-    """Return argmin over t of Σ_i c_i φ(y_i (z_i + t)), exact to rounding.
+    """Return argmin over t of Σ_i c_i φ(y_i (z_i + t)) for scores z, exact to rounding.
 
-    Newton on the monotone derivative, by bisection where Newton leaves the bracket, and by growing steps while there is
-    no bracket and no curvature (the logistic loss far away).
-
-    Parameters
-    ----------
-    problem : BinaryProblem
-        Labels, weights and loss.
-    z : ndarray of shape (n_samples,)
-        Scores.
-
-    Returns
-    -------
-    float
-        The shift.
+    Newton on the monotone derivative, with bisection if Newton leaves the bracket, and growing steps while there is no
+    bracket and no curvature (far out on the logistic loss).
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import optimal_shift
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -54,7 +40,7 @@ def optimal_shift(problem: BinaryProblem, z: Floats) -> float:
         alpha = -problem.c * problem.loss.derivative(m)
         curvature = problem.c @ problem.loss.second_derivative(m)
         derivative = alpha[problem.y < 0].sum() - alpha[problem.y > 0].sum()
-        if not abs(derivative) > np.finfo(np.float64).eps * alpha.sum():  # or it is not a number
+        if not abs(derivative) > np.finfo(np.float64).eps * alpha.sum():  # or NaN
             break
         low, high = (t, high) if derivative < 0.0 else (low, t)
         following = t - derivative / curvature if curvature > 0.0 else np.inf
@@ -79,9 +65,6 @@ def dual_point(problem: BinaryProblem, z: Floats) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import dual_point
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -104,9 +87,6 @@ def dual_bound(problem: BinaryProblem, z: Floats) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import dual_bound
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)
@@ -121,13 +101,10 @@ def dual_bound(problem: BinaryProblem, z: Floats) -> float:
 
 
 def certified_gap(objective: BinaryObjective) -> float:
-    """Return the relative gap, (primal − dual) / max(|primal|, |dual|), where the objective stands.
+    """Return the relative gap, (primal − dual) / max(|primal|, |dual|), at the current point of the objective.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_certificate import certified_gap
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12

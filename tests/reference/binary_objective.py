@@ -3,8 +3,8 @@
     L(v) = ½‖w‖² + ½ bias_penalty b² + Σ_i c_i φ(m_i),     m_i = y_i z_i,    z_i = x_i·w + bias_value b
 
 v = (w, b) has n_features + 1 entries. The intercept is a feature of value 1 whose penalty is 0 (free) or 1
-(regularised); no intercept is a feature of value 0. Scores X·w and X·d are kept, so that a trial step of the line
-search costs O(n_samples). Memory: X, and a few vectors. Twin: cpp/binary_objective.hpp.
+(regularised); no intercept is a feature of value 0. Scores X·w and X·d are kept so that a trial step of the line
+search costs O(n_samples). Memory: X, and a few vectors. Twin: cpp/one_vs_all/objective.hpp.
 """
 
 from __future__ import annotations
@@ -25,36 +25,21 @@ MAX_BACKTRACKS = 100  # liblinear has 20; hard margins need up to 60, flat stret
 
 @dataclass(frozen=True)
 class BinaryProblem:
-    """What is minimised for one label.
-
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The rows.
-    y : ndarray of shape (n_samples,)
-        +1 or −1.
-    c : ndarray of shape (n_samples,)
-        Weight of each row's loss, C included; rows of weight zero take no part.
-    loss : Loss
-        The loss of a margin.
-    bias_value, bias_penalty : float
-        (1, 0) for a free intercept, (1, 1) for a regularised one, (0, 1) for none.
+    """The problem of one label.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> problem.scores(np.array([3.0, 4.0, 0.5])).tolist(), problem.free_intercept
     ([3.5, 4.5], True)
     """
 
-    X: Any
-    y: Floats
-    c: Floats
+    X: Any  # dense or sparse, shape (n_samples, n_features)
+    y: Floats  # +1 or −1
+    c: Floats  # weight of each row's loss, C included; rows of weight zero take no part
     loss: Loss
-    bias_value: float
+    bias_value: float  # (bias_value, bias_penalty): (1, 0) for a free intercept, (1, 1) regularised, (0, 1) none
     bias_penalty: float
 
     @property
@@ -77,19 +62,10 @@ class BinaryProblem:
 
 
 class BinaryObjective:
-    """L and its derivatives at a point that moves; the optimiser's only view of a problem.
-
-    Parameters
-    ----------
-    problem : BinaryProblem
-        What is minimised.
-    v : ndarray of shape (n_features + 1,)
-        Where to start.
+    """L and its derivatives at a moving point that starts at `v`; the optimiser's only view of a problem.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))

@@ -1,4 +1,4 @@
-"""The row kernels of the dense one-vs-all solver, as plain NumPy: what they must give.
+"""Specification of the row kernels of the dense one-vs-all solver, in plain NumPy.
 
     s(θ) = s + θ₀ sz + θ₁ sp + θ₂ (s − b) + θ₃
 
@@ -7,7 +7,7 @@
     certificate   a free intercept at its optimum; slopes y c φ'(m) there; and y α of a feasible dual point
 
 The kernels search in float32 and stop near the minimum; here everything is float64 and exact. Memory: a few vectors.
-Twins: cpp/dense_rows.hpp, cpp/dense_step.hpp.
+Twin: cpp/one_vs_all/dense.hpp.
 """
 
 from __future__ import annotations
@@ -30,23 +30,8 @@ MAX_NEWTON_STEPS = 200
 class StepProblem:
     """One label's objective along four directions.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n_samples, 4)
-        Scores of the directions: sz, sp, s − b, and ones (zeros without an intercept).
-    s, y, c : ndarray of shape (n_samples,)
-        Scores, signs and weights of the rows.
-    gram : ndarray of shape (4, 4)
-        Inner products of the directions in the penalty.
-    linear : ndarray of shape (4,)
-        Their inner products with the weights in the penalty.
-    loss : Loss
-        The loss.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, none = np.ones(1), np.zeros((4, 4))
     >>> problem = StepProblem(np.ones((1, 4)), 0 * one, one, one, none, none[0], SquaredHinge())
@@ -54,16 +39,16 @@ class StepProblem:
     -1.0
     """
 
-    scores: Floats
-    s: Floats
-    y: Floats
-    c: Floats
-    gram: Floats
-    linear: Floats
+    scores: Floats  # (n_samples, 4), of the directions: sz, sp, s − b, and ones (zeros without an intercept)
+    s: Floats  # (n_samples,), scores of the rows
+    y: Floats  # signs
+    c: Floats  # weights
+    gram: Floats  # (4, 4), inner products of the directions in the penalty
+    linear: Floats  # (4,), their inner products with the weights in the penalty
     loss: Loss
 
     def change(self, theta: Floats) -> float:
-        """The objective at θ less that at zero."""
+        """The objective at θ minus the objective at zero."""
         losses = self.c @ self.loss.change(self.y * self.s, self.y * (self.scores @ theta))
         return float(self.linear @ theta + 0.5 * theta @ self.gram @ theta + losses)
 
@@ -80,12 +65,10 @@ class StepProblem:
 
 
 def searched_step(problem: StepProblem) -> Floats:
-    """Return the θ of least objective, by damped Newton steps.
+    """Return the minimiser θ, by damped Newton steps.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem, searched_step
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(axes, 0 * one, one, one, np.eye(4), np.zeros(4), SquaredHinge())
@@ -106,12 +89,10 @@ def searched_step(problem: StepProblem) -> Floats:
 
 
 def backtracked_step(problem: StepProblem, bias_step: float, slope: float) -> float:
-    """Return the step along (sz, bias_step); 0 where none decreases the objective enough.
+    """Return the step along (sz, bias_step), or 0 if none decreases the objective enough.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.dense_one_vs_all import StepProblem, backtracked_step
     >>> from widemargin.problems.losses import SquaredHinge
     >>> one, axes = np.ones(1), np.eye(4)[:1]
     >>> problem = StepProblem(3 * axes, 0 * one, one, one, 9 * np.eye(4), np.zeros(4), SquaredHinge())
@@ -131,9 +112,6 @@ def certified_rows(problem: BinaryProblem, z: Floats, intercept: float) -> tuple
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.dense_one_vs_all import certified_rows
     >>> from widemargin.problems.losses import SquaredHinge
     >>> y, c = np.array([1.0, -1.0, -1.0]), np.ones(3)
     >>> problem = BinaryProblem(np.zeros((3, 1)), y, c, SquaredHinge(), 1.0, 0.0)

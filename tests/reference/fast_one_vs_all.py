@@ -1,12 +1,12 @@
-"""The separable parts of the fast one-vs-all solver, as plain NumPy: what its kernels must give.
+"""Specification of the parts of the fast one-vs-all solver, in plain NumPy.
 
     row store     rows by length and then by their rarest column, columns by descending frequency, both stable
     local problem min over (w, b) of the objective on a set of rows
     certificate   after an exact bias step: P of the weights and of the pruned weights, D, and ‖∇f‖ over all rows
 
-The kernels work in float32 and see only part of the rows; here everything is dense, in float64 and over all rows. The
-batch pass is in packed_rows.py. Memory: n_samples scores. Twin: cpp/row_store.hpp, cpp/local_problem.hpp,
-cpp/sparse_certificate.hpp.
+The kernels work in float32 and see only some of the rows; here everything is dense, in float64 and over all rows. The
+batch pass is in packed_rows.py. Memory: n_samples scores. Twins in cpp/one_vs_all: row_store.hpp,
+local_problem.hpp, sparse_certificate.hpp.
 """
 
 from __future__ import annotations
@@ -28,22 +28,11 @@ MAX_ITER = 1000
 
 
 def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the order of the rows by length and rarest column, and of the columns by descending frequency.
-
-    Parameters
-    ----------
-    X : csr_array of shape (n_samples, n_features)
-        The data.
-
-    Returns
-    -------
-    rows, columns : ndarray of int64
-        Row and column numbers in their new order; equal ones keep theirs.
+    """Return the rows of X ordered by length and rarest column, and its columns by descending frequency; both stable.
 
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from reference.fast_one_vs_all import store_order
     >>> rows, columns = store_order(sp.csr_array([[1.0, 2.0, 0.0], [0.0, 3.0, 0.0]]))
     >>> rows.tolist(), columns.tolist()
     ([1, 0], [1, 0, 2])
@@ -59,27 +48,10 @@ def store_order(X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: float) -> Floats:
-    """Return (w, b) minimising the objective on `rows` to ‖gradient‖ ≤ target.
-
-    Parameters
-    ----------
-    problem : BinaryProblem
-        The label's problem on all rows.
-    rows : ndarray of int64
-        The working set.
-    target : float
-        Norm of the gradient.
-
-    Returns
-    -------
-    ndarray of shape (n_features + 1,)
-        The weights and the bias.
+    """Return (w, b), shape (n_features + 1,), that minimises the objective on `rows` to ‖gradient‖ ≤ target.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.fast_one_vs_all import solve_local
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> solve_local(problem, np.array([0, 1]), 1e-9).round(6).tolist()
@@ -93,57 +65,28 @@ def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: flo
 
 @dataclass(frozen=True)
 class CertifiedWeights:
-    """What is known of stored weights: bounds over all rows.
-
-    Parameters
-    ----------
-    intercept : float
-        The intercept, moved to its optimum when it is free.
-    primal, primal_before_pruning : float
-        Objective with and without the small weights dropped.
-    dual : float
-        Lower bound on the optimum.
-    gradient_norm : float
-        Of the weights before pruning.
+    """Bounds of stored weights over all rows.
 
     Examples
     --------
-    >>> from reference.fast_one_vs_all import CertifiedWeights
     >>> CertifiedWeights(0.0, 2.0, 1.5, 1.0, 0.1).primal
     2.0
     """
 
-    intercept: float
-    primal: float
+    intercept: float  # moved to its optimum if it is free
+    primal: float  # objective after pruning
     primal_before_pruning: float
-    dual: float
-    gradient_norm: float
+    dual: float  # lower bound on the optimum
+    gradient_norm: float  # before pruning
 
 
 def certify_weights(problem: BinaryProblem, w: Floats, intercept: float, prune: float) -> CertifiedWeights:
     """Move a free intercept to its optimum, and bound the optimum from both sides over all rows.
 
-    Parameters
-    ----------
-    problem : BinaryProblem
-        The label's problem.
-    w : ndarray of shape (n_features,)
-        Weights.
-    intercept : float
-        The intercept.
-    prune : float
-        Smaller weights are dropped for `primal`.
-
-    Returns
-    -------
-    CertifiedWeights
-        The bounds.
+    `primal` leaves out weights below `prune`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from reference.fast_one_vs_all import certify_weights
     >>> from widemargin.problems.losses import SquaredHinge
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> round(certify_weights(problem, np.array([2 / 3, -2 / 3]), 0.5, 0.0).primal, 6)

@@ -2,7 +2,7 @@
 
     D(a, S) = Σ_g γ_g Σ_c a_gc ρ_c − ½ tr(B(a)ᵀ M⁻¹ B(a)),     B(a) = Σ_g γ_g Σ_c a_gc κ_c (e_i(c) − e_j(c)) x_gᵀ
 
-is maximised over a_g ≥ 0, Σ_c a_gc ≤ 1, and, where M = K∘S is learnt, over |S_ij| ≤ 1 on ancestor pairs, S_ii = 1. With
+is maximised over a_g ≥ 0, Σ_c a_gc ≤ 1, and, if M = K∘S is learned, over |S_ij| ≤ 1 on ancestor pairs, S_ii = 1. With
 W = M⁻¹B and the objective J(W) = penalty(W) + Σ_g γ_g loss_g(W), at any such point D ≤ min J ≤ J, and the gap is
 
     J(W) − D = Σ_pairs K_ij (|w_iᵀw_j| − S_ij w_iᵀw_j) + Σ_g γ_g (loss_g − Σ_c a_gc slack_c),
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class JointProblem:
-    """Rows X (n_samples, n_features), blocks, and the coupling: K of K∘S if it is learnt, else M."""
+    """Rows X (n_samples, n_features), blocks, and the coupling: K of K∘S if it is learned, else M."""
 
     X: Floats
     blocks: list[Block]
@@ -67,13 +67,10 @@ class JointProblem:
 
 @dataclass(eq=False)
 class JointState:
-    """A point (a, S) with what belongs to it; `a[g]` has one value a constraint of block g.
+    """A point (a, S) and its state; `a[g]` has one value per constraint of block g.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.joint_dual import Block, JointProblem, JointState, run_round
-    >>> from widemargin.problems.tree_factor import AncestorPaths
     >>> paths, one = AncestorPaths.of(np.array([-1, 0, 0])), np.ones(1)
     >>> block = Block(0, 1.0, np.array([0]), np.array([1]), one, one)
     >>> state = JointState(JointProblem(np.ones((1, 1)), [block], paths, np.ones(2), learns_signs=False))
@@ -147,26 +144,11 @@ class JointState:
 def pairwise_steps(slack: Floats, a: Floats, H: Floats, noise: float = SLACK_NOISE) -> Floats:
     """Dual variables of a block after a few exact steps between two vertices of its simplex.
 
-    Parameters
-    ----------
-    slack : ndarray of shape (n,)
-        Gradient of the dual by γ a, at a.
-    a : ndarray of shape (n,)
-        The dual variables.
-    H : ndarray of shape (n, n)
-        What a unit of each dual variable takes from the slacks.
-    noise : float
-        Differences of slacks up to this are none.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The new values.
+    `slack` (n,) is the gradient of the dual by γ a, `a` (n,) the dual variables, and H (n, n) the decrease of the
+    slacks per unit of each dual variable. Differences of slacks up to `noise` count as zero.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.joint_dual import pairwise_steps
     >>> pairwise_steps(np.array([1.0]), np.zeros(1), np.array([[4.0]]))
     array([0.25])
     """
@@ -209,7 +191,6 @@ def orthogonal_change(p_ii: float, p_ij: float, p_jj: float, g_ii: float, g_ij: 
 
     Examples
     --------
-    >>> from reference.joint_dual import orthogonal_change
     >>> round(orthogonal_change(1.0, 0.0, 1.0, 1.0, 0.5, 1.0), 4)  # W = [[1, 0], [½, √¾]]
     0.2679
     """
@@ -234,7 +215,7 @@ def coordinate_sweep(paths: AncestorPaths, K: Floats, S: Floats, Q: Floats) -> F
 
 
 def joint_proposal(paths: AncestorPaths, K: Floats, S: Floats, Q: Floats) -> Floats:
-    """S with every pair where it would be best alone: the step of large subtrees before its line search."""
+    """S with every pair at its own optimum, the others fixed: the step of large subtrees before its line search."""
     P = np.linalg.inv(paths.symmetric(K * S).toarray())
     G, proposal = P @ Q @ P, S.copy()
     for e in np.flatnonzero(~paths.is_diagonal & (K > 0.0)):
@@ -245,7 +226,7 @@ def joint_proposal(paths: AncestorPaths, K: Floats, S: Floats, Q: Floats) -> Flo
 
 
 def improve_signs(state: JointState, target: float) -> None:
-    """Sweeps over the pairs until their gap is at most `target`; none if that is infinite."""
+    """Sweeps over the pairs until their gap is at most `target`; none if it is infinite."""
     if not state.problem.learns_signs or np.isinf(target):
         return
     B = state.B
@@ -256,7 +237,7 @@ def improve_signs(state: JointState, target: float) -> None:
 
 
 def extrapolate(state: JointState, dual: float) -> None:
-    """a ← a + share · (a − a of the round before), put back into the simplices; from the start when the dual fell."""
+    """a ← a + share · (a − a of the round before), projected onto the simplices; restarts if the dual fell."""
     if state.before is None:
         state.before, state.momentum, state.last_dual = [a.copy() for a in state.a], 1.0, dual
         return
@@ -273,7 +254,7 @@ def extrapolate(state: JointState, dual: float) -> None:
 
 
 def run_round(state: JointState, target: float = 0.0, *, then_extrapolate: bool = False) -> None:
-    """Visits of the blocks that are awake, in random order, then the step in S."""
+    """Visits to the blocks that are awake, in random order, then the step in S."""
     awake = [g for g, still in enumerate(state.still) if still < STILL_VISITS and state.problem.blocks[g].cost > 0.0]
     for g in shuffled(awake, state):
         state.still[g] = 0 if visit(state, g) else state.still[g] + 1
@@ -283,7 +264,7 @@ def run_round(state: JointState, target: float = 0.0, *, then_extrapolate: bool 
 
 
 def shuffled(items: list[int], state: JointState) -> list[int]:
-    """A random order by splitmix64, the same as that of the core; moves the seed on."""
+    """A random order by splitmix64, the same as in the core; advances the seed."""
     items = list(items)
     for n in range(len(items), 1, -1):
         state.seed = z = (state.seed + 0x9E3779B97F4A7C15) & WORD

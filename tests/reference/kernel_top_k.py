@@ -4,7 +4,7 @@
     maximise  D(A) = Σ_i [⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½⟨A, KA⟩,     x_i in the domain of C_i φ
 
 with a_ij = −x_ij for the wrong classes and a_{i,y_i} = ⟨1,x_i⟩, as in `tests/reference/top_k_ascent.py`. The gap is a
-sum of terms that are not negative:  P − D = Σ_i [C_i φ(z_i) − ⟨x_i,z_i⟩ + γ/(2C_i) ‖x_i‖²].  A visit of row i is the
+sum of nonnegative terms:  P − D = Σ_i [C_i φ(z_i) − ⟨x_i,z_i⟩ + γ/(2C_i) ‖x_i‖²].  A visit to row i finds the
 exact maximum over x_i; the scores S then change by K[:, i] times the change of a_i. Cost of a pass: n² times the
 changed classes of a row; memory: K, and n × m for each of S and x.
 """

@@ -3,7 +3,7 @@
     f(w, b) = ½‖w‖² + Σ_i c_i max(0, 1 − y_i (w·x_i + b))²,      c_i = row weight · factor of the row's side
 
 The rule stops at ‖∇f‖ ≤ tol · max(1, min(P, N)) / n · ‖∇f(0)‖ with P and N the weights of the two sides and n their
-sum. A label with more positive rows than negative ones is solved with all signs turned round.
+sum. A label with more positive rows than negative ones is solved with all signs flipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class PreparedLabel(NamedTuple):
 
     Examples
     --------
-    >>> from reference.label_setup import PreparedLabel
     >>> PreparedLabel._fields
     ('rows', 'factor', 'other_factor', 'rule', 'swapped', 'positive', 'negative')
     """
@@ -53,7 +52,6 @@ def prepare_label(
     Examples
     --------
     >>> import numpy as np, scipy.sparse as sp
-    >>> from reference.label_setup import prepare_label
     >>> X = sp.csr_array([[1.0], [1.0], [0.0]])
     >>> label = prepare_label(X, np.array([0]), np.ones(3), 1.0, 1.0, bias_value=0.0, tol=0.3)
     >>> label.rows.tolist(), label.rule, label.positive, label.negative  # the gradient at 0 is −2 (1 − 1 − 0)

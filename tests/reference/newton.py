@@ -1,11 +1,11 @@
 """Truncated Newton: H δ ≈ −∇L by preconditioned conjugate gradients, then a backtracking step.
 
-Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; where the first
-holds and the second does not, the target of the first is tightened and the iteration goes on. After Galli & Lin,
+Stops when ‖∇L(v)‖ ≤ tol · scale, eq. (12)–(13), and the certified relative gap is at most `gap_tol`; if the first
+holds and the second does not, the target of the first is tightened and the iteration continues. After Galli & Lin,
 "Truncated Newton methods for linear classification" (liblinear's newton.cpp), with three differences: CG stops by its
-residual, its tolerance is relative to the stopping rule instead of absolute, so that scaling the objective changes
-nothing, and it is tightened once a full step was refused, unless `tighten_cg` is off. Memory: six vectors of
-n_features + 1. Twin: cpp/newton_cg.hpp.
+residual, its tolerance is relative to the stopping rule instead of absolute, so scaling the objective changes nothing,
+and it is tightened once a full step has been refused, unless `tighten_cg` is off. Memory: six vectors of
+n_features + 1. Twin: cpp/one_vs_all/newton.hpp.
 """
 
 from __future__ import annotations
@@ -32,90 +32,57 @@ CG_TOLERANCE = 0.5  # the paper's ε, liblinear 2.50
 PRECONDITIONER_SHARE = 0.01  # the paper's α: M = (1 − a) I + a diag(H)
 CG_STEPS_PER_VARIABLE = 20  # exact arithmetic needs one; hard margins, with conditions of 1e8, need more
 NO_CURVATURE = 1e-30  # a free intercept far out on the logistic loss has none; then the step goes straight down
-CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule asks for
+CG_TARGET_SHARE = 0.25  # no residual below this share of what the stopping rule requires
 TIGHTENING = 0.1  # of the target, when the rule holds but the certified gap does not
 CG_TIGHTENING = 0.5  # of CG's tolerance, for the rest of the label, each time a full step is refused; not as published
-MIN_CG_TOLERANCE = 1e-3  # but not below this
-MAX_POLISH_STALLS = 10  # then polishing ends, above the floor as it may be
+MIN_CG_TOLERANCE = 1e-3  # and never below this
+MAX_POLISH_STALLS = 10  # then polishing ends, even above the floor
 POLISH_DECREASE = 0.5  # a polishing step that decreases ‖∇L‖ less has met the rounding floor
-MAX_FLAT_STEPS = 20  # in a row; then rounding repeats the same point, or a cycle of a few, for ever
+MAX_FLAT_STEPS = 20  # in a row; then rounding repeats the same point or a short cycle forever
 FLAT_DECREASE = 4 * float(np.finfo(np.float64).eps)  # of the objective, relative: no more is flat,
 FLAT_GRADIENT = 0.5  # unless ‖∇L‖ has fallen by this factor since the last step that was not
 GAP_SHARE = 0.99  # of gap_tol: the rest is for rounding to the stored type
 ROUNDING_GAP = 1e-12  # a relative gap this small cannot be improved in double precision
 ROUNDING_GRADIENT = 4 * float(np.finfo(np.float64).eps)  # relative to ‖∇L(0)‖
 
-ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(3)  # no minimiser, or rounding ended the progress; cpp/newton_cg.hpp
+ENDED_EARLY, CONVERGED, NOT_ATTAINED = range(3)  # no minimiser, or rounding ended the progress; as in the twin
 
 
 @dataclass(frozen=True)
 class NewtonRule:
     """When to stop.
 
-    Parameters
-    ----------
-    scale : float
-        max(1, min(P, N)) / n · ‖∇L(0)‖, the unit of the rule.
-    tol : float
-        Stop at ‖∇L‖ ≤ tol · scale.
-    gap_tol : float
-        And at a relative gap of at most this; infinity when not asked for.
-    floor : float
-        A gradient this small is rounding, whatever tol asks for: ROUNDING_GRADIENT · ‖∇L(0)‖.
-    max_iter : int
-        Newton steps at most.
-    polish : bool
-        Whether to go on to the rounding floor once all this holds.
-    tighten_cg : bool
-        Whether CG's tolerance is tightened for the rest of the label each time a full step is refused; the published
-        method keeps it at CG_TOLERANCE.
-
     Examples
     --------
-    >>> from reference.newton import NewtonRule
     >>> NewtonRule(scale=2.0, tol=0.01, gap_tol=1e-3, floor=0.0, max_iter=100).tol
     0.01
     """
 
-    scale: float
-    tol: float
-    gap_tol: float
-    floor: float
-    max_iter: int
-    polish: bool = False
-    tighten_cg: bool = True
+    scale: float  # max(1, min(P, N)) / n · ‖∇L(0)‖, the unit of the rule
+    tol: float  # stop at ‖∇L‖ ≤ tol · scale …
+    gap_tol: float  # … and a relative gap of at most this; infinity if not asked for
+    floor: float  # a smaller gradient is rounding: ROUNDING_GRADIENT · ‖∇L(0)‖
+    max_iter: int  # Newton steps
+    polish: bool = False  # continue to the rounding floor once the rule holds
+    tighten_cg: bool = True  # tighten CG's tolerance each time a full step is refused; the paper keeps CG_TOLERANCE
 
 
 @dataclass(frozen=True)
 class IterationRecord:
     """The state after `iteration` steps, and the step that led there.
 
-    Parameters
-    ----------
-    iteration : int
-        Steps so far.
-    value, gradient_norm : float
-        L and ‖∇L‖.
-    active_rows : int
-        Size of the active set.
-    step : float
-        The last step's length; 0 at the start.
-    cg_steps : int
-        The last step's CG iterations.
-
     Examples
     --------
-    >>> from reference.newton import IterationRecord
     >>> IterationRecord(0, 2.0, 2.8, 2, 0.0, 0).iteration
     0
     """
 
     iteration: int
-    value: float
-    gradient_norm: float
-    active_rows: int
-    step: float
-    cg_steps: int
+    value: float  # L
+    gradient_norm: float  # ‖∇L‖
+    active_rows: int  # size of the active set
+    step: float  # length of the last step; 0 at the start
+    cg_steps: int  # CG iterations of the last step
 
 
 def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance: float) -> tuple[Floats, int]:
@@ -123,10 +90,8 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.newton import conjugate_gradients
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> x, steps = conjugate_gradients(objective, objective.gradient(), 1e-12)
@@ -166,37 +131,20 @@ def newton_cg(
     relative_gap: Callable[[], float],
     record: Callable[[IterationRecord], None],
 ) -> tuple[int, int]:
-    """Minimise from where the objective stands; returns how it ended, and the number of steps.
+    """Minimise from the current point; returns how it ended, and the number of steps.
 
-    With `polish` it goes on once the rule holds, and gives the point with the smallest gradient from then on: far from
-    the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only `objective.v`
-    is left there, not its scores.
+    It ends as CONVERGED if the rule holds or only rounding is left, as NOT_ATTAINED if rounding stops the progress
+    before, and as ENDED_EARLY after `max_iter` steps. `relative_gap` gives the certified gap at the current point;
+    `record` is called before the first step and after each.
 
-    Parameters
-    ----------
-    objective : BinaryObjective
-        Moved to the minimiser.
-    rule : NewtonRule
-        When to stop.
-    relative_gap : callable
-        The certified relative gap where the objective stands.
-    record : callable
-        Called before the first step and after each.
-
-    Returns
-    -------
-    ending : int
-        CONVERGED where the rule holds, or nothing but rounding is left; NOT_ATTAINED where rounding ended the progress
-        before; ENDED_EARLY after `max_iter` steps.
-    n_iter : int
-        Newton steps taken.
+    With `polish` it continues once the rule holds, and returns the point with the smallest gradient from then on: far
+    from the floor a step on a piecewise quadratic may well raise ‖∇L‖, so one such step is not the end. Only
+    `objective.v` is left there, not its scores.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryObjective, BinaryProblem
+    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.newton import NewtonRule, newton_cg
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> objective = BinaryObjective(problem, np.zeros(3))
     >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 0.0, 10), lambda: 0.0, lambda state: None)
@@ -233,7 +181,7 @@ def newton_cg(
         d, cg_steps = conjugate_gradients(objective, gradient, cg_tolerance(norm, target, rule.scale, looseness))
         slope = float(gradient @ d)
         step = objective.line_search(d, slope) if slope < 0.0 else 0.0
-        if step == 0.0:  # nothing left but rounding
+        if step == 0.0:  # only rounding is left
             break
         if step < 1.0 and rule.tighten_cg:
             looseness = max(MIN_CG_TOLERANCE, CG_TIGHTENING * looseness)

@@ -3,7 +3,8 @@
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
 with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). This is the specification of
-cpp/one_vs_all.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the outputs.
+cpp/one_vs_all/newton_solver.hpp: same arguments, same results up to rounding. Memory: X, one label's vectors, and the
+outputs.
 """
 
 from __future__ import annotations
@@ -42,29 +43,13 @@ def binary_problem(task: Any, X: Any, j: int, loss: Loss) -> BinaryProblem:
 
 
 def solve_block(X: Any, task: Any, loss: Loss, out: Any) -> Floats:
-    """Solve every label of a block into `out`; returns the records, one row of `RECORD_COLUMNS` an iteration.
+    """Solve every label of a block into `out`; returns the records, one row of `RECORD_COLUMNS` per iteration.
 
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The rows, float32 or float64.
-    task : Any
-        The labels, and how to solve them.
-    loss : Loss
-        The loss that `task.loss` names.
-    out : Any
-        The start, and then the results.
-
-    Returns
-    -------
-    ndarray of shape (n_records, 8)
-        What happened, in the order of the labels.
+    `out` holds the start, and then the results; `loss` is the one that `task.loss` names.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.one_vs_all import solve_block
     >>> from widemargin.solvers.one_vs_all.problem import BlockResult, BlockTask
     >>> task = BlockTask(np.array([0]), np.array([0, 1]), np.ones(2), np.ones(1), np.ones(1),
     ...                  "squared_hinge", 1.0, 1.0, 0.0, 1e-9, np.inf, 0.0, 100, 1)
@@ -125,18 +110,18 @@ def _store(
 ) -> None:
     """Round to the stored type, drop small weights (never the intercept), and certify what is stored.
 
-    Where rounding has made the weights worse than zero, or those of a label that did not converge worse than its start,
-    the better of these, which are `known`, is stored.
+    If rounding has made the weights worse than zero, or the weights of a label that did not converge worse than its
+    start, the better of these `known` points is stored.
     """
-    # The bound from below comes from the weights before rounding and pruning: any weights give one, these the best.
-    # One side alone has no feasible dual point but zero.
+    # The lower bound comes from the weights before rounding and pruning: any weights give one, and these the best.
+    # With one side alone, zero is the only feasible dual point.
     dual = 0.0 if one_sided else dual_bound(problem, problem.scores(v))
     out.coef[j], out.intercept[j] = v[:-1], v[-1]
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)
     dual = min(before.value(), dual)
-    # Rounding can spoil weights that are large against the margins: such a label has not converged. float32 is a choice
-    # of the caller, float64 is not.
+    # Rounding can spoil weights that are large relative to the margins: such a label has not converged. float32 is a
+    # choice of the caller, float64 is not.
     spoilt = NOT_ATTAINED if out.coef.dtype == np.float64 else ENDED_EARLY
     if out.converged[j] == CONVERGED and not relative_gap(before.value(), dual) <= max(task.gap_tol, ROUNDING_GAP):
         out.converged[j] = spoilt

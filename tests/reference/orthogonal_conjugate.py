@@ -38,8 +38,6 @@ class ConjugateBounds(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.orthogonal_conjugate import ConjugateBounds
     >>> ConjugateBounds(lower=1.0, upper=1.0, S=np.ones(1)).upper
     1.0
     """
@@ -50,29 +48,14 @@ class ConjugateBounds(NamedTuple):
 
 
 def conjugate(penalty: OrthogonalPenalty, B: Any, *, tol: float = 1e-9) -> ConjugateBounds:
-    """Ω*(B) between two bounds.
+    """Ω*(B) between two bounds, for B of shape (m, n).
 
-    Parameters
-    ----------
-    penalty : OrthogonalPenalty
-        Ω.
-    B : ndarray or sparse array of shape (m, n)
-        The point.
-    tol : float
-        Relative distance of the bounds to reach. In subtrees of more than `COORDINATE_ROWS` nodes L-BFGS-B may stop
-        before, at a distance of about 1e-6.
-
-    Returns
-    -------
-    ConjugateBounds
-        The bounds as reached, and S.
+    `tol` is the relative distance of the bounds to reach. In subtrees of more than `COORDINATE_ROWS` nodes L-BFGS-B may
+    stop before, at a distance of about 1e-6.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.labels.tree import Tree
-    >>> from reference.orthogonal_conjugate import conjugate
-    >>> from widemargin.problems.tree_penalties import OrthogonalPenalty
     >>> penalty = OrthogonalPenalty.of_tree(Tree(np.array([-1, 0, 1])), alpha=1.0)
     >>> bounds = conjugate(penalty, np.array([[2.0, 0.0], [0.0, 1.0]]))  # orthogonal rows: as if K were diagonal
     >>> round(bounds.upper, 6), round(bounds.lower, 6)
@@ -88,7 +71,7 @@ def conjugate(penalty: OrthogonalPenalty, B: Any, *, tol: float = 1e-9) -> Conju
 
 
 def _subtree_conjugate(penalty: OrthogonalPenalty, B: Any, tol: float) -> ConjugateBounds:
-    """The conjugate below one top node: quasi-Newton steps, and exact ones where these are not enough."""
+    """The conjugate below one top node: quasi-Newton steps, then exact ones if these are not enough."""
     S = np.where(penalty.paths.is_diagonal, 1.0, 0.0)
     found = _bounds(penalty, B, S)
     if found.upper - found.lower > tol * found.upper:
@@ -113,7 +96,7 @@ def _half_trace(factor: TreeFactor, Z: Any) -> float:
 
 
 def _by_coordinates(penalty: OrthogonalPenalty, B: Any, S: Floats, tol: float) -> ConjugateBounds:
-    """Sweeps of exact steps; P and G are recomputed every two sweeps, against drift."""
+    """Sweeps of exact steps; P and G are recomputed every two sweeps to limit drift."""
     Q = B @ B.T
     Q = Q.toarray() if sp.issparse(Q) else Q
     found = _bounds(penalty, B, S)

@@ -1,12 +1,12 @@
-"""The batch pass in integers of 16 bits, as plain NumPy: which rows it emits, and a bound that proves it loses none.
+"""The batch pass in integers of 16 bits, in plain NumPy: which rows it emits, and a bound that proves it loses none.
 
     X = round(t x),  W = round(s w):   w·x ≈ Σ X W / (t s),   off by at most
     allowance / (t s),  allowance = ROUNDING (t ‖x‖₁ + s √m ‖w‖ + m) for a row of m entries
 
-t s (max‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT bounds s ‖w‖ by SUM_LIMIT / (t max‖x‖), which makes the allowance one of the
-row alone; some room is added for comparisons in float32. A row is emitted when its score, with allowance and slack,
-exceeds the threshold. Memory: dense (n_samples × n_features) integers. Twin: cpp/packed_rows.hpp, cpp/scan_kernels.hpp,
-cpp/batch_pass.hpp.
+t s (max‖x‖ ‖w‖ + |b| + 1) ≤ SUM_LIMIT bounds s ‖w‖ by SUM_LIMIT / (t max‖x‖), so the allowance depends on the
+row alone; some room is added for comparisons in float32. A row is emitted if its score, with allowance and slack,
+exceeds the threshold. Memory: dense (n_samples × n_features) integers. Twins:
+cpp/one_vs_all/batch_pass.hpp and isa_scan.hpp.
 """
 
 from __future__ import annotations
@@ -35,52 +35,30 @@ ROUNDING = 0.51  # half, and a little for products in float32
 class PackedRows:
     """Rows in integers.
 
-    Parameters
-    ----------
-    values : ndarray of int64 of shape (n_samples, n_features)
-        X.
-    scale : float
-        t.
-    allowance : ndarray of int64 of shape (n_samples,)
-        Bound on the error of a row's sums.
-    max_norm : float
-        Length of the longest row, and a little more.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import PackedRows
     >>> PackedRows(np.array([[32767]]), 32767.0, np.array([2100]), 1.0).scale
     32767.0
     """
 
-    values: Integers
-    scale: float
-    allowance: Integers
-    max_norm: float
+    values: Integers  # X, shape (n_samples, n_features)
+    scale: float  # t
+    allowance: Integers  # bound on the error of a row's sums, shape (n_samples,)
+    max_norm: float  # length of the longest row, and a little more
 
 
 @dataclass(frozen=True)
 class PackedWeights:
     """One label's weights in integers.
 
-    Parameters
-    ----------
-    values : ndarray of int64 of shape (n_features,)
-        W.
-    scale : float
-        s.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import PackedWeights
     >>> PackedWeights(np.array([32767]), 32767.0).values.tolist()
     [32767]
     """
 
-    values: Integers
-    scale: float
+    values: Integers  # W, shape (n_features,)
+    scale: float  # s
 
 
 def _rounded(x: Floats) -> Integers:
@@ -88,22 +66,10 @@ def _rounded(x: Floats) -> Integers:
 
 
 def pack_rows(X: Any) -> PackedRows:
-    """Return the rows rounded to 16 bits, with the bound on the error of their sums.
-
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The data.
-
-    Returns
-    -------
-    PackedRows
-        Integers, their scale, allowances.
+    """Return the rows of X, dense or sparse, rounded to 16 bits, with the bound on the error of their sums.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import pack_rows
     >>> pack_rows(np.array([[1.0, -0.5]])).values.tolist()
     [[32767, -16383]]
     """
@@ -122,26 +88,10 @@ def pack_rows(X: Any) -> PackedRows:
 
 
 def pack_weights(rows: PackedRows, coef: Floats, intercept: float) -> PackedWeights:
-    """Return one label's weights rounded to 16 bits, in the finest scale with which no sum overflows.
-
-    Parameters
-    ----------
-    rows : PackedRows
-        The rows they are for.
-    coef : ndarray of shape (n_features,)
-        Weights.
-    intercept : float
-        Intercept.
-
-    Returns
-    -------
-    PackedWeights
-        Integers and their scale.
+    """Return one label's weights, for these rows, rounded to 16 bits in the finest scale in which no sum overflows.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import pack_rows, pack_weights
     >>> rows = pack_rows(np.eye(2))
     >>> weights = pack_weights(rows, np.array([3.0, 4.0]), -2.0)
     >>> bool(abs(weights.scale - 1.9e9 / (32767 * 8)) < 0.01)
@@ -157,28 +107,13 @@ def pack_weights(rows: PackedRows, coef: Floats, intercept: float) -> PackedWeig
 
 
 def emitted_rows(X: Any, coef: Floats, intercept: Floats, threshold: Floats, slack: Floats) -> list[tuple[Any, Any]]:
-    """Return, for each label, the rows that a pass emits, and their scores as far as it knows them.
+    """Return for each label the rows that a pass emits, ascending, and their scores to its precision.
 
-    Parameters
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The data.
-    coef : ndarray of shape (n_labels, n_features)
-        Weights.
-    intercept, threshold : ndarray of shape (n_labels,)
-        Intercepts, and what a score must exceed.
-    slack : ndarray of shape (n_samples,)
-        Added to the scores, besides the allowance for rounding, before they are compared.
-
-    Returns
-    -------
-    list of (rows, scores)
-        One pair a label, rows ascending.
+    A row of X (n_samples, n_features) is emitted if its score, plus its `slack` (n_samples,) and the allowance for
+    rounding, exceeds the label's `threshold` (n_labels,).
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.packed_rows import emitted_rows
     >>> [(rows, scores)] = emitted_rows(np.eye(2), np.array([[1.0, 3.0]]), np.zeros(1), np.full(1, 2.0), np.zeros(2))
     >>> rows.tolist(), scores.round(4).tolist()
     ([1], [3.0])

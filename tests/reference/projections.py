@@ -3,7 +3,7 @@
     x = argmin  ½‖x − a‖² + ½ρ⟨1,x⟩²   over a set of the form  0 ≤ x_j ≤ hi,  ⟨1,x⟩ ≤ r
 
 with hi = r/k (capped simplex) or hi = ⟨1,x⟩/k (top-k simplex; top-k cone for r = ∞). The solution is
-x = clip(a − pivot − t, 0, hi). Where the sum is bounded the pivot is the k-th largest value, and −hi ≤ t ≤ 0: measured
+x = clip(a − pivot − t, 0, hi). If the sum is bounded, the pivot is the k-th largest value, and −hi ≤ t ≤ 0: measured
 from there, a small r is not lost in the rounding of large a.
 
 Capped simplex: F(t) = Σ_j clip(a_j − t, 0, hi) falls with t. If F(ρr) ≥ r then t solves F(t) = r, otherwise
@@ -29,8 +29,6 @@ class Thresholds(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import Thresholds
     >>> Thresholds(pivot=1.5, t=-0.5, hi=1.0).apply(np.array([3.0, 1.5, 0.0]))
     array([1. , 0.5, 0. ])
     """
@@ -45,7 +43,7 @@ class Thresholds(NamedTuple):
 
 
 class _Knapsack(NamedTuple):
-    """What is left when all is known of the values far from the threshold: `free` has the others, less the pivot."""
+    """The problem without values far from the threshold, whose side is known: `free` has the others, less the pivot."""
 
     hi: float
     r: float
@@ -65,7 +63,7 @@ class _Knapsack(NamedTuple):
 
 def _reduce(a: Floats, k: int, r: float, rho: float, exactly: bool) -> _Knapsack:
     hi, x = r / k, a - rho * r
-    # k values at the cap suffice: their rounded sum need not.
+    # k values at the cap suffice, although their rounded sum may not.
     full = exactly or int(np.count_nonzero(x >= hi)) >= k or float(np.clip(x, 0.0, hi).sum()) >= r
     pivot = float(np.sort(a)[-k]) if full else 0.0
     # For a full knapsack −hi ≤ t ≤ 0, otherwise 0 ≤ t ≤ ρr.
@@ -88,8 +86,6 @@ def sweep_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import sweep_capped_simplex
     >>> a = np.array([2.0, 0.5, 0.25])
     >>> sweep_capped_simplex(a, k=2, r=1.0, rho=0.0).apply(a)
     array([0.5  , 0.375, 0.125])
@@ -114,12 +110,10 @@ def sweep_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool 
 
 
 def fix_capped_simplex(a: Floats, k: int, r: float, rho: float, exactly: bool = False) -> Thresholds:
-    """As `sweep_capped_simplex`, without a sort: solve without bounds, then fix the side that clipping moves more.
+    """Like `sweep_capped_simplex` without a sort: solve without bounds, then fix the side that clipping moves more.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import fix_capped_simplex
     >>> a = np.array([2.0, 0.5, 0.25])
     >>> fix_capped_simplex(a, k=2, r=1.0, rho=0.0).apply(a)
     array([0.5  , 0.375, 0.125])
@@ -149,8 +143,6 @@ def sweep_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Thresholds:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.projections import sweep_top_k_simplex
     >>> a = np.array([2.0, 1.0, -3.0])
     >>> sweep_top_k_simplex(a, k=2, r=np.inf, rho=0.0).apply(a)
     array([1.5, 1.5, 0. ])

@@ -3,9 +3,9 @@
     minimise  P = ½‖M‖² + Σ_i C_i max_r (b_ir + s_ir − s_{i,y_i}),      S = K T,   τ_ir = C_i [[r = y_i]] − η_ir
     maximise  D = Σ_ir b_ir η_ir − ½⟨T, K T⟩,                          η_i ≥ 0,   Σ_r η_ir = C_i
 
-with C = 1/β of the paper, and η and τ times C of its. For outputs h, K = h h' and the code is M = T' h. The example
-with the largest violation ψ of the optimality conditions is chosen, its η_i maximised exactly, and S moved by its
-column of K. Cost of a step: n · k; memory: K, and a few arrays (n, k). `face_step` is what the compiled solver adds.
+with C = 1/β in the paper, whose η and τ are multiplied by C here. For outputs h, K = h h' and the code is M = T' h. The
+example with the largest violation ψ of the optimality conditions is chosen, its η_i maximised exactly, and S moved by
+its column of K. Cost of a step: n · k; memory: K, and a few arrays (n, k). The compiled solver adds `face_step`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ def reduced_threshold(D: Floats, total: float = 1.0) -> float:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.spoc import reduced_threshold
     >>> round(reduced_threshold(np.array([1.0, 0.2, 0.6, 0.8, 0.6])), 12)
     0.5
     """
@@ -78,8 +76,8 @@ def bounds(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats) -> tuple[f
 def solve(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats, *, tol: float, max_iter: int) -> tuple[int, bool]:
     """Figure 4: improve η (n_samples, n_classes) in place, the worst example first, until the relative gap is `tol`.
 
-    Returns the number of steps, and whether the tolerance was reached; it is tested, with S computed afresh, once for
-    every example's worth of steps, and when a step changes nothing, after which all further ones would be the same.
+    Returns the number of steps, and whether the tolerance was reached; it is tested with a
+    recomputed S after every n_samples steps, and if a step changes nothing, because all later ones would be the same.
     """
     S = K @ signed(eta, y, costs)
     stuck = False
@@ -100,10 +98,10 @@ def solve(K: Floats, y: Ints, b: Floats, costs: Floats, eta: Floats, *, tol: flo
 
 
 def face_step(h: Floats, b: Floats, y: Ints, costs: Floats, eta: Floats, ridge: float = 1e-4) -> tuple[Floats, float]:
-    """η after a step on the face of its positive entries, and what the dual gained.
+    """η after a step on the face of its positive entries, and the gain of the dual.
 
     The step v maximises ⟨F, v⟩ − ½‖Σ_i h_i v_i'‖² − ½ ridge Σ_i ‖h_i‖² ‖v_i‖² over v with Σ_r v_ir = 0 that are 0
-    where η is, and is halved until the dual improves after projection of every row.
+    where η is 0, and is halved until the dual improves after projection of every row.
     """
     norms = (h * h).sum(axis=1)
     free = (eta > 1e-12 * costs[:, None]) & (norms > 0.0)[:, None]

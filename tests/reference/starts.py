@@ -6,7 +6,8 @@
     OvAP++             a label starts where its parent ended; minimum spanning tree by Hamming distance of labels
 
 Schultheis & Babbar, 2022, section 4; OvAP++ is from Fang et al., 2019. Means are weighted by the rows' weights. This is
-the specification of cpp/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of features.
+the specification of cpp/one_vs_all/starts.hpp and of solvers/one_vs_all/starts.py. Memory: a few vectors of rows and of
+features.
 """
 
 from __future__ import annotations
@@ -24,34 +25,19 @@ __all__ = ["hamming_tree", "mean_separating", "separating_start", "subspace_star
 DEPENDENT_SINE2 = 1e-10  # 1 − cos² of p̄ and x̄ up to which they count as linearly dependent
 ORTHOGONAL_COSINE = 1e-6  # |cos| up to which they count as orthogonal
 MAX_SUBSPACE_STEPS = 30  # text takes 4 to 8
-SUBSPACE_DECREMENT = 1e-3  # relative to the objective: closer pays nothing once outside the span
-DEPENDENT_PIVOT = 1e-9  # a pivot of a 3 × 3 Hessian this small against its diagonal is rounding
+SUBSPACE_DECREMENT = 1e-3  # relative to the objective: the steps outside the span undo more accuracy
+DEPENDENT_PIVOT = 1e-9  # a pivot of a 3 × 3 Hessian this small relative to its diagonal is rounding
 MAX_SUBSPACE_BACKTRACKS = 20
 
 
 def mean_separating(p: Floats, x: Floats, share: float, s: float, t: float) -> Floats:
-    """Return the shortest w with w·p = s and w·n = t, where x = share · p + (1 − share) · n.
+    """Return the shortest w = u p + v x with w·p = s and w·n = t, where x = share · p + (1 − share) · n.
 
-    Zero where p and x are linearly dependent.
-
-    Parameters
-    ----------
-    p, x : ndarray of shape (n_features,)
-        The mean of the positive rows, and of all rows.
-    share : float
-        Share of the positive rows, |P| / |X|.
-    s, t : float
-        Scores of the two means.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        w = u p + v x.
+    p is the mean of the positive rows, x that of all rows, and n that of the others; `share` is |P| / |X|. Zero if p
+    and x are linearly dependent.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.starts import mean_separating
     >>> p, n = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     >>> mean_separating(p, 0.25 * p + 0.75 * n, 0.25, s=1.0, t=-2.0).tolist()
     [1.0, -2.0]
@@ -73,10 +59,7 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.starts import separating_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> start = separating_start(problem, np.ones(2), s=1.0, t=-2.0)
     >>> problem.scores(start).round(6).tolist()
@@ -94,14 +77,11 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
 def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
     """Return the minimiser of the label's objective over u p̄ + v x̄ + intercept, shape (n_features + 1,).
 
-    Newton with backtracking on three variables; a row's scores are those of p̄ and x̄, so that no step passes over X.
+    Newton with backtracking on three variables; the scores of a row come from p̄ and x̄, so no step reads X.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.binary_objective import BinaryProblem
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.starts import subspace_start
     >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
     >>> subspace_start(problem, np.ones(2)).round(6).tolist()  # the optimum lies in the span
     [0.666667, -0.666667, 0.0]
@@ -145,7 +125,7 @@ def _minimize_in_span(problem: BinaryProblem, basis: Floats) -> Floats:
 
 
 def solve_three(H: Floats, r: Floats) -> Floats:
-    """Solve H d = r, H positive semidefinite of three variables, leaving out those that depend on others."""
+    """Solve H d = r, H positive semidefinite of three variables, leaving out variables that depend on others."""
     H, r, diagonal, d = H.copy(), r.copy(), np.diag(H).copy(), np.zeros(3)
     used = [False] * 3
     for k in range(3):
@@ -160,27 +140,13 @@ def solve_three(H: Floats, r: Floats) -> Floats:
 
 
 def hamming_tree(Y: Any) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the parents of a minimum spanning tree of the labels, −1 for the root, and the tree's total weight.
+    """Return the parents (n_labels,) in a minimum spanning tree of the labels, −1 for the root, and its total weight.
 
-    The root is the label without positives; distances are the numbers of rows in which two labels differ. Prim's
-    algorithm on all pairs: quadratic in the labels, for small sets only.
-
-    Parameters
-    ----------
-    Y : array of shape (n_samples, n_labels)
-        Dense indicator.
-
-    Returns
-    -------
-    parent : ndarray of shape (n_labels,)
-        Parents.
-    weight : int
-        Sum of the distances along the edges.
+    Y is a dense indicator (n_samples, n_labels). The root is the label without positives; distances are the numbers of
+    rows in which two labels differ. Prim's algorithm on all pairs: quadratic in the labels, for small sets only.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.starts import hamming_tree
     >>> parent, weight = hamming_tree(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]]))
     >>> parent.tolist(), weight
     ([1, -1, -1], 4)

@@ -1,11 +1,11 @@
-"""The minimiser of one label's objective over four directions, as plain NumPy.
+"""The minimiser of one label's objective over four directions, in plain NumPy.
 
     min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i φ(y_i s_i(θ)),
     s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃
 
-by Newton steps that are shortened by the secant rule where the slope along the step turns positive, until the gradient,
-scaled by the Hessian's diagonal, has come down to a share of its start. Memory: a few vectors of n_samples.
-Twin: cpp/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
+by Newton steps that the secant rule shortens if the slope along the step turns positive, until the gradient,
+scaled by the Hessian's diagonal, has fallen to a share of its start. Memory: a few vectors of n_samples.
+Twin: cpp/one_vs_all/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from widemargin.problems.losses import Floats, Loss
 __all__ = ["SearchRows", "minimize_in_subspace", "search_sums"]
 
 N_DIRECTIONS = 4
-# Values and reasons: cpp/subspace_search.hpp.
+# Values and reasons: cpp/one_vs_all/subspace_search.hpp.
 SEARCH_REDUCTION = 0.07
 MAX_SEARCH_PASSES = 8
 SEARCH_RIDGE = 1e-5
@@ -29,36 +29,23 @@ OVERSHOOT_SHARE = 0.3
 
 @dataclass(frozen=True)
 class SearchRows:
-    """What a search knows of the rows.
-
-    Parameters
-    ----------
-    loss : Loss
-        The loss of a margin.
-    y, c : ndarray of shape (n_samples,)
-        Signs and weights.
-    s, sz, sp : ndarray of shape (n_samples,)
-        Scores of the weights (intercept included), of direction z and of direction p.
-    bias : float
-        The intercept.
+    """The rows as a search sees them.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows
     >>> one = np.ones(1)
     >>> SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1).directions().tolist()
     [[2.0], [3.0], [0.4], [1.0]]
     """
 
     loss: Loss
-    y: Floats
-    c: Floats
-    s: Floats
-    sz: Floats
-    sp: Floats
-    bias: float
+    y: Floats  # signs
+    c: Floats  # weights, C included
+    s: Floats  # scores of the weights, intercept included
+    sz: Floats  # scores of direction z
+    sp: Floats  # scores of direction p
+    bias: float  # the intercept
 
     def directions(self) -> Floats:
         """Scores of the four directions, shape (4, n_samples)."""
@@ -66,26 +53,11 @@ class SearchRows:
 
 
 def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]:
-    """Return half the descent Σ −c φ' y v, half the curvature Σ c φ'' v v', and the loss at θ.
-
-    Parameters
-    ----------
-    rows : SearchRows
-        The rows.
-    theta : ndarray of shape (4,)
-        Where.
-
-    Returns
-    -------
-    descent : ndarray of shape (4,)
-    curvature : ndarray of shape (4, 4)
-    loss : float
+    """Return at θ half the descent Σ −c φ' y v (4,), half the curvature Σ c φ'' v v' (4, 4), and the loss.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows, search_sums
     >>> one = np.ones(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, 0.5 * one, 2 * one, 3 * one, 0.1)
     >>> descent, curvature, loss = search_sums(rows, np.zeros(4))
@@ -100,28 +72,14 @@ def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]
 
 
 def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float, use: npt.NDArray[np.bool_]) -> Floats:
-    """Return θ.
+    """Return θ, shape (4,).
 
-    Parameters
-    ----------
-    rows : SearchRows
-        The rows.
-    products : ndarray of shape (3, 3)
-        Inner products of z, p and w.
-    bias_penalty : float
-        0 for a free intercept, 1 for a regularised one.
-    use : ndarray of bool of shape (4,)
-        Which directions take part.
-
-    Returns
-    -------
-    ndarray of shape (4,)
+    `products` (3, 3) holds the inner products of z, p and w; `bias_penalty` is 0 for a free intercept and 1 for a
+    regularised one; `use` (4,) says which directions take part.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from widemargin.problems.losses import SquaredHinge
-    >>> from reference.subspace_search import SearchRows, minimize_in_subspace
     >>> one, none = np.ones(1), np.zeros(1)
     >>> rows = SearchRows(SquaredHinge(), one, one, none, one, none, 0.0)  # ½θ² + (1 − θ)² from zero along one row
     >>> use = np.array([True, False, False, False])
@@ -171,7 +129,7 @@ def _derivatives(
 
 
 def _newton_step(gradient: Floats, H: Floats) -> Floats:
-    """−H⁻¹ gradient, by the matrix scaled to a unit diagonal, with a small ridge."""
+    """−H⁻¹ gradient, with the matrix scaled to a unit diagonal, and a small ridge."""
     scale = 1.0 / np.sqrt(np.diag(H))
     scaled = H * np.outer(scale, scale) + SEARCH_RIDGE * np.eye(N_DIRECTIONS)
     step: Floats = -scale * np.linalg.solve(scaled, gradient * scale)

@@ -5,22 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from reference.batch_subspace import (
-    DIAGONAL_SHARE,
-    BatchStep,
-    batch_step,
-    feature_spread,
-    near_rows,
-    solve_by_subspace,
-)
+from hypothesis_examples import examples
+from reference.batch_subspace import DIAGONAL_SHARE, BatchStep, batch_step, feature_spread, near_rows, solve_by_subspace
 from reference.binary_certificate import dual_bound
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from reference.vector_exp import exp_negative, log1p_unit
+from sparse_rows import arrays, random_rows
 from widemargin import _core
 from widemargin.problems.losses import Logistic, SquaredHinge
 
@@ -29,19 +24,6 @@ ISAS = _core.available_instruction_sets()
 LANES = 16
 LOSSES = {"squared_hinge": SquaredHinge(), "logistic": Logistic()}
 UPPER = np.triu_indices(4)
-
-
-def random_rows(rng, n_rows=60, n_features=20, density=0.25):
-    """Sparse float32 rows of unit length, some of them empty."""
-    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
-    norms = np.sqrt(X.multiply(X).sum(axis=1))
-    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
-    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
-    return sp.csr_array(X.astype(np.float32))
-
-
-def arrays(X):
-    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -105,7 +87,7 @@ def test_half_the_sums_are_the_derivatives_of_the_loss():
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 70), use=st.tuples(*4 * [st.booleans()]))
 def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
     rng = np.random.default_rng(seed)
@@ -128,7 +110,7 @@ def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
 
 def random_batch(rng, loss, n_rows=60):
     """Tables of 16 lanes for the kernels, and each lane in the form of its twin."""
-    X = random_rows(rng, n_rows)
+    X = random_rows(rng, n_rows, density=0.25)
     n_features = X.shape[1]
     cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
     positive = rng.random((n_rows, LANES)) < 0.3
@@ -150,7 +132,7 @@ def random_batch(rng, loss, n_rows=60):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 600))
 def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
     rng = np.random.default_rng(seed)

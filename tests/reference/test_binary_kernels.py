@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.binary_certificate import dual_bound, dual_point, optimal_shift
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.one_vs_all import binary_problem
@@ -89,7 +90,7 @@ cases = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(cases, st.sampled_from([np.float32, np.float64]), st.sampled_from([np.int32, np.int64, None]))
 def test_compiled_pieces_equal_the_specification(case, dtype, index_dtype):
     X, task, v, d = case
@@ -108,7 +109,7 @@ def test_compiled_pieces_equal_the_specification(case, dtype, index_dtype):
         np.testing.assert_allclose(shift, scalars[2], rtol=1e-8, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(cases)
 def test_gradient_and_hess_vec_agree_with_finite_differences(case):
     X, task, v, d = case
@@ -122,7 +123,7 @@ def test_gradient_and_hess_vec_agree_with_finite_differences(case):
         np.testing.assert_allclose(objective.hess_vec(d), difference, rtol=1e-4, atol=1e-4)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(cases)
 def test_diagonal_is_the_diagonal_of_the_hessian(case):
     X, task, v, _ = case
@@ -155,7 +156,7 @@ def test_optimal_shift_of_the_logistic_loss_is_found_from_where_it_is_flat(offse
     assert shift + offset == pytest.approx(-np.log(3.0), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(cases)
 def test_dual_point_is_feasible_and_below_any_primal_value(case):
     X, task, v, d = case

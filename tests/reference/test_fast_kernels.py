@@ -5,29 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.fast_one_vs_all import certify_weights, solve_local, store_order
+from sparse_rows import arrays, random_rows
 from widemargin import _core
 from widemargin.problems.losses import SquaredHinge
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
 ISAS = _core.available_instruction_sets()
-
-
-def random_rows(rng, n_rows=60, n_features=20, density=0.2):
-    """Sparse float32 rows of unit length, some of them empty."""
-    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
-    norms = np.sqrt(X.multiply(X).sum(axis=1))
-    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
-    X.data *= rng.choice([-1.0, 1.0], size=X.nnz)
-    return sp.csr_array(X.astype(np.float32))
-
-
-def arrays(X):
-    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
 
 
 def problem_of(X, positives, weight, bias_value=1.0, bias_penalty=0.0):
@@ -43,7 +32,7 @@ def test_store_order_is_by_length_and_by_frequency():
     assert columns.tolist() == [1, 2, 0, 3]
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 90))
 def test_the_row_store_has_that_order(seed, n_rows):
     X = random_rows(np.random.default_rng(seed), n_rows)
@@ -82,7 +71,7 @@ def test_a_fixed_bias_stays_and_the_gradient_of_the_weights_vanishes():
 
 
 @pytest.mark.parametrize(("bias_value", "bias_penalty"), [(1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**32 - 1), prune=st.sampled_from([0.0, 0.01, 0.2]))
 @example(seed=5741, prune=0.0)  # the last step of the intercept rounds to nothing, on the edge of its bracket
 def test_sparse_certificate_equals_the_dense_one(bias_value, bias_penalty, seed, prune):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.joint_dual import (
     Block,
     JointProblem,
@@ -66,8 +67,9 @@ def dual_of_twin(state):
     return dual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(seed=st.integers(0, 10_000), C=st.sampled_from([0.01, 0.5, 20.0]))
 def test_rounds_of_the_core_are_those_of_the_specification(method, seed, C):
     X, losses, penalty = draw_problem(method, seed, C=C)
@@ -88,7 +90,7 @@ def test_rounds_of_the_core_are_those_of_the_specification(method, seed, C):
     assert ascent.certify() == pytest.approx(twin.bounds(), rel=1e-7)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(seed=st.integers(0, 10_000))
 @pytest.mark.slow
 def test_signs_of_small_and_of_large_subtrees_reach_the_same_value(seed):
@@ -106,7 +108,7 @@ def test_signs_of_small_and_of_large_subtrees_reach_the_same_value(seed):
     np.testing.assert_allclose(values, twin.bounds()[1], rtol=1e-5)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(seed=st.integers(0, 10_000))
 def test_a_step_of_all_pairs_at_once_is_that_of_the_specification_if_it_gains(seed):
     X, losses, penalty = draw_problem("orthogonal", seed, n_nodes=12, n_samples=20)
@@ -125,7 +127,7 @@ def test_a_step_of_all_pairs_at_once_is_that_of_the_specification_if_it_gains(se
     assert np.all(np.min(np.abs(shares[:, None] - 0.5 ** np.arange(7)), axis=1) < 1e-6) or not moved.any()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000))
 def test_the_change_of_one_entry_makes_two_weights_orthogonal(seed):
     rng = np.random.default_rng(seed)
@@ -140,7 +142,7 @@ def test_the_change_of_one_entry_makes_two_weights_orthogonal(seed):
     assert np.linalg.eigvalsh(M).min() > 0.0
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(seed=st.integers(0, 10_000))
 def test_a_sweep_never_lowers_the_dual(seed):
     X, losses, penalty = draw_problem("orthogonal", seed)
@@ -152,7 +154,7 @@ def test_a_sweep_never_lowers_the_dual(seed):
     assert np.abs(twin.S).max() <= 1.0
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000))
 def test_pairwise_steps_stay_in_the_simplex_and_gain(seed):
     rng = np.random.default_rng(seed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.kernel_top_k import ascend, bounds, row_gaps, visit_rows
 from reference.top_k_ascent import ascend as linear_ascend
 from reference.top_k_ascent import bounds as linear_bounds
@@ -44,7 +45,7 @@ def dense_duals(core, shape):
     st.sampled_from([0.0, 0.5]),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_visits_and_bounds_are_those_of_the_specification(hooks, seed, n_classes, variant, smoothing, data):
     loss = TopKHinge(data.draw(st.integers(1, n_classes - 1)), variant, smoothing)
     X, y, costs, rng = make_problem(seed, n_classes=n_classes)

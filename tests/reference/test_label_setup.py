@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.label_setup import PreparedLabel, prepare_label
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
@@ -26,7 +27,7 @@ def _by_core(X, positives, weight, *rest):
     return PreparedLabel(*_hooks.prepare_label(*parts, positives.astype(np.int64), weight, *rest))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(1, 40),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.packed_rows import COMPARISON_ALLOWANCE, emitted_rows, pack_rows, pack_weights
+from sparse_rows import arrays
 from widemargin import _core
 
 _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
@@ -26,10 +28,6 @@ def random_pass(seed, n_labels, n_rows, size):
     return X, coef, intercept, threshold, (0.3 * rng.random(n_rows)).astype(np.float32)
 
 
-def arrays(X):
-    return X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-
-
 def units(X, coef, intercept):
     """Allowances (n_samples, n_labels) in scores, and the unit of the sums."""
     rows = pack_rows(X.astype(np.float64))
@@ -39,24 +37,31 @@ def units(X, coef, intercept):
     return rows.allowance[:, None] * unit, unit
 
 
-passes = given(
-    seed=st.integers(0, 2**32 - 1),
-    n_labels=st.integers(1, 32),
-    n_rows=st.integers(1, 90),
-    size=st.sampled_from([1.0, 1e-3, 300.0]),
-)
-
-
-@pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
-@passes
-def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
-    X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
+def scanned(isa, X, coef, intercept, threshold, slack):
+    """Exact scores (n_samples, n_labels), and for each label the rows and scores that the core emits."""
     indptr, rows, scores = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
     exact = X.astype(np.float64) @ coef.T.astype(np.float64) + intercept
+    return exact, list(zip(np.split(rows, indptr[1:-1]), np.split(scores, indptr[1:-1]), strict=True))
+
+
+def over_passes(test):
+    """Run a test on random passes with every instruction set."""
+    passes = given(
+        seed=st.integers(0, 2**32 - 1),
+        n_labels=st.integers(1, 32),
+        n_rows=st.integers(1, 90),
+        size=st.sampled_from([1.0, 1e-3, 300.0]),
+    )
+    return pytest.mark.parametrize("isa", ISAS)(examples(30)(passes(test)))
+
+
+@over_passes
+def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
+    X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
+    exact, emitted = scanned(isa, X, coef, intercept, threshold, slack)
     allowance, unit = units(X, coef, intercept)
     for j, (expected_rows, expected_scores) in enumerate(emitted_rows(X, coef, intercept, threshold, slack)):
-        got, got_scores = rows[indptr[j] : indptr[j + 1]], scores[indptr[j] : indptr[j + 1]]
+        got, got_scores = emitted[j]
         _, here, there = np.intersect1d(got, expected_rows, return_indices=True)
         room = COMPARISON_ALLOWANCE * unit[j]
         np.testing.assert_allclose(got_scores[here], expected_scores[there], rtol=0, atol=room)
@@ -65,16 +70,13 @@ def test_scan_emits_the_rows_of_its_twin(isa, seed, n_labels, n_rows, size):
             assert abs(exact[i, j] + slack[i] + allowance[i, j] - threshold[j]) <= allowance[i, j] + room
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@settings(deadline=None, max_examples=30)
-@passes
+@over_passes
 def test_no_row_above_its_threshold_is_lost_and_scores_are_as_near_as_promised(isa, seed, n_labels, n_rows, size):
     X, coef, intercept, threshold, slack = random_pass(seed, n_labels, n_rows, size)
-    indptr, rows, scores = _hooks.scan_rows(*arrays(X), coef, intercept, threshold, slack, isa)
-    exact = X.astype(np.float64) @ coef.T.astype(np.float64) + intercept
+    exact, emitted = scanned(isa, X, coef, intercept, threshold, slack)
     allowance, _ = units(X, coef, intercept)
-    for j in range(n_labels):
-        got, got_scores = rows[indptr[j] : indptr[j + 1]], scores[indptr[j] : indptr[j + 1]]
+    assert len(emitted) == n_labels
+    for j, (got, got_scores) in enumerate(emitted):
         assert set(np.flatnonzero(exact[:, j] + slack > threshold[j])) <= set(got)
         assert np.all(np.abs(got_scores - exact[got, j]) <= allowance[got, j])
         assert np.all(exact[got, j] + slack[got] + 2 * allowance[got, j] >= threshold[j])

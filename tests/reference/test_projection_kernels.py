@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from hypothesis_examples import examples
 from reference.projections import fix_capped_simplex, sweep_capped_simplex, sweep_top_k_simplex
 from reference.top_k_search import search_top_k_cone, search_top_k_simplex
 from widemargin import _core
@@ -40,7 +41,7 @@ def assert_same(x, expected, a):
     np.testing.assert_allclose(x, expected, rtol=0, atol=1e-12 * max(1.0, np.abs(a).max()) * len(a))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problem=problems(), exactly=st.booleans())
 @pytest.mark.slow
 def test_capped_simplex_twins_agree(problem, exactly):
@@ -51,7 +52,7 @@ def test_capped_simplex_twins_agree(problem, exactly):
         assert_same(compiled_capped_simplex(a, k, r, rho, exactly, by_fixing), expected, a)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problem=problems(), unbounded=st.booleans())
 @pytest.mark.slow
 def test_top_k_simplex_twin_and_the_search_of_the_paper_agree(problem, unbounded):

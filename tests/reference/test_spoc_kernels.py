@@ -5,9 +5,10 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.spoc import bounds, face_step, reduced_threshold, row_gaps, signed, solve, violations, visit
 from widemargin import _core
 from widemargin.projections import project_capped_simplex
@@ -38,7 +39,7 @@ def test_the_threshold_of_the_papers_figure_2(hooks):
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(1e-3, 1e3))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_threshold_solves_its_equation_and_is_the_projection_onto_the_simplex(hooks, values, total):
     D = np.array(values)
     theta = reduced_threshold(D, total)
@@ -63,7 +64,7 @@ def test_a_visit_is_the_optimum_of_the_reduced_problem(seed):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_visits_and_bounds_are_those_of_the_specification(hooks, seed, k, n_columns, given_margins):
     h, y, b, costs, rng = make_problem(seed, k=k, n_columns=n_columns)
     costs = np.minimum(costs, 0.01)  # no stages
@@ -126,7 +127,7 @@ def test_the_papers_algorithm_reaches_the_optimum_of_the_core():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_kernel_ascent_with_margins_makes_the_same_visits(hooks, seed, k):
     h, y, b, costs, rng = make_problem(seed, k=k)
     K, eta = h @ h.T, begin(y, costs, k)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
+from tree_problems import lineage, parent_arrays
 from widemargin.problems.tree_factor import (
     AncestorPaths,
     factorize,
@@ -22,26 +24,7 @@ STAR_BELOW_ONE_NODE = [-1, 0, 1, 1, 1]
 ONLY_CHILDREN = [-1, 0, 0, 1, 2, 3, 4]
 ONE_NODE = [-1, 0]
 NAMED = [CHAIN, STAR, STAR_BELOW_ONE_NODE, ONLY_CHILDREN, ONE_NODE]
-
-
-@st.composite
-def parent_arrays(draw):
-    """Trees numbered breadth first: any parents that never decrease and come before the node."""
-    if draw(st.booleans()):
-        return np.array(draw(st.sampled_from(NAMED)))
-    parent = [-1]
-    for node in range(1, draw(st.integers(1, 14)) + 1):
-        parent.append(draw(st.integers(max(parent[-1], 0), node - 1)))
-    return np.array(parent)
-
-
-def ancestors_or_self(parent, node):
-    """Rows (node − 1) from a node up to its top node, by climbing."""
-    rows = []
-    while node > 0:
-        rows.append(node - 1)
-        node = parent[node]
-    return rows
+PARENTS = st.sampled_from(NAMED).map(np.array) | parent_arrays(14)
 
 
 def dense(parent, values):
@@ -49,7 +32,7 @@ def dense(parent, values):
     m = len(parent) - 1
     M, place = np.zeros((m, m)), 0
     for node in range(1, m + 1):
-        for row in ancestors_or_self(parent, node):
+        for row in lineage(parent, node):
             M[row, node - 1] = M[node - 1, row] = values[place]
             place += 1
     return M
@@ -65,11 +48,11 @@ def random_values(parent, seed, dominance):
     return paths, values
 
 
-@settings(deadline=None, max_examples=40)
-@given(parent_arrays())
+@examples(40)
+@given(PARENTS)
 def test_the_layout_lists_the_paths_of_all_rows(parent):
     paths = AncestorPaths.of(parent)
-    climbs = [ancestors_or_self(parent, node) for node in range(1, len(parent))]
+    climbs = [lineage(parent, node) for node in range(1, len(parent))]
     assert paths.path_nodes.tolist() == [row for climb in climbs for row in climb]
     assert paths.depth.tolist() == [len(climb) for climb in climbs]
     assert paths.top.tolist() == [climb[-1] for climb in climbs]
@@ -79,8 +62,8 @@ def test_the_layout_lists_the_paths_of_all_rows(parent):
     np.testing.assert_array_equal(paths.descendant, below)
 
 
-@settings(deadline=None, max_examples=60)
-@given(parent_arrays(), st.integers(0, 10**6))
+@examples(60)
+@given(PARENTS, st.integers(0, 10**6))
 def test_factors_and_solves_agree_with_dense_algebra(parent, seed):
     paths, values = random_values(parent, seed, dominance=1.0)
     M, factor = dense(parent, values), factorize(paths, values)
@@ -99,8 +82,8 @@ def test_factors_and_solves_agree_with_dense_algebra(parent, seed):
     np.testing.assert_allclose(R.T @ np.diag(1.0 / factor.pivots) @ R, inverse, atol=1e-11)
 
 
-@settings(deadline=None, max_examples=60)
-@given(parent_arrays(), st.integers(0, 10**6))
+@examples(60)
+@given(PARENTS, st.integers(0, 10**6))
 def test_elimination_leaves_first_fills_nothing_in(parent, seed):
     paths, values = random_values(parent, seed, dominance=1.0)
     M = dense(parent, values)
@@ -114,8 +97,8 @@ def test_elimination_leaves_first_fills_nothing_in(parent, seed):
     assert not inverse_of_unit[~np.triu(related)].any()
 
 
-@settings(deadline=None, max_examples=80)
-@given(parent_arrays(), st.integers(0, 10**6), st.floats(0.0, 0.8))
+@examples(80)
+@given(PARENTS, st.integers(0, 10**6), st.floats(0.0, 0.8))
 def test_pivots_have_the_signs_of_the_eigenvalues(parent, seed, dominance):
     paths, values = random_values(parent, seed, dominance)
     eigenvalues = np.linalg.eigvalsh(dense(parent, values))
@@ -133,8 +116,8 @@ def test_a_pivot_of_zero_is_not_positive_definite_and_makes_no_nan():
     assert np.isfinite(factor.R).all()
 
 
-@settings(deadline=None, max_examples=40)
-@given(parent_arrays())
+@examples(40)
+@given(PARENTS)
 def test_the_fixed_matrices_are_those_of_their_penalties(parent):
     paths = AncestorPaths.of(parent)
     Par = np.zeros((paths.m, paths.m))
@@ -148,8 +131,8 @@ def test_the_fixed_matrices_are_those_of_their_penalties(parent):
     np.testing.assert_array_equal(dense(parent, similarity_coupling(paths)[0]), np.eye(paths.m) + inner.T @ inner)
 
 
-@settings(deadline=None, max_examples=40)
-@given(parent_arrays())
+@examples(40)
+@given(PARENTS)
 def test_the_closed_factors_are_those_of_elimination(parent):
     paths = AncestorPaths.of(parent)
     np.testing.assert_array_equal(identity_coupling(paths)[0], np.where(paths.is_diagonal, 1.0, 0.0))
@@ -160,11 +143,11 @@ def test_the_closed_factors_are_those_of_elimination(parent):
         np.testing.assert_allclose(closed.solve(np.eye(paths.m)), np.linalg.inv(dense(parent, matrix)), atol=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
-@given(parent_arrays())
+@examples(20)
+@given(PARENTS)
 def test_the_inverse_of_tree_loss_counts_common_ancestors(parent):
     _, factor = tree_loss_coupling(AncestorPaths.of(parent))
-    sets = [set(ancestors_or_self(parent, node)) for node in range(1, len(parent))]
+    sets = [set(lineage(parent, node)) for node in range(1, len(parent))]
     expected = [[len(a & b) for b in sets] for a in sets]
     np.testing.assert_array_equal(factor.solve(np.eye(len(sets))), expected)
 

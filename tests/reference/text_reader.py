@@ -1,16 +1,16 @@
 """The text formats, line by line: what the C++ reader accepts, what it refuses, and at which line.
 
     n_samples n_features n_labels                  # XMC only: the header
-    [labels] {feature:value} [# comment]           # one row a line
+    [labels] {feature:value} [# comment]           # one row per line
 
 `labels` is a comma-separated list of indices (XMC), one number (svmlight) or a list of numbers (svmlight with many
-labels). Lines end with LF or CR LF, the last may lack it; blanks are spaces and tabs; a byte order mark is skipped. In
-lists, an empty one means that the line begins with a blank or with a feature. A line of comment is not a row. A blank
-line is a row in XMC (after the last row it is nothing), nothing in svmlight, and refused in svmlight with many labels,
-where nobody can tell. Unsorted indices are sorted and the values of repeated ones are added up in float64, or both are
-refused. The first problem in the order of the file ends the reading.
+labels). Lines end with LF or CR LF, optional on the last; blanks are spaces and tabs; a byte order mark is skipped. A
+list of labels is empty if the line starts with a blank or with a feature. A comment line is not a row. A blank line is
+a row in XMC (unless it follows the last row), is ignored in svmlight, and is refused in svmlight with many labels,
+where it is ambiguous. Unsorted indices are sorted and the values of repeated ones are added up in float64, or both are
+refused. Reading stops at the first problem in the file.
 
-This is the specification of cpp/text_reader.hpp and its test oracle: simple, slow, and all in memory.
+This is the specification of cpp/text/reader.hpp and its test oracle: simple, slow, and all in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_text(text: bytes, options: TextOptions, dtype: npt.DTypeLike = np.floa
 
 
 def split_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines without their ends; a newline at the end of the file starts no line."""
+    """Numbered lines without line ends; a newline at the end of the file starts no line."""
     lines = text.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -177,7 +177,7 @@ class _Parser:
         value = float(label)
         if not np.isfinite(value):
             raise self.fail(Problem.NOT_FINITE, token)
-        return value + 0.0  # minus zero is zero
+        return value + 0.0  # −0 becomes 0
 
     def parse_feature(self, token: bytes) -> tuple[int, float]:
         index, colon, value = token.partition(b":")

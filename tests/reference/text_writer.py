@@ -1,8 +1,8 @@
-"""Rows as text: the specification of cpp/text_writer.hpp, one line at a time.
+"""Rows as text: the specification of cpp/text/writer.hpp, one line at a time.
 
     [labels] {feature:value}
 
-A value is written in the fewest digits that read back as the same number – by way of float64, as readers do – in
+A value is written in the fewest digits that read back, through float64, as the same number, in
 positional or scientific notation, whichever is shorter.
 """
 

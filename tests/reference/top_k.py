@@ -1,8 +1,8 @@
-"""Specification of the prediction kernels: scores in a fixed order of summation, and the k best of them.
+"""Specification of the prediction kernels: scores in a fixed order of summation, and the top k of them.
 
     score[i, l] = (((intercept[l] + x_{i1} w_{l1}) + x_{i2} w_{l2}) + …)      every operation rounded to float64
 
-`scores` adds one feature after the other for all rows and labels at once; the compiled kernels give the same numbers
+`scores` adds one feature after another for all rows and labels at once; the compiled kernels give the same numbers
 bit for bit. Memory: dense rows × labels, and dense copies of X and the weights; for tests and small data.
 """
 
@@ -29,8 +29,6 @@ def scores(X: Any, coef: Any, intercept: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k import scores
     >>> scores(np.array([[2.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 2.0]]), [0.0, -1.0])
     array([[2., 1.]])
     """
@@ -46,8 +44,6 @@ def top_k(values: FloatArray, k: int) -> tuple[npt.NDArray[np.int64], FloatArray
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k import top_k
     >>> top_k(np.array([[1.0, 3.0, 3.0]]), 2)
     (array([[1, 2]]), array([[3., 3.]]))
     """
@@ -65,9 +61,6 @@ def label_scores(values: FloatArray, Y: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from reference.top_k import label_scores
     >>> label_scores(np.array([[1.5, 3.0]]), sp.csr_array(np.array([[1, 0]]))).toarray()
     array([[1.5, 0. ]])
     """

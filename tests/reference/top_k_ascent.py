@@ -3,7 +3,7 @@
     minimise  P(W) = ½‖W‖² + Σ_i C_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   s_i = W x_i
     maximise  D(A) = Σ_i [⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²] − ½‖W(A)‖²,     x_i in the domain of C_i φ,   W(A) = Σ_i a_i x_i'
 
-with a_ij = −x_ij for the wrong classes and a_{i,y_i} = ⟨1,x_i⟩. A visit of row i is the exact maximum over x_i, a
+with a_ij = −x_ij for the wrong classes and a_{i,y_i} = ⟨1,x_i⟩. A visit to row i finds the exact maximum over x_i, a
 biased projection (Lapin, Hein, Schiele 2015, Prop. 4; the true class is left out of z). Cost of a pass: n · m · d;
 memory: W and the dual variables, n × m.
 """
@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Loss(Protocol):
-    """What is needed of `widemargin.problems.top_k_losses.TopKHinge`."""
+    """The part used here of `widemargin.problems.top_k_losses.TopKHinge`."""
 
     @property
     def smoothing(self) -> float:
@@ -56,7 +56,7 @@ def visit(scores: Floats, norm: float, x: Floats, y: int, cost: float, loss: Los
     """
     smoothing = loss.smoothing / cost if loss.smoothing > 0.0 else 0.0
     wrong = np.arange(len(x)) != y
-    if norm + smoothing <= 0.0:  # a row of zeros: its margins are 1 whatever W is, so any x of sum C_i is best
+    if norm + smoothing <= 0.0:  # a row of zeros: its margins are 1 for every W, so any x with sum C_i is optimal
         return np.where(wrong, cost / (len(x) - 1), 0.0)
     own = np.where(wrong, -x, x.sum())
     others = scores - norm * own

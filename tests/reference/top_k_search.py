@@ -1,9 +1,9 @@
-"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as it is printed, for comparison.
+"""The search of the top-k paper (Lapin, Hein, Schiele, NIPS 2015, section 4) as printed, for comparison.
 
     x = argmin  ‖x − a‖² + ρ⟨1,x⟩²   over   0 ≤ x_j ≤ ⟨1,x⟩/k,   ⟨1,x⟩ ≤ r
 
 Lemma 3 gives the thresholds (t, u) of x = min(max(0, a − t), u) for each split of the sorted values into those at the
-cap, between and at zero; the search tries the splits until one is consistent (7). Lemma 4 tells when x = 0, Lemma 5
+cap, between and at zero; the search tries the splits until one is consistent (7). Lemma 4 states when x = 0, Lemma 5
 when the bound r is active, in which case x solves a continuous quadratic knapsack.
 Cost: O(d log d + kd) for a row; slow Python, an oracle for `widemargin.projections`.
 """
@@ -60,8 +60,6 @@ def search_top_k_cone(a: Floats, k: int, rho: float) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k_search import search_top_k_cone
     >>> search_top_k_cone(np.array([2.0, 1.0, -3.0]), k=2, rho=0.0)
     array([1.5, 1.5, 0. ])
     """
@@ -77,8 +75,6 @@ def search_top_k_simplex(a: Floats, k: int, r: float, rho: float) -> Floats:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.top_k_search import search_top_k_simplex
     >>> search_top_k_simplex(np.array([2.0, 1.0, -3.0]), k=2, r=1.0, rho=0.0)
     array([0.5, 0.5, 0. ])
     """

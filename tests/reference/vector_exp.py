@@ -1,9 +1,9 @@
-"""e^x for x ≤ 0 and log(1 + e) for 0 ≤ e ≤ 1 in float32, step by step as the vector kernels do it.
+"""e^x for x ≤ 0 and log(1 + e) for 0 ≤ e ≤ 1 in float32, step by step as in the vector kernels.
 
     x = n ln 2 + r, |r| ≤ ½ ln 2:   e^x = 2ⁿ (1 + r + r² p(r)),  p of degree 5 (Cephes library)
     t = e / (2 + e) ≤ ⅓:            log(1 + e) = 2 artanh(t) = 2t (1 + t²/3 + t⁴/5 + … + t¹²/13)
 
-Relative errors are below 3e-7; x below −87 are taken for −87. Twin: cpp/vector_exp.hpp.
+Relative errors are below 3e-7; x below −87 counts as −87. Twin: cpp/simd/isa_floats.hpp.
 """
 
 from __future__ import annotations
@@ -21,21 +21,10 @@ EXP_TERMS = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2,
 
 
 def exp_negative(x: Singles) -> Singles:
-    """Return e^x.
-
-    Parameters
-    ----------
-    x : ndarray of float32
-        Not positive.
-
-    Returns
-    -------
-    ndarray of float32
+    """Return e^x for x ≤ 0.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.vector_exp import exp_negative
     >>> exp_negative(np.array([0.0, -1.0], dtype=np.float32)).astype(float).round(6).tolist()
     [1.0, 0.367879]
     """
@@ -50,21 +39,10 @@ def exp_negative(x: Singles) -> Singles:
 
 
 def log1p_unit(e: Singles) -> Singles:
-    """Return log(1 + e).
-
-    Parameters
-    ----------
-    e : ndarray of float32
-        Between 0 and 1.
-
-    Returns
-    -------
-    ndarray of float32
+    """Return log(1 + e) for 0 ≤ e ≤ 1.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from reference.vector_exp import log1p_unit
     >>> round(float(log1p_unit(np.array([1.0], dtype=np.float32))[0]), 6)
     0.693147
     """

@@ -19,6 +19,8 @@ from widemargin.report import page, write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
+pytestmark = pytest.mark.slow
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 N_LABELS = 130  # more than the table shows at first
 PHONE, DESK = 390, 1280
@@ -160,7 +162,6 @@ def test_search_finds_parts_of_names_and_the_rest_can_be_shown(browser, label_pa
     assert shown(browser) == []
 
 
-@pytest.mark.slow
 def test_columns_sort_both_ways_and_dashes_come_last(browser, label_page):
     address, model = label_page
     open_page(browser, address)

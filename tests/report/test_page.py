@@ -90,7 +90,7 @@ def test_every_family_has_its_pictures_and_hostile_names_are_text(rows, case, mo
     make, pictures = CASES[case]
     if case not in DRAWN:
         monkeypatch.setattr(_pictures.Picture, "draw_svg", lambda self: "<svg></svg>")
-    html, facts = render_report(*make(rows), title="<script>alert(3)</script>", data_name="<img src=x>")
+    html, facts = render_report(*make(rows), title="<script>alert(3)</script>", data_name="<img src=x>", texts=None)
     kinds = dict.fromkeys(name if not name.startswith("confusion") else "confusion" for name in facts["pictures"])
     assert list(kinds) == pictures
     assert html.count("<svg") == len(facts["pictures"])
@@ -206,7 +206,8 @@ def test_probabilities_get_a_picture(rows, monkeypatch):
     twin = LogisticRegression().fit(X, classes)
     monkeypatch.setattr(_pictures.Picture, "draw_svg", lambda self: "<svg></svg>")
     monkeypatch.setattr(TopKClassifier, "predict_proba", lambda self, X: twin.predict_proba(X), raising=False)
-    assert "reliability" in render_report(model, X, classes)[1]["pictures"]
+    _, facts = render_report(model, X, classes, title=None, data_name=None, texts=None)
+    assert "reliability" in facts["pictures"]
 
 
 def test_the_file_appears_whole_or_not_at_all(rows, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin.rivals import ranking
-from widemargin.rivals.ranking import FactorBlock, GramBlock, QuadraticProgram, RankingPairs, solve_quadratic_program
+from widemargin.rivals.ranking import FactorBlock, GramBlock, QuadraticProgram, RankingPairs
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -18,7 +18,7 @@ def test_it_finds_the_optimum_of_an_independent_solver(seed):
     blocks = [FactorBlock(factors[0]), GramBlock(factors[1] @ factors[1].T), FactorBlock(factors[2])]
     diagonal = np.where(rng.random(17) < 0.5, 0.0, rng.random(17))
     linear, normal, level = rng.normal(size=17), rng.random(17), 10.0 ** rng.uniform(-2, 2)
-    v = solve_quadratic_program(QuadraticProgram(blocks, diagonal, linear, normal, level), [np.ones(17)], 1e-10)
+    v = QuadraticProgram(blocks, diagonal, linear, normal, level).solve([np.ones(17)], 1e-10)
 
     def objective(point):
         parts = np.split(point, [6, 10])
@@ -37,14 +37,14 @@ def test_it_finds_the_optimum_of_an_independent_solver(seed):
 def test_a_singular_program_ends_at_an_optimum():
     # Two equal columns: any split of their sum is optimal.
     program = QuadraticProgram([GramBlock(np.ones((2, 2)))], np.zeros(2), np.ones(2), np.ones(2), 0.5)
-    v = solve_quadratic_program(program, [np.array([1.0, 3.0])], 1e-12)
+    v = program.solve([np.array([1.0, 3.0])], 1e-12)
     assert v.sum() == pytest.approx(0.5)
 
 
 def test_another_start_is_tried_where_one_leads_nowhere():
     program = QuadraticProgram([GramBlock(np.eye(2))], np.zeros(2), np.array([1.0, 0.5]), np.ones(2), 1.0)
     nowhere = np.full(2, np.nan)
-    v = solve_quadratic_program(program, [nowhere, np.full(2, 0.5)], 1e-10)
+    v = program.solve([nowhere, np.full(2, 0.5)], 1e-10)
     np.testing.assert_allclose(v, [0.75, 0.25], atol=1e-8)
 
 

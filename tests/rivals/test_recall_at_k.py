@@ -8,10 +8,11 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
+from hypothesis_examples import examples
 from widemargin import Status, TimeLimit
 from widemargin.rivals import RecallAtK, recall_at_k
 from widemargin.rivals.recall_at_k import recall_at_k_oracle
@@ -79,6 +80,7 @@ def test_the_one_vs_all_certificate_holds_the_sum_of_the_optima(seed):
     assert model.certificate_.n_problems == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["joint", "one-vs-all"])
 def test_sparse_and_float32_rows_are_the_same_problem(reduction):
     X, y, C = problem(1, n=30)
@@ -153,7 +155,7 @@ def test_the_round_limit_the_clock_and_the_callback_stop_it():
     assert stopped.certificate_.dual <= stopped.certificate_.primal
 
 
-# Few different values, so that ties are frequent.
+# Few different values so that ties are frequent.
 SCORES = st.integers(-3, 3).map(lambda value: value / 4)
 
 
@@ -179,7 +181,7 @@ def check_oracle(positives, negatives, n_selected):
     assert plane.delta == 1 - np.sum(labelling[: len(positives)] > 0) / len(positives)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(SCORES, min_size=1, max_size=4), st.lists(SCORES, max_size=4), st.integers(0, 9))
 def test_the_oracle_equals_enumeration_though_scores_are_tied(positives, negatives, n_selected):
     check_oracle(positives, negatives, n_selected)

@@ -15,15 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from estimator_checks import AT_ROUNDING_ERROR
 from widemargin import Status
 from widemargin.exceptions import NotSavableError
 from widemargin.rivals import RecallAtK, TopPush, Wsabie
 
-# Also exempt in scikit-learn's LinearSVC: they compare at 1e-7. See `test_a_repeated_row_equals_its_weight`.
-AT_ROUNDING_ERROR = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "equal problems are solved to the certified gap, not to rounding error",
-)
 # The check expects a heavy class to be predicted more often. The one-vs-all form cannot do this: the loss of a class is
 # invariant to a shift of all its scores, so there is no intercept to move, and on the data of the check zero
 # weights are optimal for all of them: `test_where_classes_overlap_zero_weights_are_optimal_for_all_class_weights`; ties

@@ -235,4 +235,4 @@ def test_texts_may_be_objects_with_the_columns_of_the_table():
         both = client.post("/predict", json={"texts": [record, "a\ncake"]}).json()["predictions"]
         assert both[0] == both[1]
         answer = client.post("/predict", json={"texts": [{"title": "a"}]})
-        assert answer.json()["detail"] == "there is no column 'body'; the text columns are title, body"
+        assert answer.json()["detail"] == "column 'body' is missing; the text columns are title, body"

@@ -164,8 +164,8 @@ def test_k_1_and_a_K_of_the_tree_are_what_the_compiled_ascent_solves():
     X, labels, weight = draw(3, n_samples=60)
     losses = tree_losses("orthogonal", TREE, labels, C=0.5, sample_weight=weight)
     penalty = OrthogonalPenalty.of_tree(TREE)
-    dense = solve_dense_joint_dual(sp.csr_array(X), losses, penalty, bias=1.0, tol=1e-7, max_iter=5000)
-    compiled = solve_joint_dual(X, losses, penalty, bias=1.0, tol=1e-7, max_iter=5000)
+    dense = solve_dense_joint_dual(sp.csr_array(X), losses, penalty, intercept_scaling=1.0, tol=1e-7, max_iter=5000)
+    compiled = solve_joint_dual(X, losses, penalty, intercept_scaling=1.0, tol=1e-7, max_iter=5000)
     bound = sum(np.sqrt(2.0 * max(r.certificate.gap, 0.0) / penalty.modulus) for r in (dense, compiled))
     assert np.linalg.norm(dense.coef - compiled.coef) <= bound
     assert dense.certificate.dual <= compiled.certificate.primal

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_losses import tree_losses
 from widemargin.problems.tree_penalties import OrthogonalPenalty, tree_penalty
@@ -20,10 +21,7 @@ TREES = [
     Tree(np.array([-1, 0, 0, 1, 1, 2, 3, 3])),  # three levels, an only child
 ]
 VARIANTS = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {}),
     ("tree-loss", {}),
     ("tree-loss", {"rescaling": "margin", "outputs": "all"}),
@@ -120,9 +118,9 @@ def test_the_rows_are_those_of_algorithm_1():
 
 def test_sparse_rows_and_parts_of_scores_give_the_same(monkeypatch):
     X, losses, penalty = make_problem("orthogonal", {}, TREES[1], C=0.1)
-    dense = solve_dual_averaging(X, losses, penalty, bias=1.0, max_iter=20)
+    dense = solve_dual_averaging(X, losses, penalty, intercept_scaling=1.0, max_iter=20)
     monkeypatch.setattr("widemargin.solvers.tree.dual_averaging.SCORES_MB", 0.0)
-    sparse = solve_dual_averaging(sp.csr_array(X), losses, penalty, bias=1.0, max_iter=20)
+    sparse = solve_dual_averaging(sp.csr_array(X), losses, penalty, intercept_scaling=1.0, max_iter=20)
     np.testing.assert_allclose(dense.coef, sparse.coef, atol=1e-9 * np.abs(dense.coef).max())
     np.testing.assert_allclose(dense.intercept, sparse.intercept, atol=1e-9 * np.abs(dense.coef).max())
     np.testing.assert_allclose(dense.history["objective"], sparse.history["objective"], rtol=1e-9)
@@ -130,10 +128,10 @@ def test_sparse_rows_and_parts_of_scores_give_the_same(monkeypatch):
 
 def test_the_intercept_is_the_weight_of_a_constant_feature():
     X, losses, penalty = make_problem("per-node", {}, TREES[0], C=0.1)
-    with_bias = solve_dual_averaging(X, losses, penalty, bias=2.0, max_iter=30, tol=0.0)
+    with_intercept = solve_dual_averaging(X, losses, penalty, intercept_scaling=2.0, max_iter=30, tol=0.0)
     by_hand = solve_dual_averaging(np.hstack([X, np.full((len(X), 1), 2.0)]), losses, penalty, max_iter=30, tol=0.0)
-    np.testing.assert_allclose(with_bias.coef, by_hand.coef[:, :-1])
-    np.testing.assert_allclose(with_bias.intercept, 2.0 * by_hand.coef[:, -1])
+    np.testing.assert_allclose(with_intercept.coef, by_hand.coef[:, :-1])
+    np.testing.assert_allclose(with_intercept.intercept, 2.0 * by_hand.coef[:, -1])
 
 
 def test_callback_and_time_limit_stop():

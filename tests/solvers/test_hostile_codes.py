@@ -100,6 +100,7 @@ def test_hostile_codes_are_what_they_say(norm, first):
         check(seed, norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 20])
 def test_hostile_kernel_codes_are_what_they_say(first):
     for seed in range(first, first + 20):

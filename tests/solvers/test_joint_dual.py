@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from reference.tree_constraints import constraints_of
+from tree_problems import ALL_NODE_METHODS, assert_certified, draw_rows
 from widemargin import _core
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_factor import TreeWeights
@@ -23,10 +24,7 @@ TREES = {
     "flat": [-1, 0, 0, 0, 0],
 }
 CASES = [
-    ("orthogonal", {}),
-    ("similarity", {}),
-    ("per-node", {}),
-    ("per-node", {"node_scaling": "paper"}),
+    *ALL_NODE_METHODS,
     ("flat", {"outputs": "all"}),
     ("tree-loss", {"outputs": "all"}),
     ("tree-loss", {"outputs": "all", "rescaling": "margin"}),
@@ -35,15 +33,9 @@ CASES = [
 
 
 def draw(tree, method, options, C, seed, n_samples=14, n_features=5):
-    """Rows, losses and penalty; labels include inner nodes if the method supports them."""
-    rng = np.random.default_rng(seed)
-    inner = method not in ("flat", "tree-loss") or options.get("outputs") == "all"
-    allowed = np.arange(1, tree.n_nodes) if inner else np.flatnonzero(tree.is_leaf)
-    labels = rng.choice(allowed, n_samples)
-    centres = rng.normal(size=(tree.n_nodes, n_features))
-    X = centres[labels] + centres[tree.parent[labels]] + 0.7 * rng.normal(size=(n_samples, n_features))
+    """Rows, one of them zero, losses and penalty."""
+    X, labels, weight = draw_rows(tree, method, options, seed, n_samples, n_features)
     X[0] = 0.0
-    weight = rng.random(n_samples) + 0.5
     return X, tree_losses(method, tree, labels, C=C, sample_weight=weight, **options), tree_penalty(method, tree)
 
 
@@ -59,13 +51,7 @@ def test_bounds_hold_the_optimum_of_clarabel(method, options, shape, tree_optimu
     X, losses, penalty = draw(Tree(np.array(TREES[shape])), method, options, C, seed=len(shape))
     result = solve_joint_dual(X, losses, penalty, tol=1e-6, max_iter=20_000)
     optimum = tree_optimum(X, losses, penalty)
-    certificate = result.certificate
-    assert result.status is Status.CONVERGED
-    assert certificate.decrease_gap <= 1e-6
-    slack = 1e-6 * abs(optimum)
-    assert certificate.dual - slack <= optimum <= certificate.primal + slack
-    assert certificate.primal == pytest.approx(objective(X, losses, penalty, result), rel=1e-12)
-    assert certificate.primal_at_zero == pytest.approx(losses.at_zero)
+    assert_certified(result, optimum, objective(X, losses, penalty, result), losses, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -178,7 +164,7 @@ def test_the_intercept_is_the_weight_of_a_constant_feature():
     X, losses, penalty = problem()
     wide = np.hstack([X, np.full((len(X), 1), 2.0)])
     expected = solve_joint_dual(wide, losses, penalty, tol=1e-6)
-    result = solve_joint_dual(X, losses, penalty, tol=1e-6, bias=2.0)
+    result = solve_joint_dual(X, losses, penalty, tol=1e-6, intercept_scaling=2.0)
     np.testing.assert_allclose(result.coef, expected.coef[:, :-1], atol=1e-12)
     np.testing.assert_allclose(result.intercept, 2.0 * expected.coef[:, -1], atol=1e-12)
 
@@ -265,8 +251,8 @@ def test_limits_and_callback_end_with_their_status_and_a_valid_certificate():
 
 def test_weights_above_the_limit_come_as_factors_with_the_same_scores():
     X, losses, penalty = problem()
-    dense = solve_joint_dual(X, losses, penalty, tol=1e-4, bias=1.0)
-    factors = solve_joint_dual(X, losses, penalty, tol=1e-4, bias=1.0, memory_limit_mb=0.0)
+    dense = solve_joint_dual(X, losses, penalty, tol=1e-4, intercept_scaling=1.0)
+    factors = solve_joint_dual(X, losses, penalty, tol=1e-4, intercept_scaling=1.0, memory_limit_mb=0.0)
     assert isinstance(factors.coef, TreeWeights)
     assert factors.coef.shape == dense.coef.shape
     assert factors.coef.nbytes > 0
@@ -309,12 +295,12 @@ def test_values_beyond_float32_are_trained_in_float64(scale, C):
 
 def test_wrong_input_is_named():
     X, losses, penalty = problem()
-    with pytest.raises(ValueError, match="got 59 rows, but there are 60 labels"):
+    with pytest.raises(ValueError, match="X has 59 rows, but there are 60 labels"):
         solve_joint_dual(X[:-1], losses, penalty)
-    with pytest.raises(ValueError, match="the penalty has 2 nodes, the losses 10"):
+    with pytest.raises(ValueError, match="the penalty has 2 nodes, but the losses have 10"):
         solve_joint_dual(X, losses, tree_penalty("orthogonal", Tree(np.array([-1, 0, 0]))))
     X[3, 2] = np.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         solve_joint_dual(X, losses, penalty)
     X[3, 2] = 1e200
     with pytest.raises(ValueError, match="scale the features"):

@@ -27,7 +27,7 @@ QP_ACCURACY = 1e-6  # relative, of Clarabel's optimum
 
 RBF, POLY, LINEAR = make_kernel("rbf", 0.5), make_kernel("poly", 0.3, 2, 1.0), make_kernel("linear")
 
-# kernel, loss, C, bias; 24 rows, of which three repeat others, two are zero and three have cost zero
+# kernel, loss, C, intercept_scaling; 24 rows, of which three repeat others, two are zero and three have cost zero
 PROBLEMS = [
     (RBF, TopKHinge(1), 1.0, 0.0),
     (RBF, TopKHinge(1), 100.0, 0.0),
@@ -81,13 +81,15 @@ def qp_optimum(K, y, n_classes, loss, costs):
     return cp.Problem(cp.Maximize(value), limits).solve(solver=cp.CLARABEL)
 
 
-@pytest.mark.parametrize(("kernel", "loss", "C", "bias"), PROBLEMS)
-def test_the_bounds_enclose_the_optimum_of_the_quadratic_programme(kernel, loss, C, bias):
+@pytest.mark.parametrize(("kernel", "loss", "C", "intercept_scaling"), PROBLEMS)
+def test_the_bounds_enclose_the_optimum_of_the_quadratic_programme(kernel, loss, C, intercept_scaling):
     X, y, weights = make_rows()
     costs = C * weights
-    result = solve_kernel_top_k(TrainingKernel(X, kernel), y, 5, loss, costs, bias=bias, tol=1e-6, max_iter=100_000)
+    result = solve_kernel_top_k(
+        TrainingKernel(X, kernel), y, 5, loss, costs, intercept_scaling=intercept_scaling, tol=1e-6, max_iter=100_000
+    )
     certificate = result.certificate
-    K = kernel.block(X, X) + bias**2
+    K = kernel.block(X, X) + intercept_scaling**2
     optimum = qp_optimum(K, y, 5, loss, costs)
     assert result.status is Status.CONVERGED
     assert certificate.relative_gap <= 1e-6
@@ -96,21 +98,23 @@ def test_the_bounds_enclose_the_optimum_of_the_quadratic_programme(kernel, loss,
     x = result.dual.toarray()
     np.testing.assert_allclose(bounds(K, y, x, costs, loss), [certificate.primal, certificate.dual], rtol=1e-9)
     assert (x[weights == 0.0] == 0.0).all()
-    np.testing.assert_allclose(result.intercept, bias**2 * signed_duals(x, y).sum(axis=0))
+    np.testing.assert_allclose(result.intercept, intercept_scaling**2 * signed_duals(x, y).sum(axis=0))
     np.testing.assert_allclose(result.coef.toarray(), signed_duals(x, y), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_a_precomputed_matrix_is_the_same_problem(dtype, bias):
+@pytest.mark.parametrize("intercept_scaling", [0.0, 1.0])
+def test_a_precomputed_matrix_is_the_same_problem(dtype, intercept_scaling):
     X, y, weights = make_rows()
     K = (X @ X.T).astype(dtype)
-    result = solve_kernel_top_k(PrecomputedKernel(K), y, 5, TopKHinge(2), weights, bias=bias, tol=1e-5)
-    optimum = qp_optimum(X @ X.T + bias**2, y, 5, TopKHinge(2), weights)
+    result = solve_kernel_top_k(
+        PrecomputedKernel(K), y, 5, TopKHinge(2), weights, intercept_scaling=intercept_scaling, tol=1e-5
+    )
+    optimum = qp_optimum(X @ X.T + intercept_scaling**2, y, 5, TopKHinge(2), weights)
     np.testing.assert_allclose(result.certificate.primal, optimum, rtol=1.2e-5)
     np.testing.assert_array_equal(K, (X @ X.T).astype(dtype))  # the input is unchanged
     x = result.dual.toarray()
-    rows = np.hstack([X, np.full((len(y), 1), bias)])
+    rows = np.hstack([X, np.full((len(y), 1), intercept_scaling)])
     W = weights_of(rows, y, x)
     linear = linear_bounds(W, rows, y, x, weights, TopKHinge(2))
     np.testing.assert_allclose(linear, [result.certificate.primal, result.certificate.dual], rtol=1e-6)
@@ -134,6 +138,7 @@ def test_known_optima_of_digits(digits, C, optimum, tol):
     assert result.certificate.primal >= optimum - 1e-8 * optimum
 
 
+@pytest.mark.slow
 def test_cached_columns_reach_the_same_optimum_as_the_whole_matrix(digits):
     kernel, y = digits
     options = {"tol": 1e-4, "max_iter": 10_000}
@@ -153,7 +158,7 @@ def test_cached_columns_reach_the_same_optimum_as_the_whole_matrix(digits):
 @pytest.mark.parametrize("kernel", [RBF, LINEAR])
 def test_results_are_the_same_for_a_seed_with_any_number_of_threads(digits, kernel, cache_size_mb):
     training, y = TrainingKernel(digits[0].X, kernel), digits[1]
-    options = {"tol": 1e-3, "cache_size_mb": cache_size_mb, "bias": 0.5}
+    options = {"tol": 1e-3, "cache_size_mb": cache_size_mb, "intercept_scaling": 0.5}
     one, two, other = (
         solve_kernel_top_k(training, y, 10, TopKHinge(1), np.ones(300), n_threads=threads, seed=seed, **options)
         for threads, seed in ((1, 3), (2, 3), (1, 4))

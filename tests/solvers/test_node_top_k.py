@@ -75,9 +75,9 @@ def test_bounds_hold_the_optimum_of_clarabel_for_the_top_2(node_scaling, C):
 def test_with_k_1_it_is_per_node_training_of_the_joint_dual(C, tol):
     X, labels, weight = draw(seed=5, n_samples=60, n_features=8)
     X = sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0))
-    result = solve(X, labels, 1, C=C, sample_weight=weight, bias=0.5, tol=tol)
+    result = solve(X, labels, 1, C=C, sample_weight=weight, intercept_scaling=0.5, tol=tol)
     losses = tree_losses("per-node", TREE, labels, C=C, sample_weight=weight)
-    joint = solve_joint_dual(X, losses, tree_penalty("per-node", TREE), bias=0.5, tol=tol)
+    joint = solve_joint_dual(X, losses, tree_penalty("per-node", TREE), intercept_scaling=0.5, tol=tol)
     ours, theirs = result.certificate, joint.certificate
     assert ours.decrease_gap <= tol
     assert ours.primal_at_zero == pytest.approx(theirs.primal_at_zero)
@@ -145,11 +145,11 @@ def test_rows_without_features_are_certified_with_zero_weights():
 def test_a_limit_is_reported_and_the_result_is_still_certified():
     X, labels, weight = draw(seed=3)
     best = optimum(X, labels, weight, 2, 1.0)
-    told = []
+    seen = []
 
     def stop(progress):
-        told.append(progress)
-        return len(told) == 2
+        seen.append(progress)
+        return len(seen) == 2
 
     for limits, status in [
         ({"max_iter": 1}, Status.MAX_ITER),
@@ -160,7 +160,7 @@ def test_a_limit_is_reported_and_the_result_is_still_certified():
         assert result.status is status
         assert result.certificate.dual <= best * (1 + 1e-7)
         assert best <= result.certificate.primal * (1 + 1e-7)
-    assert told[-1].total == 3
+    assert seen[-1].total == 3
 
 
 def test_wrong_input_is_refused():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from one_vs_all_solvers import solve_newton
 from widemargin.solvers.result import Status
 
@@ -158,7 +159,7 @@ def test_core_follows_the_specification_step_by_step(labelled_rows):
         np.testing.assert_allclose(core.history[name], reference.history[name], rtol=1e-6, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     shape=st.tuples(st.integers(1, 25), st.integers(1, 8)),

@@ -17,7 +17,7 @@ INTERCEPTS = [(True, False), (True, True), (False, False)]
 
 
 def correlated_rows(rng, n_rows=700, n_features=24, n_labels=12):
-    """Rows with correlated features, so that gradient steps alone are slow; labels of all frequencies."""
+    """Rows with correlated features so that gradient steps alone are slow; labels of all frequencies."""
     mixing = rng.normal(size=(n_features, n_features)) * np.geomspace(1.0, 0.03, n_features)
     X = 0.4 + rng.normal(size=(n_rows, n_features)) @ mixing
     scores = X @ rng.normal(size=(n_features, n_labels)) + 0.5 * rng.normal(size=(n_rows, n_labels))
@@ -100,7 +100,7 @@ def test_weights_are_those_of_liblinear(data, loss, solver, free):
     for j in range(Y.shape[1]):
         y = np.where(Y[:, j], 1, -1)
         model = train(y, X, f"-s {solver} -c 1 -B 1 {'-R' if free else ''} -e 1e-9 -q")
-        turn = model.get_labels()[0]  # LIBLINEAR's weights are those of the label it saw first
+        turn = model.get_labels()[0]  # LIBLINEAR's weights belong to the label it saw first
         w, b = model.get_decfun(0)
         np.testing.assert_allclose(result.coef[j], turn * np.array(w), atol=5e-3)
         np.testing.assert_allclose(result.intercept[j], turn * b, atol=5e-3)
@@ -112,33 +112,14 @@ def test_weights_of_rows_and_sides_enter_rule_and_objective(data, loss, intercep
     X, Y = data
     rng = np.random.default_rng(2)
     row, positive, negative = rng.uniform(0.2, 3.0, len(X)), np.linspace(1, 5, 12), np.linspace(0.5, 1, 12)
-    result = solve_large(
-        X,
-        Y,
-        loss=loss,
-        C=0.7,
-        sample_weight=row,
-        positive_weight=positive,
-        negative_weight=negative,
-        fit_intercept=intercept[0],
-        regularize_intercept=intercept[1],
-    )
+    weights = {"sample_weight": row, "positive_weight": positive, "negative_weight": negative}
+    options = {"loss": loss, "C": 0.7, "fit_intercept": intercept[0], "regularize_intercept": intercept[1], **weights}
+    result = solve_large(X, Y, **options)
     assert result.status is Status.CONVERGED
     c = 0.7 * row[:, None] * np.where(Y, positive, negative)
     _, objectives = rule_ratios(X, Y, result, 0.01, loss, intercept, c)
     np.testing.assert_allclose(result.primal_by_label, objectives, rtol=1e-10)
-    best = solve_newton(
-        X,
-        Y,
-        loss=loss,
-        C=0.7,
-        sample_weight=row,
-        positive_weight=positive,
-        negative_weight=negative,
-        fit_intercept=intercept[0],
-        regularize_intercept=intercept[1],
-        gap_tol=1e-9,
-    )
+    best = solve_newton(X, Y, gap_tol=1e-9, **options)
     assert (result.dual_by_label <= best.primal_by_label * (1 + 1e-9)).all()
     np.testing.assert_allclose(result.primal_by_label, best.primal_by_label, rtol=1e-3)
 

@@ -49,10 +49,11 @@ def test_nearly_separable_text_converges_to_its_gap(scale, C, polish):
     assert relative_gaps.max() <= (1e-8 if polish else 1e-3)
 
 
+@pytest.mark.slow
 def test_refused_steps_tighten_the_directions_and_not_more_than_that():
     data = load_debian_tags()
     result = solve_newton(data.X_train[:3000], data.y_train[:3000][:, :6], C=1000.0)
-    # 222 steps a label on average with directions that stay loose.
+    # With directions that stay loose it takes 222 steps per label on average.
     assert result.n_iter.mean() < 60
 
 

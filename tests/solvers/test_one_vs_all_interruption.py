@@ -91,6 +91,7 @@ def test_ctrl_c_ends_training_soon_and_leaves_nothing_behind(n_jobs, moment):
     assert child.returncode == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_the_previous_model_as_it_was(problem):
     X, Y = problem
     model = OneVsAllClassifier().fit(X[:, :50], Y[:, :5])
@@ -106,6 +107,7 @@ def test_an_interrupted_fit_leaves_the_previous_model_as_it_was(problem):
     assert {name: id(value) for name, value in vars(model).items()} == before
 
 
+@pytest.mark.slow
 def test_a_callback_stops_within_a_moment_and_finished_labels_stay(problem):
     X, Y = problem
     asked = []

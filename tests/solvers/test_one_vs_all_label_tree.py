@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.starts import hamming_tree
 from widemargin.solvers.one_vs_all.starts import depth_first, tree_parents, waves
 
@@ -50,7 +51,7 @@ labels = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(labels)
 def test_sparse_candidates_give_a_minimum_spanning_tree_of_all_pairs(Y):
     parent = parents_of(Y)
@@ -77,7 +78,7 @@ def test_equal_labels_hang_on_each_other_and_empty_ones_on_the_root():
     assert parent[1] == parent[3] == -1
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(labels, st.integers(1, 6))
 def test_waves_hold_every_label_once_and_after_its_parent(Y, size):
     parent = parents_of(Y)

@@ -8,14 +8,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
-from one_vs_all_solvers import solve_newton
+from one_vs_all_solvers import INTERCEPTS, draw_problem, solve_newton
 from widemargin.solvers.result import Status
 
-INTERCEPTS = {
-    "free": {"fit_intercept": True},
-    "regularised": {"fit_intercept": True, "regularize_intercept": True},
-    "none": {"fit_intercept": False},
-}
 BACKENDS = ["core", "reference"]
 SEEDS = range(12)
 
@@ -23,11 +18,8 @@ SEEDS = range(12)
 def small_problem(seed):
     """All intercepts, with and without weights of rows and of classes."""
     rng = np.random.default_rng(seed)
-    n, d = int(rng.integers(15, 41)), int(rng.integers(2, 11))
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < rng.choice([0.3, 1.0]))
-    y = X @ rng.normal(size=d) + rng.normal(size=n) > rng.choice([0.0, 2.0])
-    y[:2] = True, False
-    weight = rng.choice([0.5, 1.0, 3.0], size=n) if seed % 4 >= 2 else np.ones(n)
+    X, y = draw_problem(rng, 40, 10, 0.3)
+    weight = rng.choice([0.5, 1.0, 3.0], size=len(y)) if seed % 4 >= 2 else np.ones(len(y))
     factors = (2.5, 0.5) if seed % 2 else (1.0, 1.0)
     return X, y, weight, factors, sorted(INTERCEPTS)[seed % 3], float(rng.choice([0.1, 1.0, 10.0]))
 

@@ -8,24 +8,15 @@ import pytest
 import scipy.sparse as sp
 from liblinear import liblinear, liblinearutil
 
-from one_vs_all_solvers import solve_newton
+from one_vs_all_solvers import INTERCEPTS, draw_problem, solve_newton
 from widemargin.solvers.result import Status
-
-INTERCEPTS = {
-    "free": {"fit_intercept": True},
-    "regularised": {"fit_intercept": True, "regularize_intercept": True},
-    "none": {"fit_intercept": False},
-}
 
 
 def small_problem(seed):
     """20 problems: all intercepts, with and without weights of rows (zeros too) and of classes, sparse and dense."""
     rng = np.random.default_rng(seed)
-    n, d = int(rng.integers(15, 61)), int(rng.integers(2, 21))
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < rng.choice([0.2, 1.0]))
-    y = X @ rng.normal(size=d) + rng.normal(size=n) > rng.choice([0.0, 2.0])
-    y[:2] = True, False
-    weight = rng.integers(0, 4, size=n).astype(float) if seed % 4 >= 2 else np.ones(n)
+    X, y = draw_problem(rng, 60, 20, 0.2)
+    weight = rng.integers(0, 4, size=len(y)).astype(float) if seed % 4 >= 2 else np.ones(len(y))
     weight[:2] = 1.0
     factors = (2.5, 0.5) if seed % 3 == 1 else (1.0, 1.0)
     intercept = sorted(INTERCEPTS)[seed % 3] if seed < 18 else "free"

@@ -7,10 +7,11 @@ import contextlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from hypothesis_examples import examples
 from one_vs_all_solvers import numpy_twins, solve_newton
 from reference.starts import mean_separating, solve_three
 from widemargin.datasets import make_zipf_multilabel
@@ -117,7 +118,7 @@ def test_orthogonal_means_use_their_own_formula(backend):
     assert coef[0] @ X[2:].mean(axis=0) == pytest.approx(-2.0)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.floats(0.01, 0.99))
 def test_formula_equals_least_norm_for_any_two_vectors(seed, d, share):
     rng = np.random.default_rng(seed)

@@ -68,7 +68,7 @@ def test_the_program_has_the_shortest_code(norm):
 def test_outputs_that_no_code_separates_are_an_error(norm, seed):
     h, y = make(seed, 3.0)
     assert by_clarabel(h, y, 4, norm) is None
-    with pytest.raises(ValueError, match="no code separates these outputs: the margin of some row lacks at least 1"):
+    with pytest.raises(ValueError, match="with every code the margin of some row is too small by at least 1"):
         continuous_code(h, y, norm=norm, C=np.inf)
 
 

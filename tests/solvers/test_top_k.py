@@ -37,9 +37,9 @@ def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
     return (sp.csr_array(X) if sparse else X), y, costs
 
 
-def _optimum(X, y, m, loss, costs, bias):
+def _optimum(X, y, m, loss, costs, intercept_scaling):
     """The primal by Clarabel: a sum of the k largest margins, or its smoothed form as a dual with an explicit x."""
-    X = np.hstack([X.toarray() if sp.issparse(X) else X, np.full((X.shape[0], 1), bias)])
+    X = np.hstack([X.toarray() if sp.issparse(X) else X, np.full((X.shape[0], 1), intercept_scaling)])
     W = cp.Variable((m, X.shape[1]))
     terms = [0.5 * cp.sum_squares(W)]
     for i, row in enumerate(X):
@@ -70,9 +70,9 @@ def _plain_loss(z, loss):
 def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
     rng = np.random.default_rng(loss.k + 10 * sparse)
     X, y, costs = _problem(rng, sparse=sparse)
-    bias = 0.7 if sparse else 0.0
-    result = solve_top_k(X, y, 5, loss, costs, bias=bias, tol=1e-7, max_iter=100_000)
-    optimum = _optimum(X, y, 5, loss, costs, bias)
+    intercept_scaling = 0.7 if sparse else 0.0
+    result = solve_top_k(X, y, 5, loss, costs, intercept_scaling=intercept_scaling, tol=1e-7, max_iter=100_000)
+    optimum = _optimum(X, y, 5, loss, costs, intercept_scaling)
     certificate = result.certificate
     assert result.status is Status.CONVERGED
     assert certificate.relative_gap <= 1e-7
@@ -85,7 +85,7 @@ def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
 def test_certificate_is_that_of_the_weights_and_dual_variables_returned(loss, dtype):
     X, y, costs = _problem(np.random.default_rng(3), n=60, d=9, m=11, sparse=True)
     X = X.astype(dtype)
-    result = solve_top_k(X, y, 11, loss, costs, bias=1.0, tol=1e-3, max_iter=10_000)
+    result = solve_top_k(X, y, 11, loss, costs, intercept_scaling=1.0, tol=1e-3, max_iter=10_000)
     W = np.hstack([result.coef, result.intercept[:, None]]).astype(np.float64)
     rows = np.hstack([X.toarray(), np.ones((60, 1))]).astype(np.float64)
     x = result.dual.toarray()

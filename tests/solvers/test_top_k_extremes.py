@@ -121,7 +121,7 @@ def _hinge(z, k, variant):
 def test_weights_after_few_passes_are_not_worse_than_zero(variant, k, cost):
     """The objective is recomputed here; at zero weights it is the sum of the costs."""
     X, y = _rows()
-    result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    result = solve_top_k(X, y, 6, TopKHinge(k, variant), np.full(120, cost), intercept_scaling=30.0, max_iter=1)
     W, b = np.asarray(result.coef, dtype=np.float64), np.asarray(result.intercept, dtype=np.float64)
     scores = X @ W.T + b
     z = np.delete((1.0 + scores - scores[np.arange(120), y][:, None]).ravel(), np.arange(120) * 6 + y).reshape(120, 5)
@@ -136,7 +136,9 @@ def test_weights_after_few_passes_are_not_worse_than_zero(variant, k, cost):
 def test_kernel_coefficients_after_few_passes_are_not_worse_than_zero(variant, cost):
     X, y = _rows()
     kernel = TrainingKernel(X, make_kernel("rbf", gamma=0.01))
-    result = solve_kernel_top_k(kernel, y, 6, TopKHinge(2, variant), np.full(120, cost), bias=30.0, max_iter=1)
+    result = solve_kernel_top_k(
+        kernel, y, 6, TopKHinge(2, variant), np.full(120, cost), intercept_scaling=30.0, max_iter=1
+    )
     distances = (X**2).sum(axis=1)[:, None] + (X**2).sum(axis=1) - 2.0 * X @ X.T
     K = np.exp(-0.01 * distances) + 30.0**2
     A = result.coef.toarray()
@@ -152,7 +154,7 @@ def test_the_stored_intercept_is_the_one_that_was_certified():
     """A constant feature of 3.3 and float32 weights: their product is not rounded twice."""
     X, y = _rows()
     costs, loss = np.ones(120), TopKHinge(1)
-    result = solve_top_k(X, y, 6, loss, costs, bias=3.3, tol=0.05)
+    result = solve_top_k(X, y, 6, loss, costs, intercept_scaling=3.3, tol=0.05)
     W = np.column_stack([result.coef, result.intercept / 3.3]).astype(np.float64)
     z = margins_of_wrong_classes(X @ W[:, :-1].T + result.intercept.astype(np.float64), y)
     primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
@@ -164,9 +166,9 @@ def test_the_stored_intercept_is_the_one_that_was_certified():
 def test_the_constant_of_float32_rows_is_certified_as_given(dtype):
     """133.8559449623113 is not a float32: the certificate had the nearest one."""
     X, y = _rows()
-    X, costs, bias = X.astype(dtype), np.ones(120), 133.8559449623113
-    result = solve_top_k(X, y, 6, TopKHinge(1), costs, bias=bias, tol=1e-9, max_iter=20)
-    W = np.column_stack([result.coef, result.intercept / bias])
+    X, costs, intercept_scaling = X.astype(dtype), np.ones(120), 133.8559449623113
+    result = solve_top_k(X, y, 6, TopKHinge(1), costs, intercept_scaling=intercept_scaling, tol=1e-9, max_iter=20)
+    W = np.column_stack([result.coef, result.intercept / intercept_scaling])
     z = margins_of_wrong_classes(X.astype(np.float64) @ W[:, :-1].T + result.intercept, y)
     primal = 0.5 * float((W**2).sum()) + float(costs @ np.maximum(z.max(axis=1), 0.0))
     assert result.certificate.primal == pytest.approx(primal, rel=1e-12, abs=0.0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
 from reference.top_k_ascent import bounds, weights_of
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.top_k.start import DualPoint
@@ -38,7 +39,7 @@ def wrong_classes(x, y):
 losses = st.builds(TopKHinge, st.integers(1, M - 1), st.sampled_from(["alpha", "beta"]), st.sampled_from([0.0, 0.5]))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(losses, losses, st.integers(0, 2**31), st.sampled_from(["same", "factor", "rows"]))
 def test_starts_are_feasible_and_no_denser(old, new, seed, change):
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tree_problems import lineage
 from widemargin.labels.tree import Tree
 from widemargin.problems.kernels import TrainingKernel, make_kernel
 from widemargin.problems.tree_losses import tree_losses
@@ -42,15 +43,6 @@ def draw(shape, seed=0, n_samples=40, n_features=6, scale=1.0):
     X[0] = 0.0
     X[3] = X[4]
     return Tree(parent), labels, scale * X
-
-
-def lineage(parent, node):
-    """Rows of W on the path from a node to the root."""
-    rows = []
-    while node > 0:
-        rows.append(node - 1)
-        node = parent[node]
-    return rows
 
 
 def matrix(method, parent, alpha):
@@ -153,7 +145,7 @@ def test_top_k_among_children_that_is_cut_short_is_no_worse_than_zero_weights(fo
     tree, labels, X = draw("star", n_samples=60)
     for C in (1e4, 1e7):
         result = solve_node_top_k(
-            form(X), tree_losses("per-node", tree, labels, C=C), 3, bias=2.0, tol=1e-9, max_iter=1
+            form(X), tree_losses("per-node", tree, labels, C=C), 3, intercept_scaling=2.0, tol=1e-9, max_iter=1
         )
         W = np.column_stack([result.coef, result.intercept / 2.0])
         wide = np.column_stack([X, np.full(len(X), 2.0)])
@@ -181,6 +173,7 @@ def test_a_decrease_that_is_lost_in_rounding_is_not_attained(solver, scale):
     assert result.certificate.primal <= result.certificate.primal_at_zero * (1.0 + 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node_scaling", ["sum", "paper"])
 @pytest.mark.parametrize("C", [1e-8, 1e-6, 1e-3])
 def test_converged_means_a_gap_of_at_most_tol_for_small_C(node_scaling, C):

@@ -79,14 +79,16 @@ def test_debian_rows_are_words_of_name_and_description(debian_runs):
     assert parents == {"role::doc": "role", "role::game": "role", "use::playing": "use"}
 
 
+@pytest.mark.slow
 def test_debian_sources_and_copied_descriptions_stay_on_one_side(debian_runs):
     bags, _, n_train, _ = read(debian_runs[0])
-    # The vocabulary is that of the training part, so a source on both sides would show its colour in the test part.
+    # The vocabulary comes from the training part, so a source on both sides would show its colour in the test part.
     assert 0 < n_train < len(bags)
     assert not any(colour in bag for bag in bags[n_train:] for colour in COLOURS)
     assert all(any(colour in bag for colour in COLOURS) for bag in bags[:n_train])
 
 
+@pytest.mark.slow
 def test_debian_runs_give_the_same_bytes(debian_runs):
     first, second = debian_runs
     assert first.read_bytes() == second.read_bytes()
@@ -94,6 +96,7 @@ def test_debian_runs_give_the_same_bytes(debian_runs):
     assert not list(first.parent.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_debian_files_without_tags_are_refused_with_the_remedy(tmp_path):
     (tmp_path / "Packages").write_text("Package: a\nDescription-md5: b\n")
     (tmp_path / "Translation-en").write_text("Package: a\nDescription-md5: b\nDescription-en: c\n")

@@ -67,7 +67,7 @@ class Run:
         return lists[:, None] if lists.ndim == 1 else lists
 
     def finish(self, lists, model_bytes: int, package: str) -> None:
-        """Write all results; the version is that of `package`."""
+        """Write all results, with the version of `package`."""
         self.figures |= {"model_bytes": int(model_bytes), "peak_bytes": peak_bytes()}
         np.save(self.out / "lists.npy", lists, allow_pickle=False)
         found = self.figures | {"version": importlib.metadata.version(package)}
@@ -76,9 +76,9 @@ class Run:
     def _timed(self, name, function):
         seconds = []
         while len(seconds) < (N_REPEATS if not seconds or seconds[0] < REPEAT_BELOW_S else 1):
-            began = cpu_s()
+            started = cpu_s()
             result = function()
-            seconds.append(cpu_s() - began)
+            seconds.append(cpu_s() - started)
         self.figures[name] = statistics.median(seconds)
         return result
 

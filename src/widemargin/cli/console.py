@@ -53,7 +53,7 @@ def failures_explained(writes: bool) -> Iterator[None]:
             yield
         sys.stdout.flush()  # here, where a failure can still be reported
     except BrokenPipeError as error:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer, so that closing it does not fail again
+        if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer; closing it would fail again
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)

@@ -41,7 +41,7 @@ TAG_MODEL: dict[str, Any] = {"C": 1.0, "tol": 0.01, "prune": 0.01}
 # Nearly half of the animals are labelled with inner nodes, at which only methods with "stop" can end.
 COMPARED = ["one-vs-all", "top-k", "output-code", "orthogonal, stop", "per-node"]
 BUDGET = 60.0
-"""Time limit of the comparison in seconds, so that the demo takes about a minute on two cores."""
+"""Time limit of the comparison in seconds; the demo takes about a minute on two cores."""
 REPORT_TITLE = "Debian packages and their tags, one-vs-all"
 
 
@@ -51,7 +51,7 @@ def run(given: Given) -> None:
     methods = ["one-vs-all", *ANIMAL_MODELS]
     for method in methods:
         check_writable(out / method)
-    began = time.monotonic()
+    started = time.monotonic()
     tags, animals = load_debian_tags(), load_wordnet_animals()
     rows = [_trained(out, "one-vs-all", TAG_MODEL, tags, "tags")]
     for method, parameters in ANIMAL_MODELS.items():
@@ -65,7 +65,7 @@ def run(given: Given) -> None:
         console.print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})
         return
     print_comparison(result, "Animals, every method with its own C", brief=True)
-    _print_end(out, report, time.monotonic() - began)
+    _print_end(out, report, time.monotonic() - started)
 
 
 def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name: str) -> dict[str, Any]:

@@ -45,9 +45,9 @@ def table_spec(given: Given) -> TableSpec | None:
             raise ValueError(f"{given.data} is a table: name its text columns and its label column, as in {example}")
         return None
     if given.labels is None:
-        raise ValueError("--labels is missing: with --text it is the label column")
+        raise ValueError("--labels is missing; with --text, it names the label column")
     if given.features is not None:
-        raise ValueError("--features is not for text, whose features are its terms; leave it out")
+        raise ValueError("--features does not apply to text, whose features are its terms; leave it out")
     names = {"delimiter": given.delimiter, "quotes": given.quotes is not False, "encoding": given.encoding or "utf-8"}
     found = table_format(given.data)
     return TableSpec(tuple(given.text), str(given.labels), given.label_sep, **names, format=found)
@@ -111,7 +111,7 @@ def no_rows(path: Any) -> DataFormatError:
 def refuse_table(data: Path, command: str) -> None:
     """Raise an error for a table where rows of numbers are wanted."""
     if is_table(data):
-        raise ValueError(f"{data} is a table of text, and {command} takes rows of numbers; train takes it, with --text")
+        raise ValueError(f"{data} is a table of text, but {command} takes rows of numbers; use train with --text")
 
 
 def _labelled(dataset: Dataset, skip_unlabelled: bool) -> Dataset:
@@ -184,7 +184,7 @@ def _hint_of_lists(rows: TextRows, remedy: str) -> None:
             f"{rows.path}: column {rows.labels!r} has cells such as {example!r}, each taken as one label{why}; if they "
             f"are lists of labels, {remedy} --label-sep '{mark}'",
             DataFormatWarning,
-            stacklevel=1,  # always the same place, so that it is shown once
+            stacklevel=1,  # always the same place, to be shown once
         )
 
 
@@ -193,9 +193,8 @@ def separator_of(cells: Iterable[str]) -> str | None:
 
     Names of classes may contain a comma, too, such as "Smith, John" and "Food, Beverages & Tobacco". Different cells
     with a mark, however often each occurs, are taken for lists if most of them consist of parts that are also cells, as
-    "red;round" does if "red" and "round" occur; or if the parts of all cells are clearly fewer than the cells, so that
-    parts recur in other cells, and do so at other places: lists mix, while a surname comes first, and the steps of a
-    path keep their level.
+    "red;round" does if "red" and "round" occur; or if the parts are clearly fewer than the cells, because they recur in
+    other cells, and at other places: lists mix, while a surname comes first, and the steps of a path keep their level.
 
     Examples
     --------
@@ -280,7 +279,7 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
     model = load(folder)
     if not hasattr(model, "steps"):
         if form:
-            raise ValueError(f"{folder} takes rows of numbers, not text: leave out the options of tables")
+            raise ValueError(f"{folder} takes rows of numbers, not text; leave out the table options")
         return OpenModel(model)
     if isinstance(form.get("text"), list):
         form["text"] = tuple(form["text"])
@@ -300,7 +299,7 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
     classifier, vectorizer, spec = model
     if spec is None:
         if is_table(path):
-            raise DataFormatError("a table of text, and the model takes rows of numbers", path=path)
+            raise DataFormatError("the file is a table of text, but the model takes rows of numbers", path=path)
         dataset = load_data(path, **reading_options(classifier, path, given))
         check_rows_fit(classifier, path, *dataset.X.shape)
         return _labelled(dataset, given.skip_unlabelled)
@@ -327,12 +326,12 @@ def reading_options(classifier: Any, path: Path, given: Given) -> dict[str, Any]
 
 
 def check_rows_fit(classifier: Any, path: Path, n_rows: int, n_features: int) -> None:
-    """Raise an error for data without rows, or with other features than the model."""
+    """Raise an error for data without rows, or with a different number of features from the model."""
     if n_rows == 0:
         raise no_rows(path)
     if n_features != classifier.n_features_in_:
         raise DataFormatError(
-            f"the rows have {n_features:,} features and the model {classifier.n_features_in_:,}",
+            f"the rows have {n_features:,} features, but the model has {classifier.n_features_in_:,}",
             path=path,
             remedy="give rows with the same features as in training",
         )
@@ -412,7 +411,7 @@ def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
         return sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
     if Y.shape[1] != n_labels:
         raise DataFormatError(
-            f"the data have {Y.shape[1]:,} labels and the model {n_labels:,}",
+            f"the data have {Y.shape[1]:,} labels, but the model has {n_labels:,}",
             path=dataset.path,
             remedy="evaluate data with the same label columns as in training, or name the labels of both",
         )

@@ -14,6 +14,8 @@ from widemargin.cli.options import Given
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
+from widemargin.model_io.state import MANIFEST
+from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.tree_factor import TreeWeights
 
 __all__ = ["run"]
@@ -21,6 +23,10 @@ __all__ = ["run"]
 
 def run(given: Given) -> None:
     """Report the model, or the largest weights of one label."""
+    unfinished = WorkFolder.unfinished(given.model)
+    if unfinished is not None and not (given.model / MANIFEST).exists():
+        _report_unfinished(unfinished, given)
+        return
     opened = open_model(given.model)
     model, shown = opened.classifier, {} if given.names is None else display_names(given.names)
     if given.label is not None:
@@ -31,7 +37,7 @@ def run(given: Given) -> None:
         else:
             console.print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
-    summary = summarize(model, given.model) | text_facts(opened)
+    summary = summarize(model, given.model) | text_facts(opened) | {"unfinished": unfinished}
     if given.json:
         console.print_json(summary)
         return
@@ -42,6 +48,23 @@ def run(given: Given) -> None:
         from widemargin.comparison import Tuning
 
         print_tuning(Tuning.from_dict(summary["tuning"]))
+
+
+def _report_unfinished(unfinished: dict[str, Any], given: Given) -> None:
+    """An interrupted training, and what to do with it."""
+    if given.json:
+        console.print_json({"unfinished": unfinished})
+        return
+    parameters = ", ".join(f"{name}={value!r}" for name, value in unfinished["parameters"].items())
+    rows = [("training", _unfinished_text(unfinished)), ("parameters", parameters)]
+    console.print_table(f"{given.model}: no model yet", rows)
+
+
+def _unfinished_text(unfinished: dict[str, Any]) -> str:
+    return (
+        f"unfinished, {unfinished['n_finished']:,} of {unfinished['n_labels']:,} labels are done; run the same train "
+        "command again to resume it, or with --restart to start over"
+    )
 
 
 def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
@@ -94,6 +117,8 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
     rows.append(("instructions", summary["instruction_set"]))
     rows.append(("parameters", parameters))
+    if summary.get("unfinished") is not None:
+        rows.append(("next training", _unfinished_text(summary["unfinished"])))
     return rows
 
 
@@ -112,7 +137,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tree_facts(model: Any) -> dict[str, Any]:
-    """What a model on a tree says of it."""
+    """The tree of a model, as plain values."""
     if not isinstance(model, HierarchicalClassifier):
         return {}
     tree = model.taxonomy_
@@ -155,7 +180,7 @@ def _tree_text(facts: dict[str, Any]) -> str:
 
 
 def _weights_of_node(model: Any, label: str) -> Any:
-    """The weights of any node but the root of a model on a tree."""
+    """The weights of a node of a model on a tree; the root has none."""
     names = [str(name) for name in model.taxonomy_.nodes[1:]]
     if label not in names:
         raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")

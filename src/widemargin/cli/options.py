@@ -3,7 +3,7 @@
 Each row of `OPTIONS` has a name, flags, a type, a help text, the commands that take it and, for options of `train`, the
 methods it is for and the estimator parameter that it sets. From this table come the parser and its help, shell
 completion, docs/cli.md, the checks that an option fits the method, the hints in their errors, and the way back from an
-estimator to the options that make it. This module imports nothing heavy, so that `--help` is quick.
+estimator to the options that make it. This module imports nothing heavy, which keeps `--help` quick.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ OPTIONS: list[Option] = [
     code("norm_bound", "--norm-bound", float, "Largest norm of a learned code, instead of a penalty."),
     code("decoding", "--decoding", ("inner", "hamming", "exponential", "hinge", "logistic"),
          "How outputs are compared with the code.", shown="inner; greedy: hamming"),
-    code("cv", "--cv", str, "Folds whose outputs the code is learned on, or training.", shown="5",
+    code("cv", "--cv", str, "Number of folds whose outputs the code is learned from, or training.", shown="5",
          parse=number_or("training", kind=int)),
     code("interleave", "--interleave", int, "Rounds in which the columns are trained again for the code.", shown="0"),
     code("binary_C", "--binary-C", float, "Weight of the loss in the columns.", shown="1", parameter="C", inside=True),
@@ -325,7 +325,7 @@ OPTIONS: list[Option] = [
          parameter="text__min_df", parse=count_or_share),
     text("max_df", "--max-df", str, "Leave out terms in more texts: a number, or a share.", shown="1.0",
          parameter="text__max_df", parse=count_or_share),
-    text("max_features", "--max-features", int, "Keep this many terms, the most frequent.",
+    text("max_features", "--max-features", int, "Largest number of terms; the most frequent are kept.",
          parameter="text__max_features", min=1),
     text("stop_words", "--stop-words", ("english",), "Leave out the frequent words of a language.",
          parameter="text__stop_words"),
@@ -357,7 +357,7 @@ OPTIONS: list[Option] = [
     Option("title", "--title", str, "Headline of the page.", "report", shown="the model's name"),
     Option("host", "--host", str, "Address to listen on; 0.0.0.0 for all, then use --token.", "serve", "127.0.0.1"),
     Option("port", "--port", int, "Port; 0 for a free one.", "serve", 8000, min=0, max=65535),
-    Option("token", "--token", str, "Bearer token that requests must bring.", "serve",
+    Option("token", "--token", str, "Bearer token that requests must carry.", "serve",
            shown="none", envvar="WIDEMARGIN_TOKEN"),
     Option("body_mb", "--body-mb", float, "Largest size of a request, in megabytes.", "serve", 10.0),
     Option("body_seconds", "--body-seconds", float, "Seconds within which a request must arrive.", "serve", 10.0),
@@ -367,12 +367,12 @@ OPTIONS: list[Option] = [
            1000, min=1),
     Option("jobs", "--jobs -j", int, "Threads; -1 for all cores. Results do not depend on it.",
            f"{TRAINING} {WITH_MODEL} serve", 1, panel=RUN, parameter="n_jobs"),
-    Option("processes", "--processes", int, "Worker processes; -1 for one per core. Without it, this process works "
-           "with its threads.", "train compare predict", panel=RUN),
+    Option("processes", "--processes", int, "Worker processes; -1 for one per core. By default, this process does "
+           "the work.", "train compare predict", panel=RUN),
     Option("scheduler", "--scheduler", str, "Dask scheduler whose workers do the work, such as tcp://host:8786.",
            "train compare predict", panel=RUN, metavar="ADDRESS"),
-    Option("shard_size", "--shard-size", int, "Labels that one-vs-all solves and keeps together: the most that a "
-           "kill can cost. The model does not depend on it.", "train", shown="about half a minute of work", panel=RUN,
+    Option("shard_size", "--shard-size", int, "Labels per shard of one-vs-all; a kill loses at most the shards being "
+           "solved. The model does not depend on it.", "train", shown="about half a minute of work", panel=RUN,
            min=1),
     Option("time_limit", "--time-limit", float, "Time limit. Run the command again to resume one-vs-all; other "
            "methods save the model reached so far.", "train", panel=RUN, metavar="SECONDS", min=0.0),
@@ -436,7 +436,7 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command(
         """Show what a model folder holds: parameters, sizes, the certificate, the worst label.
 
-        An interrupted training is described, too: what is done and how to resume it.""",
+        It also describes an interrupted training, and how to resume it.""",
         "widemargin inspect model --label devel::lang:python",
         "inspect:run",
     ),
@@ -444,7 +444,7 @@ COMMANDS: dict[str, Command] = {
         """Answer HTTP requests with the top labels of rows or texts.
 
         POST /predict takes JSON such as {"rows": [[0.1, 0, 2]], "k": 3} or {"texts": ["fresh bread"]}; /docs describes
-        it, /health and /metrics watch it. Ctrl-C or SIGTERM finishes the requests in hand.""",
+        it, /health and /metrics watch it. Ctrl-C or SIGTERM finishes the current requests.""",
         "widemargin serve model --port 8000",
         "serve:run",
     ),
@@ -454,10 +454,10 @@ COMMANDS: dict[str, Command] = {
         "convert:run",
     ),
     "report": Command(
-        """Write a page about a model, measured on labelled rows, that a browser shows without a network.
+        """Write a self-contained HTML page about a model, measured on labelled rows.
 
-        It has quality and certificate, pictures, a table of the labels to search and sort, and the worst mistakes with
-        the features that made them.""",
+        It shows quality and certificate, pictures, a table of the labels to search and sort, and the worst mistakes
+        with the features that caused them.""",
         "widemargin report model test.txt.gz -o report.html",
         "evaluate:report",
     ),
@@ -535,7 +535,7 @@ def zero_based(given: Given) -> Any:
 def executor_of(given: Given) -> int | str | None:
     """Who does the work: a number of processes, the workers of a scheduler, or None for this process."""
     if given.processes is not None and given.scheduler is not None:
-        raise ValueError("--processes and --scheduler are two ways to do the work; give one of them")
+        raise ValueError("--processes and --scheduler exclude each other; give one of them")
     return given.processes if given.scheduler is None else str(given.scheduler)
 
 

@@ -1,4 +1,4 @@
-"""`widemargin serve`: a model behind HTTP, on this machine unless told otherwise."""
+"""`widemargin serve`: a model behind HTTP, on this machine by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from widemargin.estimators.persistence import load
 __all__ = ["run"]
 
 GRACE_SECONDS = 10
-"""Time for requests in hand to finish after a signal to stop."""
+"""Time for current requests to finish after a signal to stop."""
 IDLE_SECONDS = 30
 """Time after which a connection without requests is closed."""
 
@@ -29,7 +29,7 @@ def run(given: Given) -> None:
     model = load(given.model)
     (model[-1] if hasattr(model, "steps") else model).n_jobs = given.jobs
     if given.token is None and not _is_local(given.host):
-        print_note(f"warning: {given.host} can be reached from elsewhere; set a --token")
+        print_note(f"warning: {given.host} can be reached from other machines; set a --token")
     size = {"body_mb": given.body_mb, "body_seconds": given.body_seconds, "batch_rows": given.batch_rows}
     config = uvicorn.Config(
         make_app(model, limits=Limits(**size, requests_per_second=given.rate), token=given.token),
@@ -42,12 +42,12 @@ def run(given: Given) -> None:
     )
     with _listening(given.host, given.port) as listener, contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
         place = f"[{given.host}]" if ":" in given.host else given.host
-        print_note(f"answers at http://{place}:{listener.getsockname()[1]}; Ctrl-C ends it")
+        print_note(f"answers at http://{place}:{listener.getsockname()[1]}; press Ctrl-C to stop")
         uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that takes connections, so that whoever reads the address can use it at once."""
+    """A socket that already takes connections when its address is printed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a kept connection waits 40 ms per answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -119,7 +119,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _axes(estimator: Estimator, given: Given) -> dict[str, Any]:
-    """What is left to choose: parameters that were given keep their values."""
+    """What remains to choose: parameters that were given keep their values."""
     is_code = "code_size" in estimator.get_params(deep=False)
     learned = is_code and estimator.learn is not None and estimator.norm_bound is None and estimator.learn != "greedy"
     C = given.binary_C if is_code and not learned else given.C

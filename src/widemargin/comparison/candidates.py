@@ -34,17 +34,6 @@ PRUNE = 0.01
 class Candidate:
     """A method to try.
 
-    Parameters
-    ----------
-    name : str
-        As in `widemargin train --method`, with the loss or k where there are several.
-    estimator : estimator
-        With everything set except the values that are tried.
-    Cs : tuple of float
-        Values of C to try, ascending.
-    ks : tuple of int
-        Values of k to try; empty if the method has none.
-
     Examples
     --------
     >>> from widemargin import OneVsAllClassifier
@@ -53,10 +42,10 @@ class Candidate:
     3
     """
 
-    name: str
-    estimator: Estimator = field(repr=False)
-    Cs: tuple[float, ...]
-    ks: tuple[int, ...] = ()
+    name: str  # as in `widemargin train --method`, with the loss or k where there are several
+    estimator: Estimator = field(repr=False)  # with everything set except the values that are tried
+    Cs: tuple[float, ...]  # ascending
+    ks: tuple[int, ...] = ()  # empty if the method has none
 
     @property
     def n_fits(self) -> int:
@@ -160,5 +149,5 @@ def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:
     missing = [name for name in methods if not matches[name]]
     if missing or not matches:
         known = ", ".join(repr(candidate.name) for candidate in found)  # names may have commas
-        raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; those that do: {known}")
+        raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; use one of: {known}")
     return [candidate for candidate in found if any(candidate in group for group in matches.values())]

@@ -6,14 +6,15 @@ For each fold, or for given test rows, and for each method:
     fit      with the best values on all training rows: certificate, CPU time, memory, size
     measure  every held-out row                                                  → means, intervals, differences
 
-Held-out rows never take part in the choice of values. A fold counts only if it was finished for all methods, so that
-all are measured on the same rows. Memory: the data, two copies of the rows of a fold, and one model at a time.
+Held-out rows never take part in the choice of values. All methods are measured on the
+same rows: a fold counts only if it was finished for all of them. Memory: the data, two copies of the rows of a fold,
+and one model at a time.
 
-A budget decides how much is done. Every method is first fitted once on a few rows, which shows what it will cost and
-whether it can be fitted at all. If the full comparison does not fit the budget, the grids are thinned, that of the most
-expensive method first; then there are fewer folds; then methods that take more time than all others together are left
-out, as long as two remain; and finally rows. While it runs, estimates are corrected by the time that finished parts
-took; time that is left goes into further folds.
+A budget limits the work. Every method is first fitted once on a few rows, which shows what it will cost and whether it
+can be fitted at all. If the full comparison does not fit the budget, the grids are thinned, starting with the most
+expensive method; then folds are dropped; then methods that take more time than all others together, as long as two
+remain; and finally rows. While it runs, estimates are corrected by the time that finished parts took; spare time goes
+into further folds.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def compare(
         A tree over the labels; its methods are tried too, where a row has one label. If some rows are labelled with
         inner nodes, the methods that predict a path are also tried with ``stop=True``, which lets it end there.
     transformer : transformer or None, default=None
-        Makes rows of numbers, such as a `TfidfVectorizer` for text. It is cloned and fitted on the training rows of
-        each fold, and of each search, alone. The costs in the table do not include it.
+        Makes rows of numbers, such as a `TfidfVectorizer` for text. It is cloned and fitted only on the training rows
+        of each fold and of each search. The costs in the table do not include it.
     X_test, y_test : rows and labels, default=None
         Held-out rows. By default, cross-validation is used.
     cv : int, default=5
@@ -137,7 +138,7 @@ def compare(
         Threads of each fit.
     executor : None, int, str or dask.distributed.Client, default=None
         Where the methods are fitted: in this process, in a number of processes, or on a dask cluster. The quality does
-        not depend on it. Cannot be combined with `budget`, which plans the time of one process.
+        not depend on it. Cannot be combined with `budget`, which is for one process.
     report : callable or None, default=None
         Called with the current step, the seconds elapsed, and the seconds expected in total.
 
@@ -165,7 +166,7 @@ def compare(
     n_rows, n_classes = _num_samples(X), len(targets.classes)
     executor = as_executor(executor)
     if budget is not None and not executor.in_process:
-        raise ValueError("budget plans the time of one process; leave it out, or leave executor out")
+        raise ValueError("budget is for one process; leave out budget or executor")
     tree = None if targets.kind == "multilabel" or taxonomy is None else as_taxonomy(taxonomy)
     measured = metrics_for(targets.kind, n_classes, metric, on_tree=tree is not None)
     task = Task(measured, targets.kind, tree, random_state)
@@ -235,7 +236,7 @@ class _Run:
                 self.folds.append(found)
 
     def _measure_here(self, fold: Fold, inner: Fold | None) -> dict[str, FoldResult]:
-        """The methods on a fold, until the time is over; in the first fold at least one."""
+        """The methods on a fold, until time runs out; in the first fold at least one."""
         found: dict[str, FoldResult] = {}
         for number, candidate in enumerate(self.plan.candidates):
             if self.clock.is_over and (self.folds or found):
@@ -351,32 +352,14 @@ def _measure_stored(task: Task, candidate: Candidate, *stored: Fold | None) -> F
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done.
+    """What a comparison runs."""
 
-    Parameters
-    ----------
-    candidates : tuple of Candidate
-        Methods with their grids.
-    n_folds : int
-        Number of folds that are run; 1 with test rows, and for a single split.
-    share : float
-        Share of the rows that is used.
-    seconds : tuple of float
-        Expected wall-clock seconds of each method in each fold.
-    overhead : float
-        Expected seconds per fold of the work that the methods share: a vectoriser of text.
-    dropped : dict
-        Methods that are left out, with the reason.
-    folds_asked : int
-        Number of folds that were asked for.
-    """
-
-    candidates: tuple[Candidate, ...]
-    n_folds: int
-    share: float
-    seconds: tuple[float, ...]
-    overhead: float = 0.0
-    dropped: dict[str, str] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...]  # with their grids
+    n_folds: int  # that are run; 1 with test rows, and for a single split
+    share: float  # of the rows that is used
+    seconds: tuple[float, ...]  # expected wall-clock time of each method in each fold
+    overhead: float = 0.0  # expected seconds per fold of the work that the methods share: a vectoriser of text
+    dropped: dict[str, str] = field(default_factory=dict)  # methods that are left out, with the reason
     folds_asked: int = 1
 
     @property
@@ -409,10 +392,6 @@ def make_plan(
         Seconds; None for no limit.
     overhead : float
         Expected seconds per fold of the work that the methods share.
-
-    Returns
-    -------
-    Plan
 
     Examples
     --------
@@ -519,7 +498,7 @@ class Clock:
         return time.monotonic() >= self.deadline
 
     def limit_of(self, method: int) -> float:
-        """Seconds that a method may take in this fold: those that the waiting methods are not expected to need."""
+        """Seconds that a method may take in this fold: the rest, minus the expected time of the waiting methods."""
         fold, left = self.done[method], self.deadline - time.monotonic()
         planned = enumerate(zip(self.plan.seconds, self.done, strict=True))
         waiting = [seconds for m, (seconds, done) in planned if done <= fold and m != method]
@@ -527,7 +506,7 @@ class Clock:
 
 
 def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: Any) -> tuple[tuple[Any, Any], float]:
-    """A few rows for trials, and the seconds that a transformer takes in a fold of n_rows, by its time for the few.
+    """A few rows for trials, and the seconds that a transformer takes in a fold of n_rows, estimated from the few.
 
     There are as many as `TRIAL_ROWS` and `TRIAL_VALUES` ask for, at most n_rows.
     """
@@ -546,7 +525,7 @@ def trial_rows(X: Any, y: Any, n_rows: int, kind: str, seed: int, transformer: A
 
 
 def _try_methods(candidates: list[Candidate], X: Any, y: Any, n_rows: int) -> tuple[list[float], dict[str, str]]:
-    """Expected seconds of a fit on n_rows, by one on a few; and the methods that cannot be fitted, with the reasons."""
+    """Seconds of a fit on n_rows, estimated from a few; and the methods that cannot be fitted, with the reasons."""
     seconds: list[float] = []
     refused: dict[str, str] = {}
     for candidate in candidates:

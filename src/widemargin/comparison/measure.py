@@ -4,7 +4,7 @@ Rows: folds, shares of the rows, and rows made by a transformer. A transformer, 
 on the training rows of a fold only: what it learns of the held-out rows (their words, how frequent they are) would make
 these look easier than new ones.
 
-Quality of a held-out row, so that methods can be compared row by row:
+Quality of a held-out row, by which methods are compared row by row:
 
     one label per row:      1 if the true label is among the top k, else 0
     several labels per row: hits among the top k / k
@@ -97,7 +97,7 @@ class Fold(NamedTuple):
         return cls(*(_safe_indexing(part, rows) for rows in (train, test) for part in (X, y)))
 
     def transformed(self, transformer: Any) -> Fold:
-        """The rows that a transformer makes of these, fitted on the training rows; the same rows without one."""
+        """The fold with rows made by a transformer that is fitted on its training rows; the fold itself without one."""
         if transformer is None:
             return self
         fitted = clone(transformer)
@@ -133,7 +133,7 @@ def check_rows_and_budget(X: Any, y: Any, budget: float | None) -> None:
     """Refuse rows without labels, and a budget that allows nothing."""
     if _num_samples(y) != _num_samples(X):
         raise ValueError(
-            f"X has {_num_samples(X)} rows and y {_num_samples(y)}; give one label, or set of labels, per row"
+            f"X has {_num_samples(X)} rows and y has {_num_samples(y)}; give one label, or set of labels, per row"
         )
     if budget is not None and not budget > 0.0:
         raise ValueError(f"budget must be a positive number of seconds, or None; got {budget!r}")
@@ -173,7 +173,15 @@ def metrics_for(kind: str, n_classes: int, metric: str | None, *, on_tree: bool 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval.
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval_of(outcomes: Floats) -> Interval:
+    """The mean of independent outcomes, and 1.96 standard errors on both sides.
 
     Examples
     --------
@@ -183,14 +191,6 @@ class Interval:
     >>> round(mean.mean, 3), round(mean.low, 3), round(mean.high, 3)
     (0.75, 0.26, 1.24)
     """
-
-    mean: float
-    low: float
-    high: float
-
-
-def interval_of(outcomes: Floats) -> Interval:
-    """The mean of independent outcomes, and 1.96 standard errors on both sides."""
     mean = float(outcomes.mean())
     error = NORMAL_95 * float(outcomes.std(ddof=1)) / math.sqrt(len(outcomes)) if len(outcomes) > 1 else math.inf
     return Interval(mean, mean - error, mean + error)
@@ -285,24 +285,12 @@ class _TreeOutcomes:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs.
+    """What a model costs."""
 
-    Parameters
-    ----------
-    cpu_s : float
-        CPU seconds of the fit.
-    memory_bytes : float
-        Growth of resident memory during the fit; NaN where the system does not report it.
-    model_bytes : int
-        Size of the saved model.
-    prediction_s : float
-        CPU seconds of a prediction, per row.
-    """
-
-    cpu_s: float
-    memory_bytes: float
-    model_bytes: int
-    prediction_s: float
+    cpu_s: float  # of the fit
+    memory_bytes: float  # growth of resident memory during the fit; NaN where the system does not report it
+    model_bytes: int  # of the saved model
+    prediction_s: float  # CPU seconds per row
 
 
 def fit_quietly(estimator: Estimator, X: Any, y: Any) -> Any:

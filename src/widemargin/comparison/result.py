@@ -41,7 +41,7 @@ class MethodResult:
     quality : dict of str to Interval
         Mean and 95 % interval of each metric.
     cost : Cost
-        Means over the folds; of the memory, the largest.
+        Means over the folds; for memory, the maximum.
     relative_gap : float
         The largest certified relative gap of the models; for trees, of the decrease.
     stopped : bool
@@ -89,8 +89,7 @@ class Comparison:
     --------
     >>> import numpy as np
     >>> from widemargin import compare
-    >>> y = np.arange(90) % 3
-    >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+    >>> X, y = np.repeat(np.eye(3), 30, axis=0), np.repeat(["cat", "cow", "dog"], 30)
     >>> result = compare(X, y, methods=["one-vs-all", "top-k, k = 1"], cv=3)
     >>> len(result.methods), result.recommended.name in result.recommendation
     (2, True)
@@ -237,8 +236,7 @@ class Tuning:
     --------
     >>> import numpy as np
     >>> from widemargin import OneVsAllClassifier, tune
-    >>> y = np.arange(90) % 3
-    >>> X = np.eye(3)[y] + 0.3 * np.random.default_rng(0).normal(size=(90, 3))
+    >>> X, y = np.repeat(np.eye(3), 30, axis=0), np.repeat(["cat", "cow", "dog"], 30)
     >>> found = tune(OneVsAllClassifier(), X, y, Cs=[0.1, 1.0], cv=3)
     >>> [values["C"] for values in found.tried], found.best["C"] == found.model.C
     ([0.1, 1.0], True)
@@ -324,7 +322,7 @@ class Tuning:
         Parameters
         ----------
         stored : dict
-            What `to_dict` gave, such as the attribute `tuning_` of a model.
+            The result of `to_dict`, such as the attribute `tuning_` of a model.
 
         Returns
         -------

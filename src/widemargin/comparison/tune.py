@@ -88,7 +88,7 @@ def tune(
     n_jobs: int | None = None,
     report: Report | None = None,
 ) -> Tuning:
-    """Choose C, and k or α where the method has them, by cross-validation, and train on all rows with the best.
+    """Choose C, and k or α if the method has them, by cross-validation, and train on all rows with the best values.
 
     Parameters
     ----------
@@ -241,9 +241,11 @@ def grid_for(
     is_orthogonal = isinstance(estimator, HierarchicalClassifier) and estimator.method == "orthogonal"
     has_share = is_orthogonal and estimator.K is None and estimator.alpha == AUTO
     if not has_k and _are_given(ks):
-        raise ValueError(f"ks are values of TopKClassifier; leave them out for {type(estimator).__name__}")
+        raise ValueError(f"ks are for TopKClassifier; leave them out for {type(estimator).__name__}")
     if not has_share and _are_given(alpha_shares):
-        raise ValueError("alpha_shares are for HierarchicalClassifier with method='orthogonal' and alpha='auto'")
+        raise ValueError(
+            "alpha_shares are for HierarchicalClassifier with method='orthogonal' and alpha='auto'; leave them out"
+        )
     grid = Grid(
         BINARY_C if is_code and not is_learned else "C",
         _values("Cs", Cs, CODE_CS if is_learned else CS),
@@ -252,7 +254,7 @@ def grid_for(
         grows=isinstance(Cs, str),
     )
     if not grid.params:
-        raise ValueError("there is nothing to choose: give values of C, or of k or alpha_share where there are some")
+        raise ValueError("there is nothing to choose; give Cs, ks or alpha_shares")
     return grid
 
 
@@ -338,7 +340,7 @@ class _Search:
         return None if is_flat else more
 
     def _folds_in_time(self, folds: list[tuple[Ints, Ints]]) -> list[tuple[Ints, Ints]]:
-        """The folds on which all values were measured, or the first alone with those there was time for."""
+        """The folds on which all values were measured, or only the first fold, with the values that time allowed."""
         for number, fold in enumerate(folds):
             per_fold = (time.monotonic() - self.started) / max(number, 1)
             if number and time.monotonic() + per_fold > self.deadline:
@@ -399,7 +401,7 @@ class _Search:
         """The values with the best mean; among equals those with the smallest C, then the smallest k."""
         means = {key: quality.mean for key in sorted(self.sums) if (quality := _quality(self.sums[key])) is not None}
         if not means:
-            raise ValueError("the budget was used up before a single fit was finished; give more time")
+            raise ValueError("the budget ran out before the first fit finished; give more time")
         best = max(means.values())
         return next(key for key, mean in means.items() if same(mean, best))
 

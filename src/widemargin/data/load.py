@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.names import NamesLike, check_names, find_label_names, names_stem, read_names, write_names
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import (
@@ -117,6 +118,7 @@ class Dataset:
         return replace(targets, classes=classes)
 
 
+@with_shared_passages
 def recognize_format(path: PathLike) -> Format:
     """Recognise the format of a file or folder.
 
@@ -129,11 +131,8 @@ def recognize_format(path: PathLike) -> Format:
     -------
     format : {"store", "npz", "npy", "xmc", "svmlight"}
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import recognize_format
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0 0:1\\n")
@@ -169,6 +168,7 @@ def _first_line(path: PathLike) -> bytes:
     return next((content for content in contents if content.strip()), b"")
 
 
+@with_shared_passages
 def load_data(
     path: PathLike,
     *,
@@ -208,11 +208,8 @@ def load_data(
     -------
     data : Dataset
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.load import load_data
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("1 2 3\\n0,2 0:1\\n")
@@ -337,9 +334,9 @@ def _label_names(given: PathLike | NamesLike | None, found: Found, path: PathLik
 def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int | None, path: PathLike) -> list[str]:
     if n_labels is None:
         raise DataFormatError(
-            "label names were given, but the rows have one label each, or none, and no numbered labels",
+            "label names need numbered labels, but the rows have one label each, or none",
             path=path,
-            remedy="leave out the names: such labels are their own names",
+            remedy="leave out the names",
         )
     names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]
     by_number = _names_of_columns(names, found.classes)
@@ -357,16 +354,7 @@ def _names_of_columns(names: list[str], classes: Any) -> list[str] | None:
 
 
 def format_of_name(path: PathLike) -> Format:
-    """The format that `save_data` writes under a name.
-
-    Parameters
-    ----------
-    path : str or path
-        The name.
-
-    Returns
-    -------
-    format : {"xmc", "svmlight", "npz", "store"}
+    """The format that `save_data` writes under a name: "xmc", "svmlight", "npz" or "store".
 
     Examples
     --------
@@ -427,9 +415,9 @@ def _check_svmlight_labels(dataset: Dataset) -> None:
     """Every line of svmlight starts with numbers."""
     problem = None
     if dataset.Y is None:
-        problem = "the rows have no labels, which svmlight cannot express"
+        problem = "svmlight needs labels, but the rows have none"
     elif dataset.Y.ndim == 1 and dataset.Y.dtype.kind not in "biuf":
-        problem = "the labels are not numbers, which svmlight needs"
+        problem = "svmlight needs labels that are numbers"
     if problem is not None:
         raise DataFormatError(problem, path=dataset.path, remedy="write a .txt or .npz file, or a store")
 
@@ -447,12 +435,12 @@ def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
 
 
 def _sidecars(path: Path, labels: list[str] | None, features: list[str] | None) -> dict[Path, list[str]]:
-    """Files of names to write next to the data, so that nothing is lost; existing ones must hold the same names."""
+    """Files of names to write next to the data; existing ones must hold the same names."""
     stem = names_stem(path)
     wanted = {path.with_name(f"{stem}_labels.txt"): labels, path.with_name(f"{stem}_features.txt"): features}
     sidecars = {file: names for file, names in wanted.items() if names is not None}
     for file, names in sidecars.items():
         if os.path.lexists(file) and read_names(file) != names:
-            message = f"the names of {path.name} belong here, but it holds others; remove it or choose another name"
+            message = f"the file holds names that differ from those of {path.name}; remove it or choose another name"
             raise FileExistsError(errno.EEXIST, message, str(file))
     return sidecars

@@ -1,4 +1,4 @@
-"""Names of labels and features: a text file with one name a line, or a table whose last column is the name."""
+"""Names of labels and features: a text file with one name per line, or a table whose last column is the name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.files import PathLike, atomic_file, read_lines
 
 __all__ = ["NamesLike", "check_names", "find_label_names", "names_stem", "read_names", "write_names"]
 
 NamesLike = Iterable[str]
-# Looked for next to a data file, in this order: a file of its own first (tags_train.txt.gz -> tags_labels.txt).
+# Looked for next to a data file, in this order, after a file with its name (tags_train.txt.gz -> tags_labels.txt).
 LABEL_FILES = ("labels.txt", "labels.tsv", "label_names.txt")
 DATA_ENDINGS = (".txt", ".svm", ".svmlight", ".libsvm", ".npz", ".npy")
 
 
+@with_shared_passages
 def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
-    """Read names, one a line, in UTF-8.
+    """Read names, one per line, in UTF-8.
 
     Parameters
     ----------
@@ -33,11 +35,8 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
     -------
     names : list of str
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.names import read_names, write_names
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "labels.txt")
     >>> write_names(path, ["red", "green"])
     >>> read_names(path)
@@ -64,7 +63,7 @@ def _cell(line: str, column: int, path: str, number: int) -> str:
 
 
 def write_names(path: PathLike, names: NamesLike) -> None:
-    """Write names, one a line, in UTF-8; a name with a line break is refused.
+    """Write names, one per line, in UTF-8; a name with a line break is refused.
 
     Parameters
     ----------
@@ -101,13 +100,11 @@ def make_distinct(names: list[str], path: str) -> list[str]:
     numbered = [f"{name} ({column})" if name in repeated else name for column, name in enumerate(names)]
     name, count = Counter(numbered).most_common(1)[0]
     if count > 1:
-        raise DataFormatError(
-            f"two labels have the name {name!r}", path=path, remedy="give each label a name of its own"
-        )
+        raise DataFormatError(f"two labels have the name {name!r}", path=path, remedy="give each label its own name")
     first = next(name for name in names if name in repeated)
     warnings.warn(
-        f"{path}: {len(repeated):,} names stand for more than one label; the labels' numbers are added to them, as "
-        f"in {numbered[names.index(first)]!r}",
+        f"{path}: {len(repeated):,} name(s) occur more than once; the label number is added to them, as in "
+        f"{numbered[names.index(first)]!r}",
         DataFormatWarning,
         stacklevel=2,
     )

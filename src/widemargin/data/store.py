@@ -13,7 +13,7 @@ A store is written under a temporary name and renamed, so it is there completely
 before use – types, shapes, rising indptr, indices in range, finite values – because a CSR matrix with wrong indices
 makes compiled code read outside its arrays; a store is checked in full only with `verify=True`, its outline always.
 Pickled objects are never loaded, and an archive that would unpack to much more than its size is refused. Memory: the
-arrays; of a store, the pages that are touched.
+arrays, or the pages of a store that are touched.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.names import NamesLike, check_names, read_names, write_names
 from widemargin.exceptions import DataFormatError
 from widemargin.files import (
@@ -100,16 +101,16 @@ def _check_csr_outline(
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataFormatError(f"{name} is an array of type {array.dtype} and shape {array.shape}", path=path)
     if len(shape) != 2 or min(shape) < 0 or max(shape) >= LARGEST_COUNT:
-        raise DataFormatError(f"the matrix has the shape {shape}", path=path)
+        raise DataFormatError(f"the matrix has the invalid shape {shape}", path=path)
     if len(indptr) != shape[0] + 1:
         raise DataFormatError(f"indptr has {len(indptr)} entries for {shape[0]} rows", path=path)
     if indptr[0] != 0 or indptr[-1] != len(indices) or len(indices) != len(data):
         raise DataFormatError(
-            f"indptr goes from {indptr[0]} to {indptr[-1]}, with {len(indices)} indices and {len(data)} values",
+            f"indptr runs from {indptr[0]} to {indptr[-1]} for {len(indices)} indices and {len(data)} values",
             path=path,
         )
     if not (indptr[1:] >= indptr[:-1]).all():
-        raise DataFormatError("indptr falls", path=path)
+        raise DataFormatError("indptr decreases", path=path)
 
 
 def _check_dense(array: npt.NDArray[Any], path: str) -> None:
@@ -125,7 +126,7 @@ def _check_characters(strings: npt.NDArray[Any], path: str) -> None:
     """Strings are stored as numbers of characters, of which there are `LAST_CHARACTER` + 1."""
     codes = np.ascontiguousarray(strings.astype(strings.dtype.newbyteorder("="), copy=False)).reshape(-1)
     if codes.size and codes.dtype.itemsize and codes.view(np.uint32).max() > LAST_CHARACTER:
-        raise DataFormatError("the array has strings with characters that do not exist", path=path)
+        raise DataFormatError("the array has strings with invalid characters", path=path)
 
 
 def _check_finite(values: npt.NDArray[Any], path: str) -> None:
@@ -133,6 +134,7 @@ def _check_finite(values: npt.NDArray[Any], path: str) -> None:
         raise DataFormatError("there are values that are not finite", path=path, remedy="remove or replace them")
 
 
+@with_shared_passages
 def read_matrix(path: PathLike) -> Any:
     """Read one matrix: a `.npy` file, or a `.npz` file in the layout of `scipy.sparse.save_npz`.
 
@@ -144,14 +146,11 @@ def read_matrix(path: PathLike) -> Any:
     Returns
     -------
     matrix : ndarray or csr_array
-        Sparse matrices in other formats than CSR are converted.
+        Other sparse formats are converted to CSR.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import read_matrix, write_matrix
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "X.npy")
     >>> write_matrix(path, np.eye(2))
     >>> read_matrix(path)
@@ -169,6 +168,7 @@ def read_matrix(path: PathLike) -> Any:
     return _sparse_from(arrays, "", name)
 
 
+@with_shared_passages
 def write_matrix(path: PathLike, matrix: Any) -> None:
     """Write one matrix, dense as `.npy` or sparse as `.npz` in the layout of `scipy.sparse.save_npz`.
 
@@ -179,12 +179,9 @@ def write_matrix(path: PathLike, matrix: Any) -> None:
     matrix : ndarray, sparse matrix or sparse array
         What to write.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import scipy.sparse as sp
     >>> from widemargin.data.store import write_matrix
-    >>> folder = tempfile.TemporaryDirectory()
     >>> write_matrix(os.path.join(folder.name, "X.npz"), sp.eye_array(3, format="csr"))
     >>> os.listdir(folder.name)
     ['X.npz']
@@ -200,6 +197,7 @@ def write_matrix(path: PathLike, matrix: Any) -> None:
             np.lib.format.write_array(file, np.ascontiguousarray(matrix), allow_pickle=False)
 
 
+@with_shared_passages
 def read_npz(path: PathLike) -> tuple[Any, Any]:
     """Read features and labels from one `.npz` file.
 
@@ -215,12 +213,9 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
     Y : ndarray, csr_array or None
         Labels: a vector, an indicator, or None when there are none.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import read_npz, write_npz
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.npz")
     >>> write_npz(path, np.eye(2), np.array([0, 1]))
     >>> X, y = read_npz(path)
@@ -237,7 +232,7 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
     X = _member(arrays, "X", name)
     if X is None:
         raise DataFormatError(
-            f"there is no X among {sorted(arrays)[:10]}",
+            f"the file has no X, only {sorted(arrays)[:10]}",
             path=name,
             remedy="name the features X (dense), or X_data, X_indices, X_indptr and X_shape (CSR)",
         )
@@ -272,7 +267,7 @@ def write_npz(path: PathLike, X: Any, Y: Any = None) -> None:
         elif matrix is not None:
             members[name] = np.asarray(matrix)
     if any(array.dtype.hasobject for array in members.values()):
-        raise ValueError("arrays of Python objects are not written: convert labels to numbers or to a string array")
+        raise ValueError("an array of Python objects cannot be written; convert labels to numbers or to a string array")
     # What `np.savez` writes, without pickled objects.
     with atomic_file(path, compress=False) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in members.items():
@@ -366,6 +361,7 @@ def is_store(path: PathLike) -> bool:
     return os.path.isfile(os.path.join(path, STORE_FILE))
 
 
+@with_shared_passages
 def write_store(
     folder: PathLike,
     X: Any,
@@ -390,12 +386,9 @@ def write_store(
     overwrite : bool, default=False
         Replace a folder of that name if it is a store.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin.data.store import open_store, write_store
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "train")
     >>> write_store(path, np.eye(3, dtype=np.float32), np.array([0, 1, 0]), label_names=["no", "yes"])
     >>> store = open_store(path)
@@ -419,7 +412,7 @@ def write_store(
 def check_replaceable(folder: PathLike) -> None:
     """An error unless there is nothing under a name, or a store."""
     if os.path.exists(folder) and not is_store(folder):
-        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; it is not overwritten")
+        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; choose another folder")
 
 
 def write_description(
@@ -561,10 +554,10 @@ def _inside(root: Path, name: str) -> Path:
 def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
     if entry is None:
         return None
-    # File names are ours and never taken from the description, so that no path leads out of the folder.
+    # File names are fixed and never taken from the description: no path can lead out of the folder.
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind not in ("csr", "dense"):
-        raise DataFormatError(f"{name} is of the unknown kind {kind!r}", path=root)
+        raise DataFormatError(f"{name} has the unknown kind {kind!r}", path=root)
     names = [f"{name}.{part}.npy" for part in CSR_PARTS] if kind == "csr" else [f"{name}.npy"]
     arrays = [_open_array(root, file_name, entry, verify) for file_name in names]
     shape = _shape(entry.get("shape"), name, root)

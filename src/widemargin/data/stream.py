@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.load import Dataset, Found, load_data, names_of, recognize_format
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.data.store import check_replaceable, is_store, write_description, write_store
@@ -47,6 +48,7 @@ ROWS_PER_BLOCK = 8192  # of arrays; text comes in blocks of bytes
 
 
 @dataclass(frozen=True)
+@with_shared_passages
 class RowStream:
     """Rows that can be read block by block, more than once.
 
@@ -61,11 +63,8 @@ class RowStream:
     options : TextOptions or None
         How to parse them, if they are text.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.stream import open_rows
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("2 3 2\\n0 0:1\\n1 2:5\\n")
@@ -172,6 +171,7 @@ def store_of_rows(rows: RowStream, folder: Path) -> str:
     return str(folder)
 
 
+@with_shared_passages
 def write_text_store(
     folder: PathLike,
     source: PathLike,
@@ -197,12 +197,9 @@ def write_text_store(
     Dataset
         With the right shapes and no values.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.store import open_store
     >>> from widemargin.data.stream import write_text_store
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "data.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("2 3 2\\n0 0:1\\n1 2:5\\n")
@@ -233,7 +230,7 @@ class _Labels:
 
     def __init__(self, text_format: TextFormat | None = None) -> None:
         self.format, self.n_values, self.n_columns = text_format, 0, 0
-        self.values: npt.NDArray[np.float64] = np.empty(0)  # of svmlight's label lists, those that occur
+        self.values: npt.NDArray[np.float64] = np.empty(0)  # svmlight: the numbers that occur in label lists
         self.integers = True
 
     def add(self, part: ParsedText, text_format: TextFormat) -> None:

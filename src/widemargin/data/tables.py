@@ -7,10 +7,10 @@
     text of a row   =  its text columns, joined by line breaks
     labels          one per row, or a list: a cell such as "red|round" with a separator, or a JSON or Parquet list
 
-A `TableSpec` says which columns to read and how; it is stored with a model, so that later tables are read the same way.
-Text files may have any encoding and may be gzipped (recognised by content). Rows are read once, as they are asked for,
-so that a vectoriser sees a stream; an error names the file, the line and the column. Memory: a block of the file or a
-batch of Parquet rows, and the labels.
+A `TableSpec` says which columns to read and how; it is stored with a model, and later tables are read the same way.
+Text files may have any encoding and may be gzipped (recognised by content). Rows are a stream: each is read once, when
+the vectoriser asks for it. An error names the file, the line and the column. Memory: a block of the file or a batch of
+Parquet rows, and the labels.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError
 from widemargin.files import BrokenGzip, PathLike, open_input, read_blocks
 
@@ -62,23 +63,6 @@ CELLS_KEPT = 10_000
 class TableSpec:
     """How a table is read: which columns make the text, which one has the labels, and the form of the file.
 
-    Parameters
-    ----------
-    text : tuple of str
-        Text columns.
-    labels : str or None
-        Label column.
-    label_sep : str or None
-        Separator of the labels in a cell; without it a cell is one label, except for JSON and Parquet lists.
-    delimiter : str or None
-        Separator of the cells of CSV and TSV files; None for a comma or a tab.
-    quotes : bool
-        Whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters.
-    encoding : str
-        Encoding of text files.
-    format : {"csv", "tsv", "json", "parquet"} or None
-        Format that delimiter, quotes and encoding belong to; files of other formats have the usual ones.
-
     Examples
     --------
     >>> from widemargin.data.tables import TableSpec
@@ -89,19 +73,21 @@ class TableSpec:
     True
     """
 
-    text: tuple[str, ...] = ()
-    labels: str | None = None
-    label_sep: str | None = None
-    delimiter: str | None = None
-    quotes: bool = True
-    encoding: str = "utf-8"
-    format: TableFormat | None = None
+    text: tuple[str, ...] = ()  # text columns
+    labels: str | None = None  # label column
+    label_sep: str | None = None  # between the labels of a cell; without it a cell is one label, or a JSON list
+    delimiter: str | None = None  # between the cells of CSV and TSV files; None for a comma or a tab
+    quotes: bool = True  # whether cells of CSV and TSV files may be quoted; False takes quotes as ordinary characters
+    encoding: str = "utf-8"  # of text files
+    format: TableFormat | None = None  # that delimiter, quotes and encoding are for; other files have the usual ones
 
     def __post_init__(self) -> None:
         if self.label_sep is not None and not self.label_sep.strip("\n"):
-            raise ValueError(f"label_sep is what stands between two labels, such as '|'; got {self.label_sep!r}")
+            raise ValueError(f"label_sep must be the text between two labels, such as '|'; got {self.label_sep!r}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"a delimiter is one character, not a quote or a line break; got {self.delimiter!r}")
+            raise ValueError(
+                f"delimiter must be one character, and not a quote or a line break; got {self.delimiter!r}"
+            )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -118,7 +104,7 @@ class TableSpec:
         """The text of a row given by its columns."""
         missing = [name for name in self.text if name not in record]
         if missing:
-            raise ValueError(f"there is no column {missing[0]!r}; the text columns are {', '.join(self.text)}")
+            raise ValueError(f"column {missing[0]!r} is missing; the text columns are {', '.join(self.text)}")
         return "\n".join(record[name] for name in self.text)
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,7 +130,9 @@ class TableSpec:
         form = dict(form)
         types = set(map(type, (*text, labels, label_sep, form.get("delimiter"), form.get("encoding"), kind)))
         if not types <= {str, type(None)} or labels is None or None in text or len(forms) > 1:
-            raise ValueError("a column, separator, delimiter or encoding of the table is damaged")
+            raise ValueError(
+                "the description of the table has a column, separator, delimiter or encoding that is not text"
+            )
         if kind not in (None, *ENDINGS.values()) or type(form.get("quotes", True)) is not bool:
             raise ValueError(f"the table has the format {kind!r} with quotes {form.get('quotes')!r}")
         if form and not {"delimiter", "quotes"} <= set(form) <= {"delimiter", "quotes", "encoding"}:
@@ -186,7 +174,7 @@ def table_format(path: PathLike) -> TableFormat:
     ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS:
         raise DataFormatError(
-            "the ending of its name is not that of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
+            "the file name does not have the ending of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
         )
     return ENDINGS[ending]
 
@@ -203,6 +191,7 @@ def is_table(path: PathLike) -> bool:
     return Path(os.fspath(path).removesuffix(".gz")).suffix.lower() in ENDINGS
 
 
+@with_shared_passages
 def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) -> Iterator[Cells]:
     """The values of some columns, row by row.
 
@@ -220,11 +209,8 @@ def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) 
     Cells
         Blank lines are left out.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin.data.tables import read_cells
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "pets.csv")
     >>> with open(path, "w") as file:
     ...     _ = file.write('name,age,noise\\ncat,3,"mew, mew"\\n')
@@ -234,7 +220,7 @@ def read_cells(path: PathLike, columns: Sequence[str], spec: TableSpec = USUAL) 
     """
     kind = table_format(path)
     if spec.delimiter is not None and kind not in DELIMITERS:
-        raise ValueError(f"{path}: a delimiter separates the cells of CSV and TSV files; leave it out")
+        raise ValueError(f"{path}: delimiter applies only to CSV and TSV files; leave it out")
     if kind == "parquet":
         return _read_parquet(path, columns)
     lines = _lines(path, spec.encoding)
@@ -259,7 +245,7 @@ def _check_columns(
             )
         if known.count(column) > 1:
             raise DataFormatError(
-                f"{known.count(column)} columns have the name {column!r}",
+                f"{known.count(column)} columns are named {column!r}",
                 path=path,
                 line=line,
                 remedy="give each column its own name",
@@ -327,7 +313,7 @@ def _read_csv(
         for record in reader:
             if record and len(record) != len(header):
                 raise DataFormatError(
-                    f"{len(record)} cells, and the header has {len(header)} columns",
+                    f"{len(record)} cells, but the header has {len(header)} columns",
                     path=path,
                     line=start,
                     remedy='put cells with a delimiter or a line break in quotes, "…"',
@@ -404,7 +390,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
             path=path,
             remedy="pip install widemargin[parquet], or convert the file to CSV or JSON lines",
         ) from None
-    with open_input(path):  # a missing file or a folder has an error of its own
+    with open_input(path):  # raises for a missing file or a folder
         pass
     try:
         with parquet.ParquetFile(os.fspath(path)) as file:
@@ -417,7 +403,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
                     yield Cells(number, list(values))
     except DataFormatError:
         raise
-    # pyarrow also lets out errors about names that are not UTF-8, and about dates that Python cannot hold.
+    # pyarrow also raises errors about names that are not UTF-8, and about dates that Python cannot hold.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataFormatError(f"cannot be read as Parquet ({text})", path=path) from None
@@ -538,7 +524,7 @@ class TextRows:
         if self.multilabel:
             return self._list_of(place, value, column)
         if is_list:
-            raise self._error(place, f"column {column!r} has a list of labels, and earlier rows have one label")
+            raise self._error(place, f"column {column!r} has a list of labels, but earlier rows have one label")
         label = (value if isinstance(value, str) else self._plain(place, value, column)).strip()
         if not label or self._undecided is not None:
             raise self._no_label(self._undecided or place, column)
@@ -550,7 +536,7 @@ class TextRows:
         elif value is None:
             parts = []
         elif self.spec.label_sep is None:
-            raise self._error(place, f"column {column!r} has one label, and earlier rows have lists")
+            raise self._error(place, f"column {column!r} has one label, but earlier rows have lists")
         else:
             parts = self._plain(place, value, column).split(self.spec.label_sep)
         return sorted({*map(str.strip, parts)} - {""})
@@ -558,7 +544,7 @@ class TextRows:
     def _no_label(self, place: int, column: str) -> DataFormatError:
         return self._error(
             place,
-            f"column {column!r} is empty, and each row needs a label",
+            f"column {column!r} is empty, but each row needs a label",
             "fill it in, leave out the row (--skip-unlabelled on the command line), or give a label separator for "
             "lists, which may be empty",
         )
@@ -588,6 +574,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, list | tuple) and not value)
 
 
+@with_shared_passages
 def read_texts(
     path: PathLike,
     text: str | Sequence[str],
@@ -623,11 +610,8 @@ def read_texts(
     Texts
         Named tuple `(texts, y)`.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_texts
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "toys.csv")
     >>> with open(path, "w") as file:
     ...     _ = file.write('name,about,tags\\nball,"it bounces, well",red|round\\nkite,it flies,\\n')

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.files import BrokenGzip, PathLike, Writable, atomic_file, is_gzip, read_blocks
@@ -40,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_COUNT = 2**31 - 1  # counts and offsets are 32-bit
-MAX_INDEX = MAX_COUNT - 1  # so that the number of features fits 32 bits, too
+MAX_INDEX = MAX_COUNT - 1  # keeps the number of features within 32 bits
 MAX_TOKEN_BYTES = 80  # of a token shown in a message
 # Per thread; 0.5 to 4 MB took the same CPU time on yso-finna-en, and blocks count against the memory.
 BLOCK_BYTES = 1 << 20
@@ -55,7 +56,7 @@ T = TypeVar("T")
 
 
 class TextFormat(enum.IntEnum):
-    """The three kinds of rows; the numbers are those of the C++ line parser."""
+    """The three kinds of rows; numbered as in the C++ line parser."""
 
     XMC = 0
     SVMLIGHT = 1
@@ -63,7 +64,7 @@ class TextFormat(enum.IntEnum):
 
 
 class Problem(enum.IntEnum):
-    """What can be wrong with a text file; the numbers are those of the C++ reader."""
+    """What can be wrong with a text file; numbered as in the C++ reader."""
 
     NOT_TEXT = 1
     EMPTY = 2
@@ -176,6 +177,7 @@ class SvmlightData(NamedTuple):
     classes: npt.NDArray[Any]
 
 
+@with_shared_passages
 def read_xmc(
     path: PathLike,
     *,
@@ -209,18 +211,15 @@ def read_xmc(
     X : csr_array of shape (n_samples, n_features)
         Sorted int32 indices; zeros that are written in the file are kept as entries.
     Y : csr_array of shape (n_samples, n_labels)
-        Indicator: 1 where a sample has a label. Its type is float32, so that sums and products do not overflow.
+        Indicator: 1 where a sample has a label. Its type is float32, in which sums and products do not overflow.
 
     Raises
     ------
     DataFormatError
         With file, line and remedy, when anything is wrong; nothing is dropped.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_xmc
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "train.txt")
     >>> with open(path, "w") as file:
     ...     _ = file.write("2 4 3\\n0,2 0:0.5 3:1\\n 1:2\\n")
@@ -237,6 +236,7 @@ def read_xmc(
     return (l2_normalize_rows(found.X, copy=False) if normalize else found.X), found.Y
 
 
+@with_shared_passages
 def read_svmlight(
     path: PathLike,
     *,
@@ -268,11 +268,8 @@ def read_svmlight(
     data : SvmlightData
         Named tuple (X, y, classes); integral labels are int64, others float64.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> from widemargin import read_svmlight
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.svm")
     >>> with open(path, "w") as file:
     ...     _ = file.write("-1 1:0.5 3:2\\n1 2:4  # a comment\\n")
@@ -303,7 +300,7 @@ def make_options(
 
 
 def with_first_fitting(is_xmc: bool, multilabel: bool | None, read: Callable[[TextFormat], T]) -> T:
-    """What `read` gives for the format of a file; svmlight has lists of labels if some row has other than one."""
+    """What `read` gives for the format of a file; svmlight has lists of labels if some row has none or several."""
     if is_xmc:
         return read(TextFormat.XMC)
     if not multilabel:
@@ -408,7 +405,7 @@ def warn_about_disorder(path: PathLike, parsed: ParsedText) -> None:
 
 
 def _blocks(values: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-    """Pieces of an array, so that work arrays stay small."""
+    """An array in pieces, to keep work arrays small."""
     for start in range(0, len(values), BLOCK_LABELS):
         piece = slice(start, start + BLOCK_LABELS)
         yield piece, values[piece]
@@ -450,7 +447,7 @@ def parse_parts(
 ) -> Iterator[ParsedText]:
     """Parse a file, plain or gzipped, part after part or as a whole; raises DataFormatError at the first problem.
 
-    The statistics of a part are those of all parts up to it. Memory: one part, of a few megabytes of text.
+    The statistics of a part cover all parts up to it. Memory: one part, of a few megabytes of text.
     """
     try:
         yield from _core_parts(path, options, dtype, n_threads or _default_threads(path), whole)
@@ -493,11 +490,12 @@ def _default_threads(path: PathLike) -> int:
     return min(MAX_DEFAULT_THREADS, available)
 
 
+@with_shared_passages
 def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> None:
     """Write a file in the format of the Extreme Classification Repository; gzipped when the name ends in `.gz`.
 
     The file appears under its name when it is complete. Values are written in the fewest digits that read back as the
-    same number, so that `read_xmc` returns what was written.
+    same number: `read_xmc` returns what was written.
 
     Parameters
     ----------
@@ -510,12 +508,9 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
     zero_based : bool, default=True
         Whether features and labels count from 0 or from 1.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin import write_xmc
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.txt")
     >>> write_xmc(path, np.array([[0.1, 0.0], [0.0, 2.0]], dtype=np.float32), np.array([[1, 0, 1], [0, 1, 0]]))
     >>> print(open(path).read().rstrip())
@@ -532,6 +527,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
         _write_rows(file, features, indicator, base=0 if zero_based else 1)
 
 
+@with_shared_passages
 def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) -> None:
     """Write a file in svmlight format; gzipped when the name ends in `.gz`.
 
@@ -549,12 +545,9 @@ def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) 
     zero_based : bool, default=False
         Whether features count from 0 or from 1.
 
-    Examples
-    --------
-    >>> import os, tempfile
+    <folder>
     >>> import numpy as np
     >>> from widemargin import write_svmlight
-    >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "small.svm")
     >>> write_svmlight(path, np.array([[0.5, 0.0], [0.0, 4.0]]), np.array([-1, 1]))
     >>> print(open(path).read().rstrip())
@@ -613,7 +606,7 @@ def _check_features(X: Any) -> sp.csr_array:
 
 
 def _check_indicator(Y: Any) -> sp.csr_array:
-    """Y as canonical CSR with int32 indices, ones only; an error for values other than 0 and 1."""
+    """Y as canonical CSR with int32 indices, ones only; an error unless all values are 0 or 1."""
     Y = sp.csr_array(Y)
     if not (Y.has_canonical_format and (Y.data == 1).all()):
         Y = Y.copy()
@@ -670,23 +663,15 @@ def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any],
 
 
 PAIRS = "write features as index:value"
+ROWS = "correct n_samples, the first number of the header"
 SORT, MERGE = "sort the row, or pass indices='fix'", "remove one, or pass indices='fix'"
 WORDS: dict[Problem, tuple[str, str]] = {
     Problem.NOT_TEXT: ("the file is not plain text: byte {token}", "name a text file, plain or gzipped"),
     Problem.EMPTY: ("the file is empty: no header and no rows", "check that the file was written completely"),
-    Problem.BAD_HEADER: (
-        "the header must be three integers, got {token!r}",
-        "start the file with a line of three integers: n_samples n_features n_labels",
-    ),
+    Problem.BAD_HEADER: ("the header must be three integers, got {token!r}", "write n_samples n_features n_labels"),
     Problem.HEADER_TOO_LARGE: ("a count in the header {token!r} is above {most}", "correct the header"),
-    Problem.TOO_MANY_ROWS: (
-        "there are more rows than the header says ({counts[0]})",
-        "correct n_samples, the first number of the header",
-    ),
-    Problem.TOO_FEW_ROWS: (
-        "the header says {counts[0]} rows, but there are {token}",
-        "correct n_samples, the first number of the header, or complete the file",
-    ),
+    Problem.TOO_MANY_ROWS: ("there are more rows than the header says ({counts[0]})", ROWS),
+    Problem.TOO_FEW_ROWS: ("the header says {counts[0]} rows, but there are {token}", ROWS + ", or complete the file"),
     Problem.BAD_LABEL: ("label {token!r} is not a number", "correct the label"),
     Problem.EMPTY_LABEL: ("the label list {token!r} has an empty entry", "remove the extra comma"),
     Problem.NEGATIVE_LABEL: ("label {token} is negative", "labels are indices; correct the label"),
@@ -696,7 +681,7 @@ WORDS: dict[Problem, tuple[str, str]] = {
     ),
     Problem.MISSING_TARGET: ("the row has no label: it starts with {token!r}", "add one, or pass multilabel=True"),
     Problem.BLANK_LINE: (
-        "a blank line, which may or may not be a row without labels and features",
+        "a blank line could be a row without labels and features",
         "remove the line, or use the XMC format, whose header counts the rows",
     ),
     Problem.MISSING_COLON: ("{token!r} has no colon", PAIRS),

@@ -76,16 +76,10 @@ def load_debian_tags(*, weighting: Weighting = "tfidf") -> LabelledData:
 
     A row is the words of a package's name and description, its labels are the package's tags, such as
     `use::gameplaying`, and each tag's parent is its facet, such as `use`. Binary packages of one source package, and
-    source packages with nearly the same description, are in the same part.
+    source packages with nearly the same description, are in the same part. The targets are indicators: `y_train` of
+    shape (5,999, 276) and `y_test` of shape (2,000, 276).
 
-    Parameters
-    ----------
     <weighting>
-
-    Returns
-    -------
-    LabelledData
-        With indicator matrices `y_train` (5,999 × 276) and `y_test` (2,000 × 276).
 
     Examples
     --------
@@ -105,16 +99,10 @@ def load_wordnet_animals(*, weighting: Weighting = "tfidf") -> LabelledData:
 
     A row is the words of the definition of a noun under *animal*; its label is the most specific category of the pruned
     hypernym tree that it belongs to. Inner nodes are labels too (a word directly under *dog* that is not a hound, a
-    terrier, … is a *dog*), and every node of the tree is the label of at least 9 training rows.
+    terrier, … is a *dog*), and every node of the tree is the label of at least 9 training rows. The targets are names
+    of labels: `y_train` of shape (2,918,) and `y_test` of shape (896,).
 
-    Parameters
-    ----------
     <weighting>
-
-    Returns
-    -------
-    LabelledData
-        With label names `y_train`, shape (2,918,), and `y_test`, shape (896,).
 
     Examples
     --------

@@ -1,15 +1,16 @@
 """What every display shares: axes to draw in, colours, and names that cannot be taken for markup.
 
-matplotlib is imported when something is drawn and not before, so that results can be computed without it.
+matplotlib is imported when something is drawn; results can be computed without it.
 Colours are Okabe and Ito's ("Color universal design", 2008), which people with any colour vision can distinguish.
-Shades are one colour at growing opacity, so that they suit a light and a dark page alike.
+Shades are one colour at growing opacity, which suits light and dark pages.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, dataclass_transform
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import MissingExtraError
@@ -23,6 +24,14 @@ STRONG = 0.6
 """From this opacity on, white text is easier to read than dark text."""
 NAME_LENGTH, LONGEST_TEXT = 24, 200
 THOUSAND = 1000
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def display_class(cls: type[T]) -> type[T]:
+    """Make a class a dataclass of keywords, without equality and repr, and fill in its shared passages."""
+    return with_shared_passages(dataclass(kw_only=True, eq=False, repr=False)(cls))
 
 
 @with_shared_passages

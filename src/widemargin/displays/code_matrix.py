@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin._docstrings import with_shared_passages
-from widemargin.displays._axes import Display, draw_bar, draw_matrix, short_name, two_shades
+from widemargin.displays._axes import Display, display_class, draw_bar, draw_matrix, short_name, two_shades
 from widemargin.estimators.scoring import Model
 from widemargin.metrics.lists import check_choice
 
@@ -21,12 +19,9 @@ MAX_NAMES = 40
 """Largest number of classes whose names are written; more would overlap."""
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class CodeMatrixDisplay(Display):
-    """A code matrix as a picture.
-
-    Use `from_estimator` or `from_code`.
+    """A code matrix as a picture, made by `from_estimator` or `from_code`.
 
     Parameters
     ----------
@@ -34,14 +29,8 @@ class CodeMatrixDisplay(Display):
         The code.
     <classes>
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
+    <drawn>
     >>> import numpy as np
-    >>> from matplotlib.figure import Figure
     >>> from widemargin.displays import CodeMatrixDisplay
     >>> display = CodeMatrixDisplay.from_code([[1, -1], [-1, 1], [1, 1]], ["ash", "fir", "oak"], ax=Figure().subplots())
     >>> [text.get_text() for text in display.ax_.get_yticklabels()]
@@ -62,8 +51,6 @@ class CodeMatrixDisplay(Display):
         code : {"decides", "trained"}, default="decides"
             The code that decides, learned or not (`code_matrix_`), or the one that the columns were trained on
             (`code_book_`).
-        <ax>
-
         <display>
         """
         check_is_fitted(estimator)
@@ -72,7 +59,7 @@ class CodeMatrixDisplay(Display):
         if not hasattr(estimator, attribute):
             why = f"the model has no {attribute}; fit an OutputCodeClassifier"
             if hasattr(estimator, "code_book_"):
-                why = 'a code with a kernel has no matrix; code="trained" shows that of its columns'
+                why = 'a code with a kernel has no matrix; use code="trained" for the code of its columns'
             raise ValueError(why)
         return cls.from_code(getattr(estimator, attribute), estimator.classes_.tolist(), ax=ax)
 
@@ -85,8 +72,6 @@ class CodeMatrixDisplay(Display):
         code : array-like of shape (n_classes, n_columns)
             The code.
         <classes>
-        <ax>
-
         <display>
         """
         matrix = np.asarray(code, dtype=np.float64)

@@ -23,7 +23,6 @@ every row is a prediction; labels without a stored probability in a sparse matri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import numpy as np
@@ -31,8 +30,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import metrics
-from widemargin._docstrings import with_shared_passages
-from widemargin.displays._axes import BLUE, GREY, SERIES, axes_for, bin_start, draw_curve
+from widemargin.displays._axes import BLUE, GREY, SERIES, axes_for, bin_start, display_class, draw_curve
 from widemargin.estimators.scoring import Model, class_numbers, top_k_accuracies
 from widemargin.estimators.tree.model import TreeLabelModel, probable_predictions
 from widemargin.metrics.calibration import N_BINS, reliability_curve
@@ -42,6 +40,7 @@ from widemargin.solvers.one_vs_all.problem import frequency_bin
 __all__ = ["PrecisionByFrequencyDisplay", "ReliabilityDisplay", "TopKAccuracyDisplay"]
 
 N_DEPTHS = 10
+KS = (1, 3, 5)
 LARGEST_MARKER = 120.0
 SMALLEST_MARKER = 8.0
 
@@ -49,12 +48,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class TopKAccuracyDisplay:
-    """Top-k accuracy over k, for one label per row.
-
-    Use `from_estimator` or `from_predictions`.
+    """Top-k accuracy over k, for one label per row; made by `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -63,14 +59,8 @@ class TopKAccuracyDisplay:
     accuracy : ndarray of shape (n_depths,)
         Share of the rows whose label is among the top k.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
+    <drawn>
     >>> import numpy as np
-    >>> from matplotlib.figure import Figure
     >>> from widemargin.displays import TopKAccuracyDisplay
     >>> labels = np.array([["cat", "dog", "cow"], ["dog", "cow", "cat"]])
     >>> scores, indices = np.array([[3.0, 2.0, 1.0]] * 2), np.array([[0, 1, 2], [1, 2, 0]])
@@ -98,10 +88,7 @@ class TopKAccuracyDisplay:
             Their labels; a label that the model does not know is a miss.
         max_k : int, default=10
             Largest depth; at most the number of classes.
-        <ax>
-        <name>
-
-        <display>
+        <named_display>
         """
         if getattr(estimator, "kind_", "multiclass") == "multilabel":
             raise ValueError("top-k accuracy is for one label per row; for label lists use PrecisionByFrequencyDisplay")
@@ -136,10 +123,7 @@ class TopKAccuracyDisplay:
             Scores of the true labels, see `widemargin.metrics.top_k_accuracy`.
         n_labels : int, optional
             Number of labels.
-        <ax>
-        <name>
-
-        <display>
+        <named_display>
         """
         places = np.shape(topk[2])[1]
         knows_ties = getattr(topk, "tied", None) is not None
@@ -151,12 +135,7 @@ class TopKAccuracyDisplay:
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
         """Draw.
 
-        Parameters
-        ----------
-        <ax>
-        <name>
-
-        <itself>
+        <named_plot>
         """
         self.figure_, self.ax_ = axes_for(ax)
         draw_curve(self.ax_, self.k, self.accuracy, name, marker="o", markersize=4)
@@ -167,12 +146,9 @@ class TopKAccuracyDisplay:
         return self
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class PrecisionByFrequencyDisplay:
-    """Precision@k or recall@k of labels by their number of training rows.
-
-    Use `from_estimator` or `from_predictions`.
+    """Precision@k or recall@k of labels by their frequency; made by `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -188,14 +164,8 @@ class PrecisionByFrequencyDisplay:
     true : ndarray of shape (n_bins,)
         Number of true labels of each bin.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
+    <drawn>
     >>> import numpy as np
-    >>> from matplotlib.figure import Figure
     >>> from widemargin.displays import PrecisionByFrequencyDisplay
     >>> Y = np.array([[1, 0, 1], [0, 1, 0]])
     >>> display = PrecisionByFrequencyDisplay.from_predictions(
@@ -223,14 +193,7 @@ class PrecisionByFrequencyDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Model,
-        X: Any,
-        y: Any,
-        *,
-        ks: Sequence[int] = (1, 3, 5),
-        measure: str = "precision",
-        ax: Any = None,
+        cls, estimator: Model, X: Any, y: Any, *, ks: Sequence[int] = KS, measure: str = "precision", ax: Any = None
     ) -> Self:
         """Draw a fitted estimator.
 
@@ -244,8 +207,6 @@ class PrecisionByFrequencyDisplay:
         ks : sequence of int, default=(1, 3, 5)
             Depths; those above the number of labels are left out.
         <measure>
-        <ax>
-
         <display>
         """
         n_labels = len(estimator.classes_)
@@ -261,7 +222,7 @@ class PrecisionByFrequencyDisplay:
         topk: Any,
         label_counts: Any,
         *,
-        ks: Sequence[int] = (1, 3, 5),
+        ks: Sequence[int] = KS,
         measure: str = "precision",
         ax: Any = None,
     ) -> Self:
@@ -278,14 +239,12 @@ class PrecisionByFrequencyDisplay:
         ks : sequence of int, default=(1, 3, 5)
             Depths.
         <measure>
-        <ax>
-
         <display>
         """
         return cls.of_predictions(Y_true, topk, label_counts, ks=ks).plot(ax=ax, measure=measure)
 
     @classmethod
-    def of_predictions(cls, Y_true: Any, topk: Any, label_counts: Any, *, ks: Sequence[int] = (1, 3, 5)) -> Self:
+    def of_predictions(cls, Y_true: Any, topk: Any, label_counts: Any, *, ks: Sequence[int] = KS) -> Self:
         """The display of ranked predictions, not drawn yet."""
         Y, indices, depths, _ = check_ranking(Y_true, topk, ks)
         counts = np.zeros(Y.shape[1], dtype=np.int64)
@@ -335,12 +294,9 @@ class PrecisionByFrequencyDisplay:
         return self
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class ReliabilityDisplay:
-    """Share of right predictions over their probability.
-
-    Use `from_estimator` or `from_predictions`.
+    """Share of right predictions over their probability; made by `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
@@ -351,13 +307,7 @@ class ReliabilityDisplay:
     counts : ndarray of int of shape (n_bins,)
         Number of these predictions.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
+    <drawn>
     >>> from widemargin.displays import ReliabilityDisplay
     >>> display = ReliabilityDisplay.from_predictions(
     ...     [1, 1, 0, 0], [0.9, 0.7, 0.7, 0.1], n_bins=2, ax=Figure().subplots())
@@ -395,12 +345,8 @@ class ReliabilityDisplay:
         <X>
         y : array-like of shape (n_samples,), indicator, or list of label sets
             Their labels.
-        <n_bins>
-        <strategy>
-        <ax>
-        <name>
-
-        <display>
+        <probability_bins>
+        <named_display>
         """
         if not hasattr(estimator, "predict_proba"):
             raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
@@ -434,12 +380,8 @@ class ReliabilityDisplay:
             indicator.
         y_prob : array-like of shape (n_samples,), or array or sparse matrix of shape (n_samples, n_labels)
             Probabilities of class 1, or of all classes or labels.
-        <n_bins>
-        <strategy>
-        <ax>
-        <name>
-
-        <display>
+        <probability_bins>
+        <named_display>
         """
         return cls.of_predictions(y_true, y_prob, n_bins, strategy).plot(ax=ax, name=name)
 
@@ -466,12 +408,7 @@ class ReliabilityDisplay:
     def plot(self, ax: Any = None, *, name: str | None = None) -> Self:
         """Draw; the area of a dot is the number of its predictions.
 
-        Parameters
-        ----------
-        <ax>
-        <name>
-
-        <itself>
+        <named_plot>
         """
         self.figure_, self.ax_ = axes_for(ax)
         self.ax_.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--", zorder=0)
@@ -494,7 +431,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
         return _decisions_of_labels(check_indicator(y_true, "y_true"), y_prob)
     prob, true = np.asarray(y_prob, dtype=np.float64), np.asarray(y_true)
     if true.ndim != 1 or len(prob) != len(true):
-        raise ValueError(f"y_true of shape {true.shape} needs as many labels as y_prob of shape {prob.shape} has rows")
+        raise ValueError(f"y_true must have one label per row of y_prob; got the shapes {true.shape} and {prob.shape}")
     if prob.ndim == 1:
         return prob, (true == 1).astype(np.float64)
     best = prob.argmax(axis=1)
@@ -504,7 +441,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
 def _decisions_of_labels(Y: Any, y_prob: Any) -> tuple[Floats, Floats]:
     """All labels of all rows for a dense matrix; the labels with a probability and the true ones for a sparse one."""
     if Y.shape != y_prob.shape:
-        raise ValueError(f"y_true of shape {Y.shape} must have the shape of y_prob, {y_prob.shape}")
+        raise ValueError(f"y_true and y_prob must have the same shape; got {Y.shape} and {y_prob.shape}")
     if not sp.issparse(y_prob):
         true = np.zeros(Y.shape)
         true[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices] = 1.0

@@ -3,13 +3,13 @@
     dual  ≤  optimum  ≤  primal          relative gap = (primal − dual) / max(|primal|, |dual|)
 
 A history has one row per pass, or one per iteration and part of the work: log₂ bins of label frequency in one-vs-all,
-problems in the rivals. A part that has ended keeps its last value, so that sums over the parts are comparable:
+problems in the rivals. A part that has stopped keeps its last value, which makes sums over the parts comparable:
 
     total(t) = Σ_parts value(part, last iteration of the part ≤ t)
 
-One-vs-all has no lower bound before it ends; that of its certificate stands for all iterations, so the gap drawn is
-still a bound on the distance from the optimum. Its solver for large sparse data keeps no iterations, only the bounds of
-each log₂ bin of label frequency: these are drawn instead, as means over the labels of a bin.
+One-vs-all has no lower bound before it stops; the bound of its certificate stands for all iterations, so the gap drawn
+is still a bound on the distance from the optimum. Its solver for large sparse data keeps no iterations, only the bounds
+of each log₂ bin of label frequency: these are drawn instead, as means over the labels of a bin.
 
 Active rows are the rows with curvature in one-vs-all, on average over the labels of a bin; in the dual solvers the
 rows, or blocks of the dual, that are visited because they are not at rest.
@@ -18,14 +18,12 @@ rows, or blocks of the dual, that are visited because they are not at rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import (
     BLUE,
     THOUSAND,
@@ -33,6 +31,7 @@ from widemargin.displays._axes import (
     Display,
     axes_for,
     bin_start,
+    display_class,
     draw_curve,
     whole_numbers,
 )
@@ -57,8 +56,7 @@ Floats = npt.NDArray[np.float64]
 Table = Mapping[str, npt.NDArray[Any]]
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class ConvergenceDisplay:
     """Both bounds on the optimum, or the gap between them, over the iterations of a fit.
 
@@ -78,18 +76,9 @@ class ConvergenceDisplay:
     names : list of str, optional
         Names of the ticks, if `iteration` only numbers them.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from matplotlib.figure import Figure
-    >>> from widemargin import TopKClassifier
+    <drawn>
+    <small_fit>
     >>> from widemargin.displays import ConvergenceDisplay
-    >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
-    >>> model = TopKClassifier(random_state=0).fit(X, y)
     >>> display = ConvergenceDisplay.from_estimator(model, ax=Figure().subplots())
     >>> bool(display.relative_gap[-1] <= 1e-3), display.ax_.get_ylabel()
     (True, 'objective')
@@ -119,11 +108,7 @@ class ConvergenceDisplay:
         estimator : fitted estimator
             One with `history_` and `certificate_`.
         <scale>
-        <ax>
-        name : str, optional
-            Name in the legend, to distinguish several models in the same axes.
-
-        <display>
+        <named_display>
         """
         check_is_fitted(estimator)
         certificate = getattr(estimator, "certificate_", None)
@@ -148,10 +133,7 @@ class ConvergenceDisplay:
         certificate : Certificate, optional
             Its lower bound stands for all iterations if the history has none.
         <scale>
-        <ax>
-        <name>
-
-        <display>
+        <named_display>
         """
         return cls.of_history(history, certificate).plot(ax=ax, scale=scale, name=name)
 
@@ -162,7 +144,7 @@ class ConvergenceDisplay:
             return cls._of_bins(history)
         column = _clock(history)
         if "primal" not in history:
-            raise ValueError("this history has no objectives to draw: its method has no certificate")
+            raise ValueError("this history has no objectives to draw; use a method with a certificate")
         before = history.get("primal_finished", 0.0)
         iteration, primal = _total(history, np.asarray(history["primal"] + before, dtype=np.float64))
         if "dual" in history:
@@ -194,7 +176,8 @@ class ConvergenceDisplay:
         <ax>
         scale : {"objective", "gap"}, default="objective"
             Both bounds, or the relative gap between them, on a logarithmic axis.
-        <name>
+        name : str, optional
+            Name in the legend.
 
         <itself>
         """
@@ -257,8 +240,7 @@ class ActiveRowsOfPart(NamedTuple):
     rows: npt.NDArray[np.float64]
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class ActiveRowsDisplay(Display):
     """Active rows over the iterations of a fit, by label frequency if labels are solved separately.
 
@@ -272,18 +254,9 @@ class ActiveRowsDisplay(Display):
         Number of training rows; with it, shares of rows are drawn.
     <unit>
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from matplotlib.figure import Figure
-    >>> from widemargin import TopKClassifier
+    <drawn>
+    <small_fit>
     >>> from widemargin.displays import ActiveRowsDisplay
-    >>> X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
-    >>> model = TopKClassifier(random_state=0).fit(X, y)
     >>> display = ActiveRowsDisplay.from_estimator(model, ax=Figure().subplots())
     >>> len(display.parts), display.ax_.get_ylabel()
     (1, 'share of rows that are active')
@@ -301,8 +274,6 @@ class ActiveRowsDisplay(Display):
         ----------
         estimator : fitted estimator
             One whose `history_` has the column `active_rows` or `visits`.
-        <ax>
-
         <display>
         """
         check_is_fitted(estimator)
@@ -320,8 +291,6 @@ class ActiveRowsDisplay(Display):
             With a column `active_rows` or `visits`.
         n_samples : int, optional
             Number of training rows.
-        <ax>
-
         <display>
         """
         return cls.of_history(history, n_samples).plot(ax=ax)

@@ -1,4 +1,4 @@
-"""Models on a tree: where predictions go wrong, which children are confused, how weights stand to their ancestors'.
+"""Models on a tree: where predictions go wrong, which children are confused, how weights relate to those of ancestors.
 
 Error of a node: the share of the rows with a label at or below it whose prediction is neither. With c the counts of the
 lowest common ancestors of label and prediction, and n those of the labels, it is 1 − (sum of c over its subtree) / (sum
@@ -16,14 +16,12 @@ keeps exactly orthogonal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin._docstrings import with_shared_passages
 from widemargin.displays._axes import (
     BLUE,
     GREY,
@@ -31,6 +29,7 @@ from widemargin.displays._axes import (
     STEEL,
     Display,
     colour_on,
+    display_class,
     draw_bar,
     draw_matrix,
     shades,
@@ -51,9 +50,8 @@ LEAST_SHARE = 0.003
 LEAST_POINTS = 7.0
 """Least height of a cell, in points, for its name to be written."""
 POINTS_PER_INCH, POINTS_PER_LETTER = 72.0, 4.2
-MAX_CHILDREN = 16
-FEW = 10
-"""Largest number of columns that leaves room for larger numbers."""
+FEW, MANY = 10, 16
+"""Largest number of columns that leaves room for larger numbers, and the default for the number of children shown."""
 OTHERS, HERE, OUTSIDE = "(others)", "(stays here)", "(elsewhere)"
 ELSEWHERE, STOPPED = -1, -2
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -62,8 +60,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class TaxonomyErrorDisplay(Display):
     """The error of every node of a taxonomy.
 
@@ -71,22 +68,16 @@ class TaxonomyErrorDisplay(Display):
 
     Parameters
     ----------
-    <tree>
+    taxonomy : Taxonomy
+        The tree.
     support : ndarray of int of shape (n_nodes,)
         Number of rows with a label at or below each node.
     error : ndarray of shape (n_nodes,)
         Share of these rows whose prediction is not at or below the node; NaN if there are none.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from widemargin import Taxonomy
+    <drawn>
+    <animals>
     >>> from widemargin.displays import TaxonomyErrorDisplay
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
     >>> display = TaxonomyErrorDisplay.from_predictions(
     ...     ["cat", "cat", "dog", "bird"], ["cat", "dog", "bird", "bird"], tree, ax=Figure().subplots())
     >>> dict(zip(tree.nodes, display.error.round(2).tolist()))
@@ -101,13 +92,7 @@ class TaxonomyErrorDisplay(Display):
     def from_estimator(cls, estimator: Model, X: Any, y: Any, *, ax: Any = None) -> Self:
         """Draw the errors of a fitted model on a tree.
 
-        Parameters
-        ----------
-        <tree_model>
-        <X>
-        <one_label>
-        <ax>
-
+        <tree_model_and_rows>
         <display>
         """
         return cls.from_predictions(*_predictions(estimator, X, y), ax=ax)
@@ -116,12 +101,7 @@ class TaxonomyErrorDisplay(Display):
     def from_predictions(cls, y_true: Any, y_pred: Any, taxonomy: Taxonomy, *, ax: Any = None) -> Self:
         """Draw the errors of predictions.
 
-        Parameters
-        ----------
         <true_and_predicted>
-        <tree>
-        <ax>
-
         <display>
         """
         return cls.of_predictions(y_true, y_pred, taxonomy).plot(ax=ax)
@@ -192,8 +172,7 @@ class TaxonomyErrorDisplay(Display):
             self.ax_.text(self.taxonomy.depth[node] - 0.47, middle, name, va="center", fontsize=6.5, **colour)
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class TreeConfusionDisplay(Display):
     """Counts of true and predicted children of one node of a tree.
 
@@ -209,16 +188,9 @@ class TreeConfusionDisplay(Display):
     node : hashable
         The node.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from widemargin import Taxonomy
+    <drawn>
+    <animals>
     >>> from widemargin.displays import TreeConfusionDisplay
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
     >>> y_true, y_pred = ["cat", "cat", "dog", "bird"], ["cat", "dog", "bird", "bird"]
     >>> across = TreeConfusionDisplay.from_predictions(y_true, y_pred, tree, ax=Figure().subplots())
     >>> across.true_names, across.confusion.tolist()
@@ -235,19 +207,12 @@ class TreeConfusionDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Model, X: Any, y: Any, *, node: Any = None, max_children: int = MAX_CHILDREN, ax: Any = None
+        cls, estimator: Model, X: Any, y: Any, *, node: Any = None, max_children: int = MANY, ax: Any = None
     ) -> Self:
         """Draw the confusion of a fitted model on a tree.
 
-        Parameters
-        ----------
-        <tree_model>
-        <X>
-        <one_label>
-        <node>
-        <max_children>
-        <ax>
-
+        <tree_model_and_rows>
+        <node_and_max_children>
         <display>
         """
         y_true, y_pred, taxonomy = _predictions(estimator, X, y)
@@ -255,32 +220,19 @@ class TreeConfusionDisplay(Display):
 
     @classmethod
     def from_predictions(
-        cls,
-        y_true: Any,
-        y_pred: Any,
-        taxonomy: Taxonomy,
-        *,
-        node: Any = None,
-        max_children: int = MAX_CHILDREN,
-        ax: Any = None,
+        cls, y_true: Any, y_pred: Any, taxonomy: Taxonomy, *, node: Any = None, max_children: int = MANY, ax: Any = None
     ) -> Self:
         """Draw the confusion of predictions.
 
-        Parameters
-        ----------
         <true_and_predicted>
-        <tree>
-        <node>
-        <max_children>
-        <ax>
-
+        <node_and_max_children>
         <display>
         """
         return cls.of_predictions(y_true, y_pred, taxonomy, node, max_children).plot(ax=ax)
 
     @classmethod
     def of_predictions(
-        cls, y_true: Any, y_pred: Any, taxonomy: Taxonomy, node: Any = None, max_children: int = MAX_CHILDREN
+        cls, y_true: Any, y_pred: Any, taxonomy: Taxonomy, node: Any = None, max_children: int = MANY
     ) -> Self:
         """The display of predictions, not drawn yet."""
         true, predicted = node_numbers(y_true, y_pred, taxonomy)
@@ -331,8 +283,7 @@ def _shown(child: Ints, guess: Ints, names: list[Any], max_children: int) -> tup
     return position, [*(str(names[c]) for c in shown.tolist()), OTHERS]
 
 
-@with_shared_passages
-@dataclass(kw_only=True, eq=False, repr=False)
+@display_class
 class OrthogonalityDisplay(Display):
     """Cosines between the weights of nodes and of their ancestors, by the levels of both.
 
@@ -349,17 +300,10 @@ class OrthogonalityDisplay(Display):
     n_pairs : ndarray of int of shape (n_levels,)
         Number of pairs.
 
-    Attributes
-    ----------
-    <ax_>
-
-    Examples
-    --------
+    <drawn>
     >>> import numpy as np
-    >>> from matplotlib.figure import Figure
-    >>> from widemargin import Taxonomy
+    >>> from widemargin import Orthogonality, Taxonomy
     >>> from widemargin.displays import OrthogonalityDisplay
-    >>> from widemargin import Orthogonality
     >>> tree = Taxonomy.from_paths(["animal/mammal/cat", "animal/mammal/dog", "animal/bird"])
     >>> S, products = np.array([1.0, 1.0, 1.0, 0.3, 1.0, -1.0]), np.array([4.0, 1.0, 1.0, 0.0, 1.0, -0.5])
     >>> display = OrthogonalityDisplay.from_orthogonality(Orthogonality(tree, S, products), ax=Figure().subplots())
@@ -380,8 +324,6 @@ class OrthogonalityDisplay(Display):
         ----------
         estimator : fitted HierarchicalClassifier
             With ``method="orthogonal"``.
-        <ax>
-
         <display>
         """
         check_is_fitted(estimator)
@@ -397,8 +339,6 @@ class OrthogonalityDisplay(Display):
         ----------
         orthogonality : Orthogonality
             The pairs.
-        <ax>
-
         <display>
         """
         return cls.of_orthogonality(orthogonality).plot(ax=ax)

@@ -95,8 +95,8 @@ class Calibrator:
         if n_known < FEWEST_ROWS:
             unknown = f" with a label that the model knows, of {len(known):,} given" if n_known < len(known) else ""
             raise ValueError(
-                f"calibrate learns from many rows, {FEWEST_ROWS} at the very least, and got {n_known}{unknown}; give "
-                "some hundred rows kept apart from training, or the training rows and cv=3"
+                f"calibrate needs at least {FEWEST_ROWS} rows, preferably some hundred; got {n_known}{unknown}; give "
+                "rows kept apart from training, or the training rows and cv=3"
             )
         weights = None
         if sample_weight is not None:
@@ -129,7 +129,7 @@ class Calibrator:
         if places.ndim != 2 or len(places) != n_rows:
             raise ValueError(f"indices must have shape ({n_rows}, k), one row per row of X; got {places.shape}")
         if places.size and not (places.min() >= -1 and places.max() < n_labels):
-            raise ValueError(f"indices must be from −1 to {n_labels - 1}, the places in classes_")
+            raise ValueError(f"indices must be between −1 and {n_labels - 1}: they are positions in classes_")
         asked, out = places >= 0, np.zeros(places.shape)
         if model.kind_ == "multilabel":  # labels do not depend on each other: their own scores are enough
             labels = places[asked]
@@ -220,7 +220,7 @@ class Calibrator:
             model.fit(rows, truth, **({} if weights is None else {"sample_weight": weights[train]}))
             if model.kind_ != self.model.kind_:
                 raise ValueError(
-                    f"a fold leaves {len(model.classes_)} of {len(self.model.classes_)} classes to train on; give "
+                    f"a fold leaves only {len(model.classes_)} of {len(self.model.classes_)} classes to train on; give "
                     "fewer folds, or rows kept apart and no cv"
                 )
             yield model, *_safe_split(model, X, y, test, train), weight[test]

@@ -37,8 +37,7 @@ __all__ = [
     "weights_of_rows",
 ]
 
-SHOWN = 10
-"""Number of contributions per sum in the text of an explanation."""
+SHOWN = 10  # contributions per sum in the text of an explanation
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,13 @@ class Contributions:
     intercept : float
         The part that does not depend on the row.
     features : tuple of str
-        Names of the features with a part in the sum, largest part first.
+        Names of the features that contribute to the sum, largest contribution first.
     indices : tuple of int
         Their column numbers.
     values : tuple of float
         Their values in the row.
     contributions : tuple of float
-        Their parts.
+        Their contributions.
 
     Examples
     --------
@@ -141,7 +140,7 @@ class Contributions:
 
 @dataclass(frozen=True)
 class LabelExplanation:
-    """Why a label, or a node on the way to it, has its score and its lead.
+    """Why a label, or a node on the path to it, has its score and its lead.
 
     Parameters
     ----------
@@ -152,9 +151,9 @@ class LabelExplanation:
     runner_up : label or None
         The best other label; in a step of a path the best sibling. None if there is none.
     to_margin : Contributions or None
-        The score less that of the runner-up as a sum; negative for a label that is not the best.
+        The score minus the score of the runner-up as a sum; negative for a label that is not the best.
     steps : tuple of LabelExplanation
-        For a model that goes down a tree: the nodes from below the root to the label, each with its own score and its
+        For models that follow a path in a tree: the nodes from below the root to the label, each with its score and its
         lead over the best sibling. Empty for other models.
     note : str
         Meaning of the score of a path; empty for other models.
@@ -216,7 +215,7 @@ class LabelExplanation:
         return plain
 
     def lines(self, top: int = SHOWN) -> list[str]:
-        """The explanation as lines for people."""
+        """The explanation as lines of text."""
         note = f" ({self.note})" if self.note else ""
         lead = "" if self.margin is None else f", {_lead(self.margin)} {self.runner_up}"
         found = [f"{self.label}: score {self.score:+.4g}{note}{lead}"]
@@ -264,7 +263,7 @@ class LabelExplanation:
 class Explanation:
     """Why a row gets its labels: the result of `explain`.
 
-    Iterating gives the `LabelExplanation` of each label, `explanation[label]` that of one.
+    Iterate over it to get the `LabelExplanation` of each label; `explanation[label]` gives one of them.
 
     Parameters
     ----------
@@ -322,7 +321,7 @@ class Explanation:
         return {"labels": [explained.to_dict(top) for explained in self.labels]}
 
     def lines(self, top: int = SHOWN) -> list[str]:
-        """The explanation as lines for people."""
+        """The explanation as lines of text."""
         return [line for explained in self.labels for line in explained.lines(top)]
 
     def __str__(self) -> str:
@@ -426,7 +425,7 @@ def one_row(X: Any) -> Any:
     elif not hasattr(X, "iloc"):
         X = np.atleast_2d(np.asarray(X))
     if X.shape[0] != 1:
-        raise ValueError(f"explain takes one row, and got {X.shape[0]:,}; call it once per row")
+        raise ValueError(f"explain takes one row; got {X.shape[0]:,}; call it once per row")
     return X
 
 
@@ -467,7 +466,7 @@ def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
     """The result of `explain` for a model whose scores are linear in the row."""
     if not COUNT.is_satisfied_by(k):
-        raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
+        raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
     X = one_row(X)
     row = make_row(model, model._explained_row(X), feature_names)
     best = model.predict_topk(X, max(int(k), 2)).indices[0]

@@ -6,9 +6,9 @@
 Every solution obeys the same stopping rule and carries the same certificate as a separate fit; only the start differs.
 Sessions of this package's estimators check and normalise the rows and encode the labels once. One-vs-all starts each
 fit from the weights of the one before as they are stored, pruned: on debian-tags these serve as well as unpruned ones.
-Top-k starts from dual variables of a fit with the same or a larger k, which are feasible for a smaller one, too, makes
-its kernel once, and prunes the weights of one fit at all thresholds. Any other estimator is fitted again and again,
-with `warm_start=True` if it has that. A pipeline's transformers are fitted once.
+Top-k starts from dual variables of a fit with the same or a larger k, which are also feasible for a smaller k, computes
+its kernel once, and prunes the weights of one fit at all thresholds. Any other estimator is fitted again for every
+value, with `warm_start=True` if it has this parameter. A pipeline's transformers are fitted once.
 
 Memory: the data, two or three models at a time (or the dual variables of two fits), and those that are kept.
 """
@@ -38,7 +38,7 @@ from widemargin._frames import data_frame, html_table
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
-from widemargin.estimators.training import Estimator, check_pruned_kernel
+from widemargin.estimators.training import Estimator, check_parameters
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
@@ -81,16 +81,16 @@ def path(
 
     Parameters
     ----------
-    estimator : estimator, or Pipeline that ends in one
+    estimator : estimator, or Pipeline with an estimator as last step
         It is cloned, not changed. The transformers of a pipeline are fitted once.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Training rows.
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Targets.
     Cs : sequence of float, default=None
-        Values of `C`, all different, in any order; the fits go from the smallest to the largest.
+        Distinct values of `C` in any order; they are fitted from the smallest to the largest.
     ks : sequence of int, default=None
-        Values of the `k` of a `TopKClassifier`; the fits go from the largest to the smallest, for each C.
+        Values of the `k` of a `TopKClassifier`; for each C they are fitted from the largest to the smallest.
     values, param : sequence of float and str, default=None
         Values of another parameter of the estimator or of a pipeline's last step, instead of `Cs` and `ks`; without
         `param` they are values of `C`.
@@ -99,32 +99,32 @@ def path(
     X_test, y_test : rows and targets, default=None
         Held-out rows for the scores.
     cv : int, splitter or iterable, default=None
-        Cross-validation for the scores instead, as in scikit-learn; a whole path for each fold, and one on all rows.
+        Cross-validation for the scores instead, as in scikit-learn: one path per fold, and one on all rows.
     scoring : str, callable, list or dict, default=None
-        The model's own `score` if None; a name of scikit-learn's; "precision@k", "recall@k" or "ndcg@k" with a number
-        for k, with one label per row "top_k_accuracy@k"; a function of model, X and y; or several. The first one
-        decides. Larger is better.
+        None for the model's own `score`; the name of a scikit-learn scorer; "precision@k", "recall@k" or "ndcg@k" with
+        a number for k, or "top_k_accuracy@k" with one label per row; a function of model, X and y; or several of these.
+        The first one decides. Larger is better.
     prune : sequence of float, default=None
-        Thresholds at which each fit is stored, for estimators with a `prune` parameter, which is then not used. They
-        share the fit: the weights are those of a fit at the smallest one, pruned further, and certified again. Models
-        on a tree start from the dual variables of the first fit; output codes, whose code is learned for pruned
-        columns, and other estimators are fitted for each.
+        Pruning thresholds at which each fit is stored; they replace the `prune` parameter of the estimator. Thresholds
+        share one fit: the weights are fitted at the smallest threshold, pruned further, and certified again. Models on
+        a tree start from the dual variables of the first fit. Output codes, whose code is learned for pruned columns,
+        and other estimators are fitted once per threshold.
     keep : {"best", "all", "none"}, default=None
-        Which models stay in memory; None: the best if there are scores, otherwise all.
+        Which models stay in memory. None keeps the best if there are scores, otherwise all.
     n_jobs : int or None, default=None
-        Threads of each fit; None leaves it to the estimator.
+        Threads per fit; None leaves the choice to the estimator.
     executor : None, int, str or dask.distributed.Client, default=None
         Where the folds of `cv` run: in this process, in that many processes, or on a dask cluster. The path on all rows
-        is a chain of fits, each from the one before, and stays here.
+        is a chain of fits, each started from the one before, and runs in this process.
 
     Returns
     -------
     PathResult
-        One row for each fit and threshold, in the order of the fits; thresholds ascend.
+        One row per fit and threshold, in the order of the fits; thresholds ascend.
 
     See Also
     --------
-    sklearn.model_selection.GridSearchCV : fits that share nothing, over any grid.
+    sklearn.model_selection.GridSearchCV : independent fits over any grid.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def path(
 
 @dataclass(frozen=True)
 class PathResult:
-    """The result of `path`: a table with one row for each value and threshold, and the models that were kept.
+    """The result of `path`: a table with one row per value and threshold, and the models that were kept.
 
     Parameters
     ----------
@@ -175,14 +175,14 @@ class PathResult:
         Names of the parameters, which are also the names of their columns.
     table : History
         Columns by name: the parameters, `prune` where the estimator has it, the scores (with cross-validation their
-        means, and their standard deviations as `<name>_std`), `cpu_s` (of the fit; at further thresholds, of the
-        pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`, `relative_gap`
-        and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero; of a kernel
-        model, coefficients), `model_bytes` (in memory) and `status`.
+        means, and their standard deviations as `<name>_std`), `cpu_s` (CPU seconds of the fit; at further thresholds,
+        of the pruning, whose evaluation counts with the first of them), the certificate's `primal`, `dual`,
+        `relative_gap` and `primal_before_pruning` (NaN where there is none), `n_iter` (summed), `n_weights` (not zero;
+        kernel models: coefficients), `model_bytes` (in memory) and `status`.
     models : mapping of int to estimator
         Fitted models by row.
     score_names : tuple of str
-        Columns of the scores; the first decides what is best. Empty when nothing was scored.
+        Columns of the scores; the first decides which model is best. Empty if no model was scored.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class PathResult:
     def best_index(self) -> int:
         """Row with the largest first score; among equal ones the first values, and there the largest threshold."""
         if not self.score_names:
-            raise ValueError("nothing was scored, so no row is the best; give X_test and y_test, or cv")
+            raise ValueError("no model was scored, so none is the best; give X_test and y_test, or cv")
         scores = self.table[self.score_names[0]]
         best = np.flatnonzero(scores == np.nanmax(scores))
         same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
@@ -259,7 +259,7 @@ class PathResult:
 
 
 class _Path:
-    """The grid of values and the thresholds to go through, and how models are scored."""
+    """The grid of values and thresholds, and how models are scored."""
 
     def __init__(
         self,
@@ -278,10 +278,10 @@ class _Path:
         session = _open_session(self.estimator, self.params, X, y, sample_weight)
         for point in self.points:
             steps = session.models(point, self.thresholds)
-            began = time.process_time()
+            started = time.process_time()
             for model in steps:
-                yield point, model, time.process_time() - began
-                began = time.process_time()
+                yield point, model, time.process_time() - started
+                started = time.process_time()
 
     def fold_scores(self, train: tuple[Any, Any, Any], test: tuple[Any, Any]) -> list[dict[str, float]]:
         """Scores of every row on held-out rows."""
@@ -347,7 +347,7 @@ class _Path:
         return fitted, fitted.fit_transform(X, y)
 
     def _whole(self, fitted: Pipeline | None, model: Any) -> Any:
-        """The pipeline that ends in the model."""
+        """The pipeline with the model as its last step."""
         return (
             model
             if fitted is None or self.pipeline is None
@@ -493,7 +493,7 @@ class _TopKSession(_Session):
         first = {} if thresholds is None else {"prune": thresholds[0]}
         model = clone(self.estimator).set_params(**point, **first)
         if thresholds is not None:
-            check_pruned_kernel(clone(model).set_params(prune=thresholds[-1]))  # they ascend
+            check_parameters(clone(model).set_params(prune=thresholds[-1]))  # they ascend
         if model.kernel != "linear" and (self.kernel is None or not KERNEL_PARAMETERS.isdisjoint(point)):
             self.kernel = training_kernel(model, self.data.X)
         start = self.last if self.last is None or self.last.loss.k >= model.k else self.widest
@@ -506,7 +506,7 @@ class _TopKSession(_Session):
 
 
 # Parameters that change the data a session shares, or the meaning of its weights.
-NOT_SHARED = {
+NOT_SHARED: dict[type, set[str]] = {
     OneVsAllClassifier: {"normalize", "fit_intercept", "prune", "warm_start"},
     TopKClassifier: {"normalize", "kernel", "warm_start"},
 }
@@ -529,7 +529,7 @@ def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values
     given = {param or "C": values} if values is not None else {"C": Cs, "k": ks}
     grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
     if not grid:
-        raise ValueError("a path needs values to go through; give Cs, ks, or param and values")
+        raise ValueError("a path needs parameter values; give Cs, ks, or param and values")
     if hasattr(estimator, "_check_parameters"):
         for name, some in grid.items():
             for value in some:
@@ -611,7 +611,7 @@ class Scoring:
             if ranking:
                 if ranking[1] not in {*RANKINGS, TOP_K_ACCURACY}:
                     known = ", ".join([*RANKINGS, TOP_K_ACCURACY])
-                    raise ValueError(f"unknown ranking {given!r}; before the @ stands one of {known}")
+                    raise ValueError(f"unknown score {given!r}; the name before the @ must be one of {known}")
                 self.rankings[name] = (ranking[1], int(ranking[2]))
             else:
                 self.scorers[name] = _scorer(given)

@@ -2,8 +2,8 @@
 
 A model folder holds JSON and plain arrays only; loading runs no code and maps the weights instead of reading them. A
 `Codec` turns a fitted model into a `ModelState` and back; each family has one. `read_model` has checked that the files
-are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks what these mean:
-counts that are counts, vectors where vectors are due, labels that are all different, arrays that fit each other.
+are what the description says: types, shapes, hashes, CSR structure, finite numbers. The codec checks their meaning:
+counts are whole numbers, vectors are vectors, labels are distinct, and arrays fit each other.
 
 A pipeline of a `TfidfVectorizer` and a classifier is stored as the classifier's own model, with the vectoriser's
 options and idf added, and its terms as the names of the features.
@@ -91,7 +91,7 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     model : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
         A fitted model, or a `Pipeline` of a `TfidfVectorizer` and one of these.
     folder : path
-        Where to; made if missing.
+        The model folder; created if missing.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def check_savable(model: Any) -> None:
     Parameters
     ----------
     model : object
-        Any model; call this before training to know whether its result can be kept.
+        Any model; call this before training to find out whether the result can be saved.
 
     Examples
     --------
@@ -143,8 +143,8 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     folder : path
         The model folder.
     verify : bool, default=True
-        Whether to read every array once and check it against its hash; without it a large model opens at once, and
-        only its form is checked.
+        Whether to read every array once and check it against its hash. Without it, a large model opens at once, and
+        only its format is checked.
 
     Returns
     -------
@@ -214,7 +214,7 @@ class Codec:
     def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Inverse of `parameters`."""
         if not isinstance(stored, Mapping):
-            raise ValueError(f"parameters are {stored!r:.50}, not values by name")
+            raise ValueError(f"the parameters are {stored!r:.50}, not a dictionary")
         found = dict(stored)
         for name, value in found.items():
             found[name] = dict(value["pairs"]) if isinstance(value, dict) else value
@@ -328,7 +328,7 @@ class Codec:
         if "index_base" in attributes:
             bases = attributes["index_base"]
             if not isinstance(bases, dict) or not all(type(n) is int and n in (0, 1) for n in bases.values()):
-                raise ValueError(f"index_base is {bases!r}")
+                raise ValueError(f"index_base has the unknown value {bases!r}")
             model.index_base_ = dict(bases)
         if "tuning" in attributes:
             model.tuning_ = _checked_tuning(attributes["tuning"])
@@ -377,9 +377,9 @@ def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any]
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"the kind of targets is {kind!r:.50}, not one of {', '.join(KINDS)}")
     if kind != "multilabel" and (n_classes < 2 or (kind == "binary") != (n_classes == 2)):
-        raise ValueError(f"{n_classes} classes are not {kind}")
+        raise ValueError(f"{n_classes} classes do not fit a {kind} problem")
     if not isinstance(dtype, str) or dtype not in CLASS_TYPES:
-        raise ValueError(f"labels of the type {dtype!r:.50} are not known")
+        raise ValueError(f"the label type {dtype!r:.50} is unknown")
     if labels is not None and len(labels) != n_classes:
         raise ValueError(f"{len(labels)} label names for {n_classes} labels")
     classes = np.arange(n_classes).astype(dtype) if labels is None else np.array(labels, dtype=dtype)
@@ -397,7 +397,7 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
     if stored["worst"] is not None:
         worst = WorstProblem(**stored["worst"])
         if _checked_count(worst.index, "the worst problem") >= n_problems:
-            raise ValueError(f"problem {worst.index} of {n_problems} does not exist")
+            raise ValueError(f"the worst problem has the number {worst.index}, but there are {n_problems} problems")
     for bound in [*bounds.values(), *([] if worst is None else [worst.primal, worst.dual, worst.relative_gap])]:
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             raise ValueError("a bound of the certificate is not a number")
@@ -409,7 +409,7 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
-        raise ValueError("the values tried in tuning are not in the form that is stored")
+        raise ValueError("the values tried in tuning have the wrong form")
     for row in tried:
         numbers = [*row["values"].values(), *(row[name] for name in ("mean", "low", "high") if row[name] is not None)]
         if set(row) != {"values", "mean", "low", "high"} or list(row["values"]) != params:
@@ -417,7 +417,7 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             raise ValueError("a value tried in tuning is not a number")
     if _checked_count(stored["best"], "the best of the values tried") >= len(tried):
-        raise ValueError(f"the best of {len(tried)} values tried is number {stored['best']}")
+        raise ValueError(f"the best value has the number {stored['best']}, but {len(tried)} values were tried")
     if tried[stored["best"]]["mean"] is None:
         raise ValueError("the best of the values tried was not measured")
     _checked_count(stored["folds"], "the number of folds", 1)
@@ -452,12 +452,10 @@ def stored_options(vectorizer: Any) -> dict[str, Any]:
                 "TfidfVectorizer, or pickle the pipeline yourself"
             )
     if vectorizer.input != "content":
-        raise NotSavableError(
-            f"the vectoriser has input={vectorizer.input!r}; a model folder holds those with input='content'"
-        )
+        raise NotSavableError(f"the vectoriser has input={vectorizer.input!r}; only input='content' can be saved")
     for name in given:
         if name not in VECTORIZER_OPTIONS and given[name] != getattr(standard, name):
-            raise NotSavableError(f"{name} of the vectoriser is an option that a model folder does not hold yet")
+            raise NotSavableError(f"the option {name} of the vectoriser cannot be saved in a model folder yet")
     options: dict[str, Any] = {name: given[name] for name in VECTORIZER_OPTIONS}
     dtype = np.dtype(options["dtype"]).name
     if dtype not in VECTORIZER_TYPES:
@@ -523,7 +521,7 @@ def restored_vectorizer(options: Mapping[str, Any], terms: Sequence[str], idf: A
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     if set(options) != set(VECTORIZER_OPTIONS):
-        raise ValueError("the options of the vectoriser are not those that were stored")
+        raise ValueError("the stored options of the vectoriser are not valid")
     vocabulary = dict(zip(terms, range(len(terms)), strict=True))
     if len(vocabulary) != len(terms):
         raise ValueError("a term of the vectoriser is repeated")

@@ -35,8 +35,8 @@ from widemargin.estimators.persistence import Codec
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     COUNT,
+    CommonParameters,
     Trainable,
-    check_parameters,
     kernel_description,
     refuse_texts,
 )
@@ -90,7 +90,7 @@ class TopK(_Lists):
     classes : ndarray of shape (n_classes,), optional
         `classes_` of the model.
     tied : Tied, optional
-        Labels that are not listed although they have the score of the last one that is.
+        Labels that are not listed although they have the same score as the last one listed.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class TopK(_Lists):
 
 
 class Model(Protocol):
-    """A fitted classifier of this package, or a pipeline that ends in one; families have further attributes."""
+    """A fitted classifier of this package, or a pipeline with one as its last step."""
 
     classes_: npt.NDArray[Any]
     kind_: str
@@ -167,15 +167,13 @@ class Model(Protocol):
 
 
 @with_shared_passages
-class LabelModel(ClassifierMixin, BaseEstimator):
+class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     """The base of all estimators: predictions of a fitted model by its scorer, its calibrator and its codec."""
 
     codec: ClassVar[Codec] = Codec()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
-    memory_limit_mb: float
-    n_jobs: int | None
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
@@ -186,7 +184,8 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_labels), or (n_samples,) for a binary problem
-            Scores in float64. Dense, so it is refused above `memory_limit_mb`; `predict_topk` never is.
+            Scores in float64. The array is dense, so a result above `memory_limit_mb` raises a MemoryError;
+            `predict_topk` never does.
         """
         X = self._check_rows(X)
         self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
@@ -222,8 +221,8 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         Returns
         -------
         list of n_samples sets
-            Labels of `classes_`, in the form of label sets that `fit` and the metrics take; a multi-label model may
-            predict none, others predict exactly one.
+            Labels of `classes_`, as label sets that `fit` and the metrics accept. A multi-label model may predict none;
+            other models predict exactly one.
         """
         predicted = self.predict(X)
         if self.kind_ != "multilabel":
@@ -237,12 +236,12 @@ class LabelModel(ClassifierMixin, BaseEstimator):
 
         <rows_to_label>
         k : int, default=5
-            How many labels; places beyond the number of labels are marked as missing.
+            Number of labels per row; places beyond the number of labels are marked as missing.
 
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
         X = self._check_rows(X)
         n_labels = len(self.classes_)
         # One place more shows which lists end within a tie.
@@ -280,7 +279,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
 
         <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
-            Their labels, in the form that `fit` takes.
+            Their labels, in a form that `fit` accepts.
 
         Returns
         -------
@@ -309,17 +308,17 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_features,) or (1, n_features)
             The row.
         labels : label or list of labels, default=None
-            What to explain; the top k labels of the row by default.
+            Labels to explain; by default the top k labels of the row.
         k : int, default=1
-            How many of the top labels.
+            Number of top labels to explain.
         feature_names : sequence of str of length n_features, default=None
-            Names of the features; by default those that the model has, else their column numbers.
+            Names of the features; by default the names that the model knows, or else column numbers.
 
         Returns
         -------
         Explanation
-            Contributions that add up to the score and to the lead; on a tree for every step of the path as well. Models
-            with a kernel have no weights of features and are refused.
+            Contributions that add up to the score and to the lead; on a tree also for each step of the path. A model
+            with a kernel has no weights of features and raises a ValueError.
         """
         return explain_labels(self, X, labels, k, feature_names)
 
@@ -333,14 +332,15 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows kept apart from training; with `cv`, the training rows.
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
-            Their labels, in the form that `fit` takes. Labels that the model does not know are no error, as in `score`:
-            they are left out, with their rows where a row has one label.
+            Their labels, in a form that `fit` accepts. Unknown labels are ignored, and so are their rows if a row has
+            one label.
         method : {"sigmoid", "isotonic"}, default="sigmoid"
-            The shape of the map: Platt's sigmoid, or a curve that is learned and needs more rows, some thousands.
+            Shape of the map: Platt's sigmoid, or a monotone curve, which needs more rows (some thousands).
         cv : None, int or splitter, default=None
-            None for rows that the model has not seen. Otherwise folds of the training rows, or a splitter of
-            scikit-learn or splits: copies of the model are trained without a fold and score it; the model stays as it
-            is. Folds are contiguous: neighbours, which are often alike, stay together.
+            None if X was not used in training. Otherwise X is the training data, and `cv` a number of folds, a
+            scikit-learn splitter or an iterable of splits: copies of the model are trained without one fold and score
+            it; the model itself does not change. Folds are contiguous, so neighbouring rows, which are often similar,
+            stay together.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -356,17 +356,15 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all labels or classes.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
 
         Returns
         -------
         ndarray of shape (n_samples, n_labels)
             With one label per row, the columns add up to 1; with several, each is the probability that the row has the
-            label. A row gets the same numbers in any batch. Dense, so it is refused above `memory_limit_mb`;
-            `label_proba` of the labels of `predict_topk` is not. Only calibrated models have this method.
+            label. A row gets the same numbers in any batch. The array is dense, so a result above `memory_limit_mb`
+            raises a MemoryError; `label_proba` of the labels of `predict_topk` does not. Only calibrated models have
+            this method.
         """
         return self.calibrator.all_probabilities(self._check_rows(X))
 
@@ -374,12 +372,9 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def label_proba(self, X: Any, indices: Any) -> npt.NDArray[np.float64]:
         """Probabilities of some labels of each row, in bounded memory.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         indices : array-like of int of shape (n_samples, k)
-            Places of labels in `classes_`, such as `predict_topk(X, k).indices`; −1 for none.
+            Positions in `classes_`, such as `predict_topk(X, k).indices`; −1 for no label.
 
         Returns
         -------
@@ -434,19 +429,16 @@ class LabelModel(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
         y : array-like of shape (n_samples,), sparse indicator, or list of label sets
-            True labels; a row with a label that the model does not know is predicted wrongly.
+            True labels; a row with an unknown label counts as wrong.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
         Returns
         -------
         float
-            Accuracy. For many labels see `widemargin.metrics`, whose precision@k says more.
+            Accuracy. With many labels, precision@k in `widemargin.metrics` says more.
         """
         if self.kind_of_fitted() != "multilabel":
             return float(super().score(X, y, sample_weight))
@@ -464,7 +456,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         names : sequence of str of length n_labels
-            The names, all different, in the order of the columns; they replace the column numbers in `classes_`.
+            Distinct names in the order of the columns; they replace the column numbers in `classes_`.
 
         Returns
         -------
@@ -477,12 +469,12 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         return self
 
     def set_feature_names(self, names: Sequence[str]) -> Self:
-        """Name the features, for people: they appear where weights are shown.
+        """Name the features; the names appear wherever weights are shown.
 
         Parameters
         ----------
         names : sequence of str of length n_features
-            The names, in the order of the columns of X; two features may have the same.
+            The names in the order of the columns of X; they need not be distinct.
 
         Returns
         -------
@@ -503,10 +495,6 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         """The kind of target the model was fitted on; an error if it was not fitted."""
         check_is_fitted(self)
         return str(self.kind_)
-
-    def _check_parameters(self) -> None:
-        """Refuse wrong parameters; families add the rules that join several of them."""
-        check_parameters(self)
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
@@ -557,7 +545,7 @@ class LabelModel(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), and its scores are no sums over features for explain to show; "
+                f"this model has a kernel ({kernel}), and its scores are not sums over features for explain to show; "
                 "train with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
@@ -635,7 +623,7 @@ def training_kernel(estimator: Trainable, X: Any) -> TrainingKernel | Precompute
 
 
 def keep_support_vectors(model: Any, X: Any, kernel: TrainingKernel | PrecomputedKernel) -> None:
-    """Set what kernel values of new rows are made from, after `support_`: `support_vectors_` and `gamma_`."""
+    """Set `support_vectors_` and `gamma_`, from which kernel values of new rows are computed; after `support_`."""
     if isinstance(kernel, PrecomputedKernel):
         model.support_vectors_, model.gamma_ = np.empty((0, 0)), 1.0
     else:

@@ -2,8 +2,7 @@
 
     text  →  tf-idf of its terms (scikit-learn's TfidfVectorizer)  →  scores of the labels
 
-Memory: that of the two parts; texts may come as a stream. `widemargin.estimators.persistence` keeps both in one model
-folder.
+Memory: the two parts; texts may come as a stream. `widemargin.estimators.persistence` keeps both in one model folder.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class TextPipeline(Pipeline):
 
         <texts>
         k : int, default=5
-            How many labels.
+            Number of labels per text.
 
         Returns
         -------
@@ -105,7 +104,7 @@ class TextPipeline(Pipeline):
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Their labels.
         method : {"sigmoid", "isotonic"}, default="sigmoid"
-            The shape of the map.
+            Shape of the map.
         cv : None, int or splitter, default=None
             As for the classifier.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -146,9 +145,9 @@ class TextPipeline(Pipeline):
         X : str
             The text.
         labels : label or list of labels, default=None
-            What to explain; the top k labels by default.
+            Labels to explain; by default the top k.
         k : int, default=1
-            How many of the top labels.
+            Number of top labels to explain.
 
         Returns
         -------

@@ -11,6 +11,7 @@ Nothing is kept before `finish_fit`: a fit that fails leaves the model as it was
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -46,12 +47,14 @@ __all__ = [
     "NONNEGATIVE",
     "NO_LABELS",
     "POSITIVE",
+    "CommonParameters",
     "Estimator",
+    "JointParameters",
+    "KernelParameters",
     "Number",
     "Trainable",
     "TrainingData",
     "check_parameters",
-    "check_pruned_kernel",
     "class_factors",
     "finish_fit",
     "keep_data",
@@ -113,7 +116,7 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "verbose": ["verbose"],
 }
 """The parameters that mean the same everywhere; a class may lack some of them."""
-KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
+KERNEL_CONSTRAINTS: dict[str, list[Any]] = COMMON_CONSTRAINTS | {
     "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid", "precomputed"}), callable],
     "gamma": [StrOptions({"scale", "auto"}), POSITIVE],
     "degree": [Number(Integral, 0, None, closed="left")],
@@ -121,6 +124,46 @@ KERNEL_CONSTRAINTS: dict[str, list[Any]] = {
     "kernel_params": [dict, None],
     "cache_size_mb": [MEGABYTES],
 }
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CommonParameters:
+    """The parameters that every estimator has. Estimators are dataclasses: a field is a parameter with its default."""
+
+    memory_limit_mb: float = 1024
+    callback: Callback | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def _check_parameters(self: Trainable) -> None:
+        """Refuse wrong parameters; families add the rules that join several of them."""
+        check_parameters(self)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelParameters:
+    """The parameters of estimators that train on a kernel, row after row in random order."""
+
+    kernel: str | Callable[..., Any] = "linear"
+    gamma: str | float = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    kernel_params: dict[str, Any] | None = None
+    cache_size_mb: float = 512
+    random_state: Any = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class JointParameters(KernelParameters):
+    """The parameters of estimators that solve one problem for all classes."""
+
+    tol: float = 1e-3
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    normalize: bool = False
+    prune: float = 0.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
 
 
 class Estimator(Protocol):
@@ -216,7 +259,7 @@ def training_data(
             way = way if hasattr(y, "shape") else "[label for (label,) in y]"
             raise ValueError(f"y has exactly one label in every row, and {name} takes the labels themselves; use {way}")
         raise ValueError(
-            f"y has several labels per row, and {name} trains on one; use OneVsAllClassifier for such targets"
+            f"y has several labels per row, but {name} trains on one; use OneVsAllClassifier for such targets"
         )
     if sample_weight is not None:
         sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
@@ -264,14 +307,10 @@ def check_parameters(estimator: Trainable) -> None:
         )
     if kernel == "precomputed" and getattr(estimator, "normalize", False):
         raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
-
-
-def check_pruned_kernel(estimator: Trainable) -> None:
-    """Refuse to prune a model with a kernel."""
-    if estimator.kernel != "linear" and estimator.prune > 0:
+    if kernel != "linear" and isinstance(estimator, JointParameters) and estimator.prune > 0:
         raise ValueError(
-            f"{type(estimator).__name__}: prune={estimator.prune:g} drops weights of features, and a model with a "
-            "kernel has none; use prune=0 or kernel='linear'"
+            f"{name}: prune={estimator.prune:g} drops weights of features, and a model with a kernel has none; use "
+            "prune=0 or kernel='linear'"
         )
 
 
@@ -341,7 +380,7 @@ def warn_if_unfinished(
     negligible: float = 0.0,
     stacklevel: int = 4,
 ) -> None:
-    """A ConvergenceWarning with the gap reached and what to do, for a fit that ended before its tolerance.
+    """A ConvergenceWarning with the gap reached and what to do, for a fit that missed its tolerance.
 
     NOT_ATTAINED is worth one when a certified relative gap is above `tol`, and the gap above the share `negligible` of
     the objective at zero: labels without a minimiser have a relative gap of 1 however close they are to their infimum.
@@ -355,7 +394,7 @@ def warn_if_unfinished(
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(
-        f"training ended before its tolerance (status: {result.status.value}); the certified relative gap is "
+        f"training stopped before its tolerance (status: {result.status.value}); the certified relative gap is "
         f"{certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",
         ConvergenceWarning,
         stacklevel=stacklevel,

@@ -15,7 +15,7 @@ How far apart rows and columns are:
     row separation      min over r ≠ s of Σ_j (1 − M_rj M_sj)/2
     column separation   min over i ≠ j of (n_classes − |Σ_r M_ri M_rj|)/2
 
-Equal rows can never be told apart, and a column without both signs separates nothing: both are errors. Equal or
+Equal rows cannot be distinguished, and a column without both signs separates nothing: both are errors. Equal or
 opposite columns are the same binary problem twice: a warning.
 
 There are one-vs-rest, all-pairs, exhaustive, error-correcting (BCH) and random codes. A random code is dense (fair
@@ -125,7 +125,7 @@ def make_code(
         return matrix
     if code in DRAWN_KINDS:
         if n_columns is None:
-            raise ValueError(f"a code of kind {code!r} needs n_columns")
+            raise ValueError(f"a {code!r} code needs n_columns, the number of columns")
         if code == "bch":
             return bch_code(n_classes, n_columns, random_state=random_state)
         return random_code(n_classes, n_columns, sparse=code == "random-sparse", random_state=random_state)
@@ -133,7 +133,7 @@ def make_code(
     if code not in makers:
         raise ValueError(f"code must be one of {[*makers, *DRAWN_KINDS]} or a matrix; got {code!r}")
     if n_columns is not None:
-        raise ValueError(f"a code of kind {code!r} has its own number of columns; leave n_columns out")
+        raise ValueError(f"a {code!r} code has a fixed number of columns; leave n_columns out")
     return makers[code](n_classes)
 
 
@@ -162,7 +162,7 @@ def check_code(code: npt.ArrayLike) -> Code:
     if given.ndim != 2 or given.shape[0] < 2 or given.shape[1] < 1:
         raise ValueError(f"the code must have a row for each of 2 or more classes, and a column; got {given.shape}")
     if not np.isfinite(given).all():
-        raise ValueError("the code holds NaN or infinity; its entries are -1, 0 and +1")
+        raise ValueError("the code contains NaN or infinity; its entries are -1, 0 and +1")
     if not np.isin(given, (-1, 0, 1)).all():
         raise ValueError(f"the entries of a code are -1, 0 and +1; got {given[~np.isin(given, (-1, 0, 1))][0]}")
     matrix = given.astype(np.int8)
@@ -170,7 +170,7 @@ def check_code(code: npt.ArrayLike) -> Code:
     if len(empty):
         raise ValueError(f"row {empty[0]} of the code is all zero: its class is in no binary problem")
     for i, j in _twins(matrix):
-        raise ValueError(f"rows {i} and {j} of the code are equal: their classes cannot be told apart")
+        raise ValueError(f"rows {i} and {j} of the code are equal: their classes cannot be distinguished")
     for value in (1, -1):
         without = np.flatnonzero(~(matrix == value).any(axis=0))
         if len(without):
@@ -553,7 +553,7 @@ def _bch_generators(length: int) -> list[tuple[int, int]]:
 
 
 def _with_zeros(exponents: list[int], powers: list[int], logarithm: dict[int, int]) -> int:
-    """Π (x − α^e) over a whole set of conjugates, whose coefficients are 0 and 1; bit i is that of x^i."""
+    """Π (x − α^e) over a whole set of conjugates, whose coefficients are 0 and 1; bit i is the coefficient of x^i."""
     length, coefficients = len(powers), [1]
     for e in exponents:
         shifted = [0, *coefficients]
@@ -601,7 +601,7 @@ def decode(h: npt.ArrayLike, code: npt.ArrayLike, decoding: Decoding = "inner") 
     if outputs.ndim != 2:
         raise ValueError(f"h must have shape (n_samples, n_columns); got {outputs.shape}")
     if not np.isfinite(outputs).all():
-        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
     if matrix.ndim != 2 or not np.isfinite(matrix).all():
         raise ValueError("the code must be a matrix of finite numbers of shape (n_classes, n_columns)")
     if outputs.shape[1] != matrix.shape[1]:
@@ -653,7 +653,7 @@ def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.A
     if s.ndim != 2 or s.shape[1] < 1:
         raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
     if np.isnan(s).any():
-        raise ValueError("scores hold NaN, which has no order")
+        raise ValueError("scores contain NaN, which has no order")
     true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
     best = s == s.max(axis=1, keepdims=True)
     right = best[np.arange(len(s)), true] / best.sum(axis=1)

@@ -6,8 +6,8 @@ Forms of y: one label per row (list, array, Series; strings, integers, booleans,
 dense array, or a data frame, whose column names are the labels; at least two columns), or one label set per row (sets,
 lists or tuples; empty ones allowed). Lists of zeros and ones, two or more and equally many per row, are an indicator,
 as in scikit-learn; other lists of lists are label lists, and sets are always label sets. Errors use scikit-learn's
-words ("Unknown label type: …", "Input y contains NaN."), so that its estimator checks and its users recognise them.
-Memory is that of the non-zeros; nothing is densified, and a canonical CSR indicator shares its index arrays.
+words ("Unknown label type: …", "Input y contains NaN."), which its estimator checks and its users recognise. Memory:
+the non-zeros; nothing is densified, and a canonical CSR indicator shares its index arrays.
 
 The second half deals with names of labels and nodes: plain values, missing ones, and how messages show them.
 """

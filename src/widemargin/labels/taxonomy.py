@@ -7,9 +7,9 @@ order of the input); `nodes[i]` is the name of node i and `index(name)` its numb
 numbers; `tree` has the algorithms on numbers (`widemargin.labels.tree.Tree`).
 
 A tree has one root. Several nodes without a parent are put under a virtual root, named `VIRTUAL_ROOT` unless `root=` is
-given. Every constructor ends in `build_tree`: names get numbers in order of first appearance, so siblings keep the
-order of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach
-hangs on a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
+given. Every constructor calls `build_tree`: names get numbers in order of first appearance, so siblings keep the order
+of the input; each node must have one parent; and a node that a breadth-first walk from the root does not reach hangs on
+a cycle. Time and memory are linear, nothing recurses, and a million nodes take about two seconds in any shape.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from widemargin.exceptions import DataFormatError
-from widemargin.files import atomic_file, read_lines
 from widemargin.labels.encoding import is_several, listed, look_up, many, plain_name, plain_names
 from widemargin.labels.tree import IntArray, Tree
 
-__all__ = ["VIRTUAL_ROOT", "Taxonomy", "as_taxonomy"]
+__all__ = ["VIRTUAL_ROOT", "EdgeList", "Taxonomy", "as_taxonomy"]
 
+VIRTUAL_ROOT = "(root)"
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
 OF_A_DAG = (
@@ -72,7 +72,7 @@ class EdgeList:
             rows = list(pairs)
             if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
                 position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
-                raise DataFormatError(f"edge {position} is {row!r}", remedy="give (child, parent) pairs")
+                raise DataFormatError(f"edge {position} is {row!r}, not a pair", remedy="give (child, parent) pairs")
             children, parents = [row[0] for row in rows], [row[1] for row in rows]
         return cls(plain_names(children), plain_names(parents, or_none=True))
 
@@ -84,7 +84,7 @@ class EdgeList:
 
 def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], Tree]:
     """Names in breadth-first order, and their tree; `root` names the virtual root if one is needed."""
-    # Children get their numbers first: siblings then keep the order of their own edges.
+    # Children get their numbers first: siblings then keep the order of their edges.
     numbers: dict[Any, int] = dict.fromkeys(chain(edges.children, edges.parents), -1)
     numbers.pop(None, None)
     names = list(numbers)
@@ -171,10 +171,6 @@ def _cycle_error(edges: EdgeList, names: list[Any], above: IntArray, child: IntA
     return edges.error(f"the nodes form a cycle (child → parent): {way}", edge, "remove one of its edges")
 
 
-HEADER = ("child", "parent")
-COMMENT = "#"
-
-
 def edges_of_paths(paths: Iterable[Any], separator: str, full_names: bool) -> EdgeList:
     """Edges of label paths, each from the top down."""
     children: list[Hashable] = []
@@ -205,7 +201,7 @@ def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
             continue
         if isinstance(below, str) or not isinstance(below, Mapping | Sequence | set | frozenset):
             raise DataFormatError(
-                f"below {parent!r} there is {below!r}", remedy="use a mapping of children, a list of leaves, or None"
+                f"{below!r} cannot be below {parent!r}", remedy="use a mapping of children, a list of leaves, or None"
             )
         names = [plain_name(name) for name in below]
         children += names
@@ -213,68 +209,6 @@ def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
         if isinstance(below, Mapping):
             queue.extend(zip(names, below.values(), strict=True))
     return EdgeList(children, parents)
-
-
-def read_edges(path: str | os.PathLike[str], header: bool | None) -> EdgeList:
-    """Edges of a file with child and parent in two tab-separated columns."""
-    place = os.fspath(path)
-    children: list[Any] = []
-    parents: list[Any] = []
-    lines: list[int] = []
-    skip_header = header
-    for number, text in enumerate(read_lines(place), start=1):
-        if not text or text.startswith(COMMENT):
-            continue
-        columns = text.split("\t")
-        is_header = skip_header if skip_header is not None else tuple(map(str.lower, columns)) == HEADER
-        skip_header = False  # only the first line that says something can be a header
-        if is_header:
-            continue
-        _check_columns(columns, place, number)
-        children.append(columns[0])
-        parents.append(columns[1] or None)
-        lines.append(number)
-    return EdgeList(children, parents, place, lines)
-
-
-def write_edges(path: str | os.PathLike[str], edges: Iterable[tuple[Any, Any]]) -> None:
-    """Write (child, parent) pairs as `read_edges` reads them."""
-    rows = ["\t".join(HEADER)]
-    for child, parent in edges:
-        names = [_checked_for_file(child), "" if parent is None else _checked_for_file(parent)]
-        rows.append("\t".join(names))
-    with atomic_file(path, compress=False) as file:
-        file.write(("\n".join(rows) + "\n").encode())
-
-
-def _check_columns(columns: list[str], path: str, line: int) -> None:
-    """Refuse what is not exactly a child and its parent, and names with spaces around them."""
-    if len(columns) != 2:
-        raise DataFormatError(
-            f"{len(columns)} column(s) instead of 2",
-            path=path,
-            line=line,
-            remedy="write child, a tab, and parent (nothing after the tab for a root)",
-        )
-    if not columns[0]:
-        raise DataFormatError("the child has no name", path=path, line=line, remedy="name it before the tab")
-    for name in columns:
-        if name != name.strip():
-            raise DataFormatError(f"spaces around the name {name!r}", path=path, line=line, remedy="remove them")
-
-
-def _checked_for_file(name: Any) -> str:
-    """The name if the file format can hold it."""
-    broken = not isinstance(name, str) or not name or name != name.strip() or any(c in name for c in "\t\r\n")
-    if broken or name.startswith(COMMENT):
-        raise DataFormatError(
-            f"the name {name!r} cannot be written to a tab-separated file",
-            remedy="use strings without tabs, line ends, spaces around them or a leading '#'",
-        )
-    return str(name)
-
-
-VIRTUAL_ROOT = "(root)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -313,7 +247,7 @@ class Taxonomy:
     def __post_init__(self) -> None:
         nodes = tuple(plain_names(list(self.nodes)))
         if len(nodes) != self.tree.n_nodes:
-            raise DataFormatError(f"{len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
+            raise DataFormatError(f"got {len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
         object.__setattr__(self, "nodes", nodes)
         if len(self._numbers) != len(nodes):
             twice = next(name for number, name in enumerate(nodes) if self._numbers[name] != number)
@@ -356,8 +290,8 @@ class Taxonomy:
         separator : str, default="/"
             Separator of the names in a path given as a string.
         full_names : bool, default=False
-            Name a node by its whole path ("A/B", or the tuple ("A", "B")), so that the same word may occur in several
-            branches; otherwise by its last name.
+            Whether to name a node by its whole path, "A/B" or the tuple ("A", "B"); the same word may then occur in
+            several branches. Otherwise the node has its last name.
         root : hashable, default=VIRTUAL_ROOT
             Name of the virtual root, needed unless all paths start with the same name.
 
@@ -389,8 +323,8 @@ class Taxonomy:
     ) -> Taxonomy:
         """Read a UTF-8 file with child and parent in two tab-separated columns.
 
-        Empty lines and lines that start with ``#`` are skipped; a child with nothing after the tab is a root. Names
-        stay strings.
+        Empty lines and lines that start with ``#`` are skipped. A child with nothing after the tab is a root, and so is
+        one with the parent ``-1`` unless ``-1`` is itself a child. Names stay strings.
 
         Parameters
         ----------
@@ -416,6 +350,8 @@ class Taxonomy:
         ...     Taxonomy.from_tsv(file).path("C151")
         ['CCAT', 'C15', 'C151']
         """
+        from widemargin.data.taxonomy import read_edges
+
         return cls(*build_tree(read_edges(path, header), root))
 
     @classmethod
@@ -635,6 +571,8 @@ class Taxonomy:
 
     def to_tsv(self, path: str | os.PathLike[str]) -> None:
         """Write the file that `from_tsv` reads, atomically; names must be strings."""
+        from widemargin.data.taxonomy import write_edges
+
         write_edges(path, self.to_parents().items())
 
     def __len__(self) -> int:

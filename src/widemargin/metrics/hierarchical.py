@@ -11,8 +11,8 @@ the weight of the row; LCA is the lowest common ancestor and dist the number of 
 
 The first two are from Zhou, Xiao and Wu (2011), the others from Kiritchenko, Matwin, Nock and Famili (2006): for label
 sets, A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and would only
-flatter, so it is left out. For label sets, the sizes of A⁺ are those of rows of sparse products with the ancestor
-matrix; single labels need only depths.
+flatter, so it is left out. For label sets, the sizes of A⁺ are row sizes of sparse products with the ancestor matrix;
+single labels need only depths.
 Cost: O(n log n_nodes) for single labels. Memory: the non-zeros of the ancestor sets of BLOCK_ROWS rows at a time.
 """
 
@@ -193,18 +193,12 @@ def hierarchical_zero_one_error(
     ----------
     <nodes>
     <taxonomy>
-    <sample_weight>
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    <share>
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_zero_one_error
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_zero_one_error
     >>> hierarchical_zero_one_error(["mammal", "cat", "cat", "bird"], ["dog", "cat", "mammal", "dog"], tree)
     0.5
     """
@@ -239,9 +233,8 @@ def tree_induced_loss(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import tree_induced_loss
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import tree_induced_loss
     >>> tree_induced_loss(["cat", "mammal"], ["bird", "dog"], tree)
     0.75
     >>> tree_induced_loss(["cat", "mammal"], ["bird", "dog"], tree, literal=True)
@@ -277,9 +270,8 @@ def error_by_depth(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import error_by_depth
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import error_by_depth
     >>> error_by_depth(["cat", "cat", "bird"], ["dog", "bird", "bird"], tree).error.round(2)
     array([0.33, 1.  ])
     """
@@ -324,9 +316,8 @@ def hierarchical_precision(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_precision
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_precision
     >>> round(hierarchical_precision(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.667
     >>> round(hierarchical_precision([{"cat"}, {"bird"}], [{"cat", "bird"}, set()], tree), 3)
@@ -364,9 +355,8 @@ def hierarchical_recall(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_recall
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_recall
     >>> hierarchical_recall(["cat", "cat"], ["dog", "mammal"], tree)
     0.5
     """
@@ -402,9 +392,8 @@ def hierarchical_f1(
 
     Examples
     --------
-    >>> from widemargin.labels.taxonomy import Taxonomy
-    >>> from widemargin.metrics.hierarchical import hierarchical_f1
-    >>> tree = Taxonomy.from_nested({"animal": {"mammal": ["cat", "dog"], "bird": None}})
+    <animals>
+    >>> from widemargin.metrics import hierarchical_f1
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
     """

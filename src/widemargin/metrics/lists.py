@@ -99,8 +99,8 @@ def has_columns(y: Any) -> bool:
 def check_label_pair(y_true: Any, y_pred: Any, labels: Any) -> tuple[Any, Any]:
     """True and predicted labels, in any form that `fit` takes, as canonical indicators with the same columns.
 
-    The columns are those of `labels`, which names the columns of an indicator if the other side has labels, followed by
-    one for each other label that is true or predicted.
+    The columns are the `labels`, which name the columns of an indicator if the other side has labels, followed by each
+    other label that is true or predicted.
     """
     sides = {"Y_true": y_true, "Y_pred": y_pred}
     matrices = {name: check_indicator(y, name) for name, y in sides.items() if has_columns(y)}

@@ -60,7 +60,9 @@ def precision_recall_f1(
     ----------
     Y_true, Y_pred : indicators of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
         True and predicted labels, in any form that `fit` takes or `predict` returns; nothing is made dense.
-    <labels>
+    labels : array of shape (n_labels,), optional
+        The labels that a model knows, ``model.classes_``. They count even if they are neither true nor predicted, and
+        they name the columns of an indicator if the other argument holds labels.
     average : {"micro", "macro", "weighted", "samples"} or None
         What is averaged: single decisions, labels, labels by their number of true rows, rows, or nothing.
     zero_division : float
@@ -114,18 +116,10 @@ def micro_f1(
 ) -> float:
     """F1 of all decisions together: 2·Σ tp / (Σ true + Σ pred).
 
-    Parameters
-    ----------
     <label_sets>
-    <labels>
     zero_division : float
         Value if there is neither a true nor a predicted label.
-    <sample_weight>
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    <share>
 
     Examples
     --------
@@ -150,21 +144,15 @@ def macro_f1(
     that `evaluate` and reports print. A label that is neither true nor predicted has F1 0. All of it agrees with
     scikit-learn's ``f1_score(…, labels=…, average="macro", zero_division=0)``.
 
-    Parameters
-    ----------
     <label_sets>
-    <labels>
     zero_division : float
         Value of a label that is neither true nor predicted anywhere; NaN leaves it out of the mean.
-    <sample_weight>
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    <share>
 
     Examples
     --------
+    The mean over the columns of an indicator, and over three labels of a model and one that it does not know:
+
     >>> from widemargin.metrics import macro_f1
     >>> round(macro_f1([[1, 0, 1], [0, 1, 0]], [[1, 1, 0], [0, 1, 0]]), 4)
     0.5556

@@ -70,32 +70,17 @@ class _Ranking(NamedTuple):
 def precision_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", sample_weight: Any = None) -> Any:
     """Share of true labels among the top k, P@k = mean_i (1/k) Σ_{j≤k} Y[i, r_ij].
 
-    Parameters
-    ----------
-    <Y_true>
-    <topk>
-    <k>
+    The best attainable value is below 1 if rows have fewer than k labels.
+
+    <ranked_truth>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (as in the Extreme Classification Repository), or are left out.
-    <sample_weight_in_mean>
+    <mean_at_k>
 
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1. The best attainable value is below 1 if rows have fewer than k labels.
+    <repository>
 
-    References
-    ----------
-    .. [1] K. Bhatia et al., "The extreme classification repository: multi-label datasets and code", 2016.
-       http://manikvarma.org/downloads/XC/XMLRepository.html
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
+    <small_ranking>
     >>> from widemargin.metrics import precision_at_k
-    >>> Y = csr_array(np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
-    >>> indices = np.array([[0, 1, 2], [3, 1, -1]])
     >>> precision_at_k(Y, indices, k=1)
     0.5
     >>> precision_at_k(Y, indices, k=[1, 2])
@@ -109,32 +94,16 @@ def precision_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zer
 def recall_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", sample_weight: Any = None) -> Any:
     """Share of the true labels that are among the top k, R@k = mean_i (1/n_i) Σ_{j≤k} Y[i, r_ij].
 
-    Parameters
-    ----------
-    <Y_true>
-    <topk>
-    <k>
+    <ranked_truth>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (as in pyxclib), or are left out.
-    <sample_weight_in_mean>
+    <mean_at_k>
 
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <repository>
 
-    References
-    ----------
-    .. [1] K. Bhatia et al., "The extreme classification repository: multi-label datasets and code", 2016.
-       http://manikvarma.org/downloads/XC/XMLRepository.html
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
+    <small_ranking>
     >>> from widemargin.metrics import recall_at_k
-    >>> Y = csr_array(np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
-    >>> recall_at_k(Y, np.array([[0, 1, 2], [3, 1, -1]]), k=[1, 2, 3])
+    >>> recall_at_k(Y, indices, k=[1, 2, 3])
     array([0.25, 0.75, 1.  ])
     """
     ranking = _prepare(Y_true, topk, k, empty, sample_weight)
@@ -148,19 +117,10 @@ def ndcg_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", s
     nDCG@k = mean_i DCG_i / IDCG_i with
     DCG_i = Σ_{j≤k} Y[i, r_ij] / log2(j+1) and IDCG_i = Σ_{j≤min(k,n_i)} 1 / log2(j+1).
 
-    Parameters
-    ----------
-    <Y_true>
-    <topk>
-    <k>
+    <ranked_truth>
     empty : {"zero", "skip"}
         Rows without true labels count as 0 (as in scikit-learn's `ndcg_score`), or are left out.
-    <sample_weight_in_mean>
-
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <mean_at_k>
 
     Notes
     -----
@@ -170,13 +130,9 @@ def ndcg_at_k(Y_true: Any, topk: Any, k: Places = 5, *, empty: Empty = "zero", s
     ----------
     .. [1] K. Järvelin and J. Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM TOIS 20(4), 2002.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
+    <small_ranking>
     >>> from widemargin.metrics import ndcg_at_k
-    >>> Y = csr_array(np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
-    >>> ndcg_at_k(Y, np.array([[0, 1, 2], [3, 1, -1]]), k=[1, 3]).round(4)
+    >>> ndcg_at_k(Y, indices, k=[1, 3]).round(4)
     array([0.5   , 0.7753])
     """
     ranking = _prepare(Y_true, topk, k, empty, sample_weight)
@@ -221,7 +177,7 @@ def jain_propensities(label_counts: Any, n_samples: int, A: float = 0.55, B: flo
     if counts.ndim != 1:
         raise ValueError(f"label_counts must have shape (n_labels,); got {counts.shape}")
     if n_samples < FEWEST_SAMPLES:
-        raise ValueError(f"n_samples must be at least {FEWEST_SAMPLES}, so that log N > 1; got {n_samples}")
+        raise ValueError(f"n_samples must be at least {FEWEST_SAMPLES}, where log N > 1; got {n_samples}")
     if A < 0 or B <= 0:
         raise ValueError(f"A must be at least 0 and B positive; got A={A}, B={B}")
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts > n_samples).any():
@@ -252,8 +208,10 @@ def propensity_scored_precision_at_k(
     ----------
     Y_true : indicator of shape (n_samples, n_labels), label sets, or labels of shape (n_samples,)
         True labels, as for `precision_at_k`. Rows without labels add nothing to either sum.
-    <topk>
-    <k>
+    topk : named tuple (labels, scores, indices) or int array of shape (n_samples, n_places)
+        The result of `predict_topk`, or its `indices`: best first. −1 marks a missing place, which counts as a miss.
+    k : int or sequence of int
+        Number of places that count; at most n_places.
     propensities : array of shape (n_labels,)
         p_l in (0, 1], from the *training* set: see `jain_propensities`.
     normalize : bool
@@ -270,16 +228,12 @@ def propensity_scored_precision_at_k(
     .. [1] H. Jain, Y. Prabhu and M. Varma, "Extreme multi-label loss functions for recommendation, tagging, ranking
        and other missing label applications", KDD 2016.
 
-    Examples
-    --------
+    <small_ranking>
+
     Label 0 is frequent and label 2 rare; finding only label 0 earns 1/0.8 of the attainable 1/0.2 + 1/0.5.
 
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
     >>> from widemargin.metrics import propensity_scored_precision_at_k
-    >>> Y = csr_array(np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
     >>> p = np.array([0.8, 0.5, 0.2, 0.4])
-    >>> indices = np.array([[0, 1, 2], [3, 1, -1]])
     >>> round(propensity_scored_precision_at_k(Y, indices, k=1, propensities=p), 6)
     0.178571
     """

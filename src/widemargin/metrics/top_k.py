@@ -52,7 +52,7 @@ SCORE_NOISE = 1e-4
 class _Lists(NamedTuple):
     """Checked output of `predict_topk`: `places` are those with a label, `complete` the rows that list all labels.
 
-    `tied` and `classes` are those of a `TopK`, or None.
+    `tied` and `classes` come from a `TopK`, or are None.
     """
 
     labels: npt.NDArray[Any]
@@ -103,12 +103,7 @@ def top_k_error(
         Rule for labels with the score of the true one. "expected": any order is equally likely (model selection uses
         this). "optimistic": the true label comes first, so a row is wrong only if the k-th largest score is strictly
         greater than its score (the rule of the top-k SVM paper). "pessimistic": the true label comes last.
-    <sample_weight_in_mean>
-
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <mean_at_k>
 
     Raises
     ------
@@ -172,12 +167,7 @@ def top_k_accuracy(
     n_labels : int, optional
         Number of labels.
     <ties>
-    <sample_weight_in_mean>
-
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <mean_at_k>
 
     Examples
     --------
@@ -208,20 +198,10 @@ def top_k_error_from_scores(
 ) -> Any:
     """Top-k error from the scores of all labels, for small problems and `decision_function`.
 
-    Parameters
-    ----------
-    <y_true>
-    <scores>
-    <k_of_labels>
-    <column_labels>
+    <true_and_scored>
     ties : {"expected", "optimistic", "pessimistic"}
         Rule for labels with the score of the true one, as in `top_k_error`.
-    <sample_weight_in_mean>
-
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <mean_at_k>
 
     References
     ----------
@@ -267,19 +247,9 @@ def top_k_accuracy_from_scores(
 ) -> Any:
     """Top-k accuracy from the scores of all labels: one minus `top_k_error_from_scores`.
 
-    Parameters
-    ----------
-    <y_true>
-    <scores>
-    <k_of_labels>
-    <column_labels>
+    <true_and_scored>
     <ties>
-    <sample_weight_in_mean>
-
-    Returns
-    -------
-    float, or ndarray of shape (len(k),) when k is a sequence
-        Between 0 and 1.
+    <mean_at_k>
 
     Examples
     --------

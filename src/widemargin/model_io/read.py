@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.files import parse_json
-from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, ModelState
+from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, WORK_FOLDER, ModelState
 
 __all__ = ["all_finite", "csr_problem", "decode_value", "describe_model", "read_model"]
 
@@ -143,6 +143,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder}: there is no such model folder; {remedy}")
     path = folder / MANIFEST
     if not path.exists():
+        if (folder / WORK_FOLDER).exists():
+            remedy = "its training is unfinished: run the same train command again to resume it"
         _fail(path, "missing", remedy)
     with _open_inside(folder, MANIFEST) as file:
         content = _read_json(path, file, MAX_MANIFEST_BYTES)

@@ -108,7 +108,7 @@ class Cluster:
     def stores(self, names: list[str]) -> Iterator[None]:
         """Give workers on machines without the shared file system copies of stores, while the block lasts.
 
-        `names` are those of `named_by_content`. A task that needs a store waits for it. Sets: n_copies, at the end.
+        `names` come from `named_by_content`. A task that needs a store waits for it. Sets: n_copies, at the end.
         """
         sender = StoreSender(self.client, names)
         self._senders.append(sender)
@@ -148,8 +148,8 @@ def _result(future: Any) -> Any:
         return future.result()
     except distributed.KilledWorker as error:
         raise WidemarginError(
-            f"the workers of {error.task} died repeatedly, perhaps for lack of memory; give workers more of it, or "
-            "lower the memory limit of the training"
+            f"the workers of {error.task} died repeatedly, perhaps for lack of memory; give the workers more memory, "
+            "or lower the memory limit of the training"
         ) from error
     except distributed.CancelledError as error:
         raise WidemarginError("the scheduler dropped a task; see its log, and run the command again") from error

@@ -60,7 +60,7 @@ class Executor(Protocol):
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run in this process, one at a time, so that they may be given callbacks."""
+        """Whether tasks run in this process, one at a time, and may be given callbacks."""
 
     def run(self, function: Function, arguments: Arguments) -> Generator[tuple[int, Any], None, None]:
         """Yield (number of the task, result) as tasks end; closing the iterator drops the others."""
@@ -132,7 +132,7 @@ class Processes:
                 deaths += 1
                 if deaths > self.retries:
                     raise WidemarginError(
-                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer of them or a "
+                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer processes or a "
                         "smaller memory limit"
                     ) from error
 

@@ -218,7 +218,7 @@ def complete_copy(digest: str) -> None:
     else:
         read_model(part, verify=True)
     if not _has(part, digest):
-        raise WidemarginError(f"the copy of a store in {part} is not what was asked for")
+        raise WidemarginError(f"the copy of a store in {part} is not the store that was asked for")
     replace_folder(Path(part), Path(copy))
     Path(copy_path(digest) + ".sent").unlink(missing_ok=True)
 

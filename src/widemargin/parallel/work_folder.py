@@ -1,10 +1,10 @@
 """The folder of an unfinished training: a manifest, the data as workers map them, and the finished shards.
 
     MODEL/.widemargin-training/
-        manifest.json                what is trained: data, parameters, version, instruction set
+        manifest.json                data, parameters, version, instruction set
         rows/  labels/               stores: the rows, unless they are a store already, and the rows of each label
-        choices.json                 what is decided on all labels together
-        shards-<hash>/<first>-<last>.npz     finished labels; the hash is that of the manifest
+        choices.json                 decisions about all labels together
+        shards-<hash>/<first>-<last>.npz     finished labels; <hash> is the hash of the manifest
 
 Every file gets its name when it is complete, so a kill at any moment costs at most the shards in flight. A training
 with a different manifest is refused. One training at a time holds the lock. When the model is complete, the folder is
@@ -99,12 +99,29 @@ class WorkFolder:
                 work._remove_if_useless(is_new)
                 raise
 
+    @classmethod
+    def unfinished(cls, model_folder: PathLike) -> dict[str, Any] | None:
+        """The identity of an unfinished training in a model folder and its number of finished labels, if there is one.
+
+        Examples
+        --------
+        >>> from widemargin.parallel.work_folder import WorkFolder
+        >>> WorkFolder.unfinished("missing") is None
+        True
+        """
+        path = Path(model_folder) / WORK_FOLDER
+        identity = cls(path, {}).before()
+        if identity is None or identity == cls.WHOLE:
+            return None
+        ranges = cls(path, identity).finished(identity.get("n_labels", 0))
+        return identity | {"n_finished": sum(last - first for first, last in ranges)}
+
     def before(self) -> dict[str, Any] | None:
         """The identity of an unfinished training; None when there is none, or none that can be read."""
         try:
             with open(self.path / MANIFEST, "rb") as file:
                 manifest = json.loads(file.read(MAX_MANIFEST_BYTES))
-        except (FileNotFoundError, ValueError, RecursionError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
             return None
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             return None
@@ -142,7 +159,7 @@ class WorkFolder:
         return ranges
 
     def remove(self) -> None:
-        """Remove everything; under another name first, so that a late worker finds no folder to write to."""
+        """Remove everything, under another name first: a late worker then finds no folder to write to."""
         self._remove_path(self.path)
 
     def _remove_if_useless(self, with_model_folder: bool) -> None:

@@ -26,7 +26,7 @@ class WorstProblem:
     Parameters
     ----------
     index : int
-        Which problem: the label's row in `coef_`.
+        Number of the problem: the label's row in `coef_`.
     primal, dual : float
         Its own bounds.
     relative_gap : float
@@ -62,7 +62,7 @@ class Certificate:
     n_problems : int
         Number of independent problems whose bounds are summed here.
     worst : WorstProblem or None
-        The problem with the largest relative gap; None when there is one problem only.
+        The problem with the largest relative gap; None if there is only one problem.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """Primal minus dual: the stored weights are at most this far above the optimum."""
+        """Primal minus dual: the objective of the stored weights is at most this far above the optimum."""
         return self.primal - self.dual
 
     @property

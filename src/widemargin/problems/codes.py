@@ -6,12 +6,12 @@ Bounds (corollaries 2 and 3), with probability 1 − δ, for n rows of outputs w
     error of r  ≤ the same with k ‖M_r‖² + ‖M‖² for k ‖M‖², and k − 1 for K
 
 They need margins of at least 1 and Σ_r M_r = 0: the code is centred (no decision changes) and divided by its smallest
-margin μ; for μ ≤ 0 the bound does not apply. The fractions, lost in print, are those of Platt, Cristianini and
-Shawe-Taylor (2000). Both papers print log without a base. It is 2: the proof counts permutations of a double sample,
-which hides n ε/2 errors with probability 2^(−n ε/2), so that ε = (2/n) log₂(2 · covers / δ); each of the K nodes has
-2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at most 65 R²/γ². The bound that it goes back to has the
-base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in Shawe-Taylor, Bartlett, Williamson and Anthony (IEEE
-Trans. Information Theory 44, 1998). Natural logarithms would give about half of the bound. The bounds are loose:
+margin μ; for μ ≤ 0 the bound does not apply. The fractions were lost in print; here they are taken from Platt,
+Cristianini and Shawe-Taylor (2000). Both papers print log without a base. It is 2: the proof counts permutations of a
+double sample, which hides n ε/2 errors with probability 2^(−n ε/2), so ε = (2/n) log₂(2 · covers / δ); each of the K
+nodes has 2 (4n)^(d log₂(4en)) covers and n choices of its dimension d, at most 65 R²/γ². The bound that it goes back to
+has the base in print: (2/n) (d log₂(8en/d) log₂(32n) + log₂(8n/δ)) in Shawe-Taylor, Bartlett, Williamson and Anthony
+(IEEE Trans. Information Theory 44, 1998). Natural logarithms would give about half of the bound. The bounds are loose:
 130 R²/n alone is usually above 1. They hold for rows that neither the binary classifiers nor R were fitted to.
 
 The best column u ∈ {−1, +1}^k for one binary classifier (Theorem 1) has the smallest expected error
@@ -150,7 +150,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     'the smallest margin of a row is -0.5, and the bound needs a positive one'
     """
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be a number between 0 and 1, both excluded; got {delta!r}")
+        raise ValueError(f"delta must be strictly between 0 and 1; got {delta!r}")
     gram, k, n = margins.gram, len(margins.gram), margins.n_samples
     norms = np.maximum(np.diag(gram) - 2.0 * gram.mean(axis=1) + gram.mean(), 0.0)  # ‖M_r − mean of the rows‖²
     total = float(norms.sum())
@@ -279,7 +279,7 @@ def _best_column(signs: Code, y: Indices, weights: Floats, k: int) -> tuple[Code
     minus = np.bincount(y, np.where(signs > 0, 0.0, weights), k)
     best, best_right = np.empty(0, dtype=np.intp), -1.0
     for n_plus in range(1, k):
-        # The key times w^+ w^−: in whole numbers without rounding, so that equal classes stay in their order.
+        # The key times w^+ w^−: exact for whole numbers, so equal classes keep their order.
         order = np.argsort(minus * n_plus - plus * (k - n_plus), kind="stable")
         chosen, others = order[:n_plus], order[n_plus:]
         right = float(plus[chosen].sum() / n_plus + minus[others].sum() / (k - n_plus))
@@ -377,5 +377,5 @@ def _check_signs(h: npt.ArrayLike, n_dimensions: int) -> Code:
     if outputs.ndim != n_dimensions or (n_dimensions == 2 and outputs.shape[1] == 0):
         raise ValueError(f"h must have shape {shape}; got {outputs.shape}")
     if np.isnan(outputs).any():
-        raise ValueError("h holds NaN, which has no sign")
+        raise ValueError("h contains NaN, which has no sign")
     return np.where(outputs >= 0.0, 1, -1).astype(np.int8)

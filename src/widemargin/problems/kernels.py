@@ -119,7 +119,7 @@ class Kernel:
         if block.shape != (A.shape[0], B.shape[0]) or block.dtype.kind not in "biuf":
             wanted = f"a real matrix of shape {(A.shape[0], B.shape[0])}"
             raise ValueError(f"the kernel function must return {wanted}; got {block.dtype} of shape {block.shape}")
-        _check_finite(block, "the kernel function returned")
+        _check_finite(block, "the result of the kernel function")
         return np.ascontiguousarray(block, dtype=dtype)
 
 
@@ -217,18 +217,6 @@ def make_kernel(
 def resolve_gamma(gamma: float | str, X: Any) -> float:
     """γ as a number: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, as in scikit-learn.
 
-    Parameters
-    ----------
-    gamma : float or {"scale", "auto"}
-        The parameter of the estimator.
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Training rows.
-
-    Returns
-    -------
-    float
-        γ.
-
     Examples
     --------
     >>> import numpy as np
@@ -271,7 +259,7 @@ class TrainingKernel:
             raise ValueError(f"X must have shape (n_samples, n_features); got shape {X.shape}")
         self.X: Any = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
         self.kernel = kernel
-        _check_finite(self.X.data if sp.issparse(X) else self.X, "X holds")
+        _check_finite(self.X.data if sp.issparse(X) else self.X, "X")
         self._prepared: dict[np.dtype[Any], Callable[[Any], Block]] = {}
 
     @property
@@ -329,7 +317,7 @@ class PrecomputedKernel:
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
             raise ValueError(f"a precomputed kernel matrix must be square, rows by rows; got shape {given.shape}")
         self.K = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
-        _check_finite(self.K, "the precomputed kernel matrix holds")
+        _check_finite(self.K, "the precomputed kernel matrix")
         largest = float(max(self.K.max(initial=0.0), -self.K.min(initial=0.0)))
         for i in range(0, len(self.K), CHECKED_ROWS):
             rows = slice(i, i + CHECKED_ROWS)
@@ -337,7 +325,7 @@ class PrecomputedKernel:
             if difference > SYMMETRY_TOLERANCE * largest:
                 raise ValueError(
                     f"the precomputed kernel matrix is not symmetric: entries differ by up to {difference:.3g}; "
-                    "for training give k(X, X), and if it is meant to be symmetric (K + K.T) / 2"
+                    "for training give k(X, X), or (K + K.T) / 2 if it should be symmetric"
                 )
 
     @property
@@ -369,7 +357,7 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
     400 random rows: in a small problem these are all rows; in a large one a little negative curvature may go unnoticed.
     """
     diagonal = kernel.diagonal()
-    _check_finite(diagonal, "the diagonal of the kernel matrix holds")
+    _check_finite(diagonal, "the diagonal of the kernel matrix")
     lowest, largest = float(diagonal.min(initial=0.0)), float(diagonal.max(initial=0.0))
     if lowest < -CURVATURE_TOLERANCE * largest or (lowest < 0.0 and largest == 0.0):
         raise not_positive_semidefinite(f"its diagonal has {lowest:.3g} at row {int(diagonal.argmin())}")
@@ -417,4 +405,4 @@ def _product(rows: Any, columns: Any) -> Block:
 def _check_finite(values: Any, what: str) -> None:
     """Refuse NaN and infinity."""
     if values.size and not np.isfinite([values.min(), values.max()]).all():
-        raise ValueError(f"{what} NaN or infinity; kernels need finite values")
+        raise ValueError(f"{what} contains NaN or infinity; kernels need finite values")

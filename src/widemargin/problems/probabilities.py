@@ -89,7 +89,7 @@ class Calibration:
             The classes of a group add up to 1.
         """
         if self.temperature is None:
-            raise ValueError("the calibration is one of labels, not of classes that exclude each other")
+            raise ValueError("the calibration is for independent labels, not for classes that exclude each other")
         sizes = np.diff(starts, append=scores.shape[1])
         of_class = np.repeat(np.arange(len(starts)), sizes)
         exponents = log_expit(self.slope[0] * scores + self.offset[0]) * self.temperature[groups[of_class]]

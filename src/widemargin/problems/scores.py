@@ -88,7 +88,7 @@ class LinearScorer:
             raise ValueError(f"coef must have shape (n_labels, n_features), got {coef.shape}")
         self.n_labels, self.n_features = int(coef.shape[0]), int(coef.shape[1])
         self.memory_limit_mb = memory_limit_mb
-        # Adding 0.0 turns −0.0 into 0.0, so that sums are equal bit for bit.
+        # Adding 0.0 turns −0.0 into 0.0: sums are then equal bit for bit.
         offsets = np.zeros(self.n_labels) if intercept is None else np.asarray(intercept, dtype=np.float64) + 0.0
         if offsets.shape != (self.n_labels,):
             raise ValueError(f"intercept must have shape ({self.n_labels},), one per row of coef, got {offsets.shape}")
@@ -321,7 +321,7 @@ class CandidateFilter:
             least = kth - 2.0 * bound
         if not np.isfinite(least).all():
             return None
-        # Rounded down, so that nothing is lost by comparing in the type of the scores.
+        # Rounded down: comparing in the type of the scores then loses nothing.
         limit = np.nextafter(least.astype(scores.dtype), scores.dtype.type(-np.inf))
         chosen = scores >= limit[:, None]
         counts = np.count_nonzero(chosen, axis=1)

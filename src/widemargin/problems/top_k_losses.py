@@ -162,4 +162,4 @@ class TopKHinge:
     def _refuse(self, z: Floats) -> NoReturn:
         if z.ndim != 2:
             raise ValueError(f"margins must have shape (n_samples, n_wrong_classes); got shape {z.shape}")
-        raise ValueError(f"k={self.k}, but there are {z.shape[1]} wrong class(es) only; use a smaller k")
+        raise ValueError(f"k={self.k}, but there are only {z.shape[1]} wrong class(es); use a smaller k")

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.labels.tree import Tree
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.problems.tree_factor import AncestorPaths
@@ -206,8 +207,8 @@ class TreeLosses:
         for number, (first, last) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             nodes = slice(int(starts[number]), int(starts[number + 1]))
             step = max(1, work_bytes // (8 * WORK_ARRAYS * (nodes.stop - nodes.start)))
-            for begin in range(first, last, step):
-                part = slice(begin, min(begin + step, last))
+            for low in range(first, last, step):
+                part = slice(low, min(low + step, last))
                 yield block[part], node[part], nodes
 
     def _rescaled(self, blocks: Ints, nodes: slice) -> tuple[Any, Any]:
@@ -217,6 +218,7 @@ class TreeLosses:
         return delta, delta if self.rescaling == "slack" else 1.0
 
 
+@with_shared_passages
 def tree_losses(
     method: Method,
     tree: Tree,
@@ -232,10 +234,7 @@ def tree_losses(
 
     Parameters
     ----------
-    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
-        How to train.
-    tree : Tree
-        The tree.
+    <method_and_tree>
     labels : array of int of shape (n_samples,)
         Nodes of the tree. Where paths are trained, examples labelled with the root have no constraint.
     C : float

@@ -19,7 +19,7 @@ all symmetric S with S_ii = 1 and |S_ij| ≤ 1. A subgradient is (K ∘ S) W wit
 Ω is strongly convex if and only if α < α* = 1/λ_max(d^(−½) N d^(−½)). With two levels α* = min √(1 + 1/children) over
 the top nodes, so α = 1 works; with three or more levels α* < 1, and α = 1 is never allowed. α = 1/(levels − 1) always
 is, for two or more levels. A matrix K given by the user is treated in the same way: d is its diagonal, N the rest, α =
-1. If it joins nodes of which neither is above the other, the layout is that of a chain, where all earlier nodes are
+1. If it joins nodes that are not ancestor and descendant, the layout is a chain, in which all earlier nodes are
 ancestors: half of nodes × nodes.
 """
 
@@ -36,6 +36,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.exceptions import DataFormatError, NotPositiveDefiniteError
 from widemargin.labels.tree import Tree
 from widemargin.problems.tree_factor import (
@@ -73,6 +74,7 @@ BRACKET_TOL = 1e-12
 """Relative width at which the bounds on an eigenvalue are as good as the rounding of a product allows."""
 
 
+@with_shared_passages
 def tree_penalty(
     method: Method,
     tree: Tree,
@@ -86,10 +88,7 @@ def tree_penalty(
 
     Parameters
     ----------
-    method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}
-        How to train.
-    tree : Tree
-        The tree; its root has no weights.
+    <method_and_tree>
     alpha, share, repair
         Orthogonal transfer only; see `OrthogonalPenalty.of_tree`.
     K : ndarray or sparse array of shape (m, m), optional
@@ -318,7 +317,7 @@ def subtree_penalties(penalty: OrthogonalPenalty) -> Iterator[tuple[Ints, Ints, 
     for rows, entries in zip(
         np.split(rows_by_top, row_ends[:-1]), np.split(entries_by_top, entry_ends[:-1]), strict=True
     ):
-        # Ascending rows stay breadth first; the top node becomes row 0, node 1 of a tree of its own.
+        # Ascending rows stay breadth first; the top node becomes row 0, node 1 of a separate tree.
         parent = np.searchsorted(rows, paths.parent[rows[1:]]) + 1
         below = AncestorPaths.of(np.concatenate([[-1, 0], parent]))
         yield rows, entries, OrthogonalPenalty(below, penalty.K[entries])
@@ -337,7 +336,7 @@ def matrix_on_paths(paths: AncestorPaths, K: Any) -> tuple[AncestorPaths, Floats
     Returns
     -------
     tuple of (AncestorPaths, ndarray of float64 of shape (n_entries,))
-        The layout, which is that of a chain if K joins nodes of which neither is above the other; and the values.
+        The layout, a chain if K joins nodes that are not ancestor and descendant; and the values.
 
     Raises
     ------
@@ -378,11 +377,7 @@ def _refuse(bad: npt.NDArray[np.bool_], i: Ints, j: Ints, value: Floats, problem
 
 
 def choose_alpha(
-    paths: AncestorPaths,
-    alpha: float | Literal["auto"] = "auto",
-    *,
-    share: float = AUTO_SHARE,
-    repair: Repair = "error",
+    paths: AncestorPaths, alpha: float | Literal["auto"], *, share: float = AUTO_SHARE, repair: Repair = "error"
 ) -> float:
     """The α of eq. (6) to use.
 
@@ -390,10 +385,8 @@ def choose_alpha(
     ----------
     paths : AncestorPaths
         The layout.
-    alpha : float or "auto"
-        A number of at least 0, or "auto": `share` · α*, but at most 1.
-    share : float
-        Above 0 and below 1.
+    alpha, share
+        As in `OrthogonalPenalty.of_tree`.
     repair : {"error", "alpha", "diagonal"}
         If the value is too large: raise an error, use `share` · α* instead and warn, or leave it, because the diagonal
         will be raised (`repaired_matrix`).
@@ -409,7 +402,7 @@ def choose_alpha(
     >>> from widemargin.problems.tree_penalties import choose_alpha
     >>> from widemargin.problems.tree_factor import AncestorPaths
     >>> paths = AncestorPaths.of(np.array([-1, 0, 1, 2]))  # three levels
-    >>> round(choose_alpha(paths), 3)
+    >>> round(choose_alpha(paths, "auto"), 3)
     0.791
     >>> choose_alpha(paths, 1.0)
     Traceback (most recent call last):
@@ -579,7 +572,7 @@ def smallest_eigenvalue(paths: AncestorPaths, A: Floats) -> Bracket:
         active &= rises & (upper - lower > BRACKET_TOL * np.abs(upper))
         if step == MAX_STEPS or not active.any():
             break
-        # A component that is done gets a shift far below, so that its elimination is sound.
+        # A component that is done gets a shift far below, which keeps its elimination sound.
         shift = np.where(active, lower, lower - far)[component]
         shifted = np.where(paths.is_diagonal, A - shift[paths.descendant], A)
         with np.errstate(all="ignore"):

@@ -44,43 +44,22 @@ class Side:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Predictions and true labels.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The model.
-    X : rows, n_samples of them
-        The rows.
-    kind : {"labels", "classes", "tree"}
-        Form of the targets.
-    top : TopK
-        The top labels of each row.
-    truth : csr_array of shape (n_samples, n_labels or more)
-        Indicator of the true labels, or on a tree of the nearest one; labels that the model does not know have columns
-        after its own.
-    classes : ndarray of shape (n_samples,) or None
-        With one label per row: its position in `classes_`, −1 for a label that the model does not know.
-    guess : ndarray of shape (n_samples,) or None
-        With one label per row: the position of the prediction.
-    every_label : csr_array of the shape of `truth`, or None
-        On a tree, indicator of all true labels.
-    nodes : Side or None
-        On a tree: true and predicted nodes.
-    row_numbers : ndarray of shape (n_samples,) or None
-        Numbers of the rows, if some were left out.
-    """
+    """Predictions and true labels of n_samples rows."""
 
     model: Any
     X: Any
     kind: Kind
-    top: Any
+    top: Any  # the top labels of each row, a TopK
+    # Indicator of the true labels, on a tree of the nearest one: a CSR array with the columns of the model, followed by
+    # those of labels that it does not know.
     truth: Any
+    # With one label per row, the positions of label and prediction in `classes_`; −1 for a label that is not there.
     classes: Ints | None = None
     guess: Ints | None = None
+    # On a tree, the indicator of all true labels, of the shape of `truth`; and true and predicted nodes.
     every_label: Any = None
     nodes: Side | None = None
-    row_numbers: Ints | None = None
+    row_numbers: Ints | None = None  # if some rows were left out
 
     @property
     def n_labels(self) -> int:
@@ -149,7 +128,7 @@ def make_outcome(model: Any, X: Any, y: Any) -> Outcome:
     if several:
         return Outcome(model, X, "labels", top, truth)
     if np.any(np.diff(truth.indptr) != 1):
-        raise ValueError("the model predicts one label per row, but y has rows with several labels or none")
+        raise ValueError("y has rows with several labels or none; give one label per row, as the model predicts")
     classes = np.where(truth.indices < n_labels, truth.indices, UNKNOWN).astype(np.int64)
     return Outcome(model, X, "classes", top, truth, classes, top.indices[:, 0])
 

@@ -115,13 +115,7 @@ def write_report(
 
 
 def render_report(
-    estimator: Model,
-    X: Any,
-    y: Any,
-    *,
-    title: str | None = None,
-    data_name: str | None = None,
-    texts: Iterable[str] | None = None,
+    estimator: Model, X: Any, y: Any, *, title: str | None, data_name: str | None, texts: Iterable[str] | None
 ) -> tuple[str, dict[str, Any]]:
     """The page as text, and the facts that `write_report` returns."""
     check_is_fitted(estimator)

@@ -228,7 +228,7 @@ def _of_training(outcome: Outcome) -> Iterator[Picture]:
         yield Picture("gap", title, caption, lambda ax: bounds.plot(ax, scale="gap"))
     elif "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
         bounds = ConvergenceDisplay.of_history(history, getattr(model, "certificate_", None))
-        below = "the lower bound rises" if "dual" in history else "the lower bound is that of the certificate"
+        below = "the lower bound rises" if "dual" in history else "the lower bound comes from the certificate"
         caption = f"The objective falls, {below}; the optimum is between them."
         yield Picture("bounds", "Convergence: both bounds", caption, bounds.plot)
         caption = "Distance between the bounds over the objective: dots are guaranteed, not estimated."

@@ -22,6 +22,7 @@ A step costs Σ p · min(p, columns)² over the blocks of size p; 15 to 30 steps
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,17 +44,9 @@ from widemargin.solvers.limits import Limits, history_of, with_deadline_of, wors
 from widemargin.solvers.result import Callback, SolverResult, Status
 
 __all__ = [
-    "FactorBlock",
-    "Floats",
-    "GramBlock",
-    "Ints",
-    "QuadraticProgram",
-    "RankingModel",
-    "RankingPairs",
-    "RankingProblem",
-    "Search",
-    "solve_quadratic_program",
-]
+    "Block", "FactorBlock", "Floats", "GramBlock", "Ints", "QuadraticProgram", "RankingModel", "RankingPairs",
+    "RankingProblem", "Search",
+]  # fmt: skip
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -74,19 +67,24 @@ REFINEMENTS = 2  # of systems solved through a factor: small diagonals near the 
 LEAST_STEP = 1e-6  # a shorter step makes no progress against rounding error
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RankingModel(LabelModel):
     """The base of both estimators: a linear model that is trained in rounds, as one problem or as one per class."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
         "reduction": [StrOptions({"joint", "one-vs-all"})]
     }
-    tol: float
-    reduction: str
+
+    reduction: str = "joint"
+    tol: float = 1e-3
     fit_intercept: bool
-    intercept_scaling: float
+    intercept_scaling: float = 1.0
+    normalize: bool = False
     max_iter: int
-    callback: Callback | None
-    verbose: int
+    memory_limit_mb: float = 1024
+    callback: Callback | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -275,48 +273,48 @@ class RankingPairs:
         return sp.csr_array(sp.hstack([part, constant])) if sp.issparse(part) else np.hstack([part, constant])
 
 
-Block: TypeAlias = "GramBlock | FactorBlock"
-
-
 @dataclass(frozen=True, eq=False)
-class GramBlock:
-    """A block of Q given by its matrix of shape (p, p)."""
+class Block(ABC):
+    """A block of Q, given by a matrix with one row per variable."""
 
-    gram: Floats
+    matrix: Floats
 
     def __len__(self) -> int:
-        return len(self.gram)
+        return len(self.matrix)
 
+    @abstractmethod
     def multiply(self, v: Floats) -> Floats:
         """Q v."""
-        product: Floats = self.gram @ v
+
+    @abstractmethod
+    def factor(self, diagonal: Floats) -> Callable[[Floats], Floats]:
+        """The solver of (Q + diag(diagonal)) u = r; r may have several columns."""
+
+
+class GramBlock(Block):
+    """A block given by Q itself, of shape (p, p)."""
+
+    def multiply(self, v: Floats) -> Floats:
+        product: Floats = self.matrix @ v
         return product
 
     def factor(self, diagonal: Floats) -> Callable[[Floats], Floats]:
-        """The solver of (Q + diag(diagonal)) u = r; r may have several columns."""
-        matrix = self.gram.copy()
+        matrix = self.matrix.copy()
         matrix.flat[:: len(matrix) + 1] += diagonal
         return _cholesky(matrix)
 
 
-@dataclass(frozen=True, eq=False)
-class FactorBlock:
-    """A block Q = Z Zᵀ given by Z of shape (p, columns)."""
-
-    Z: Floats
-
-    def __len__(self) -> int:
-        return len(self.Z)
+class FactorBlock(Block):
+    """A block Q = Z Zᵀ given by Z, of shape (p, columns); it is solved by I + Zᵀ diag⁻¹ Z."""
 
     def multiply(self, v: Floats) -> Floats:
-        """Q v."""
-        product: Floats = self.Z @ (self.Z.T @ v)
+        product: Floats = self.matrix @ (self.matrix.T @ v)
         return product
 
     def factor(self, diagonal: Floats) -> Callable[[Floats], Floats]:
-        """The solver of (Q + diag(diagonal)) u = r, by I + Zᵀ diag⁻¹ Z; r may have several columns."""
-        scaled = self.Z / diagonal[:, None]
-        solve_inner = _cholesky(np.eye(self.Z.shape[1]) + self.Z.T @ scaled)
+        Z = self.matrix
+        scaled = Z / diagonal[:, None]
+        solve_inner = _cholesky(np.eye(Z.shape[1]) + Z.T @ scaled)
 
         def solve_once(right: Floats) -> Floats:
             return right / diagonal[:, None] - scaled @ solve_inner(scaled.T @ right)
@@ -350,41 +348,38 @@ class QuadraticProgram:
         """A vector, or an array of columns, cut into its blocks."""
         return np.split(v, np.cumsum([len(block) for block in self.blocks])[:-1])
 
+    def solve(self, starts: Iterable[Floats], tol: float) -> Floats:
+        """A point v > 0 whose duality gap and residuals are at most `tol`, relative to the terms of the objective.
 
-def solve_quadratic_program(program: QuadraticProgram, starts: Iterable[Floats], tol: float) -> Floats:
-    """A point v > 0 whose duality gap and residuals are at most `tol`, relative to the terms of the objective.
+        Parameters
+        ----------
+        starts : iterable of ndarray of shape (n,)
+            Positive numbers of the size of the solution, which need not be feasible. They are tried in turn until one
+            leads to a point that is accurate enough.
+        tol : float
+            Relative accuracy; where rounding does not allow it, the best point reached is returned.
 
-    Parameters
-    ----------
-    program : QuadraticProgram
-        The program.
-    starts : iterable of ndarray of shape (n,)
-        Positive numbers of the size of the solution, which need not be feasible. They are tried in turn until one leads
-        to a point that is accurate enough.
-    tol : float
-        Relative accuracy; where rounding does not allow it, the best point reached is returned.
+        Returns
+        -------
+        ndarray of shape (n,)
+            The point; the equality holds up to rounding error times the number of steps.
 
-    Returns
-    -------
-    ndarray of shape (n,)
-        The point; the equality holds up to rounding error times the number of steps.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.rivals.ranking import GramBlock, QuadraticProgram, solve_quadratic_program
-    >>> program = QuadraticProgram([GramBlock(np.eye(2))], np.zeros(2), np.array([1.0, 0.5]), np.ones(2), 1.0)
-    >>> solve_quadratic_program(program, [np.full(2, 0.5)], tol=1e-10).round(6)
-    array([0.75, 0.25])
-    """
-    best, least = np.empty(0), np.inf
-    for start in starts:
-        v, error = _solve_from(program, start, tol)
-        if error < least or not len(best):
-            best, least = v, error
-        if least <= tol:
-            break
-    return best
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin.rivals.ranking import GramBlock, QuadraticProgram
+        >>> program = QuadraticProgram([GramBlock(np.eye(2))], np.zeros(2), np.array([1.0, 0.5]), np.ones(2), 1.0)
+        >>> program.solve([np.full(2, 0.5)], tol=1e-10).round(6)
+        array([0.75, 0.25])
+        """
+        best, least = np.empty(0), np.inf
+        for start in starts:
+            v, error = _solve_from(self, start, tol)
+            if error < least or not len(best):
+                best, least = v, error
+            if least <= tol:
+                break
+        return best
 
 
 def _solve_from(program: QuadraticProgram, start: Floats, tol: float) -> tuple[Floats, float]:

@@ -16,7 +16,7 @@ Memory: X, W, K scores, and for each plane in use as much as for W, or its non-z
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,17 +24,8 @@ import scipy.sparse as sp
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.training import COUNT, training_data
-from widemargin.rivals.ranking import (
-    Floats,
-    GramBlock,
-    Ints,
-    QuadraticProgram,
-    RankingModel,
-    RankingPairs,
-    Search,
-    solve_quadratic_program,
-)
-from widemargin.solvers.result import Callback, Status
+from widemargin.rivals.ranking import Floats, GramBlock, Ints, QuadraticProgram, RankingModel, RankingPairs, Search
+from widemargin.solvers.result import Status
 
 __all__ = ["RecallAtK", "RecallPlane", "recall_at_k_oracle"]
 
@@ -52,6 +43,7 @@ STALLED_ROUNDS = 5
 
 
 @with_shared_passages
+@dataclass(eq=False, repr=False)
 class RecallAtK(RankingModel):
     """The structural SVM for recall@k of Joachims for many classes, with a certificate of how far from optimal it is.
 
@@ -76,28 +68,15 @@ class RecallAtK(RankingModel):
     <normalize>
     max_iter : int, default=2000
         Largest number of rounds per problem; a round adds one or two cutting planes.
-    <prediction_memory>
-    <ranking_callback>
-    <n_jobs>
-    <verbose>
-
-    Attributes
-    ----------
-    <ranking_attributes>
-    <training_data_attributes>
+    <ranking_and_attributes>
 
     See Also
     --------
     TopPush : the squared hinge against the highest wrong pair.
     widemargin.TopKClassifier : compares the classes of one row with each other, not with those of others.
 
-    Examples
-    --------
-    >>> import numpy as np
+    <four_classes>
     >>> from widemargin.rivals import RecallAtK
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(60) % 4
-    >>> X = np.eye(4)[y] + 0.3 * rng.normal(size=(60, 4))
     >>> model = RecallAtK(k=1, C=0.01).fit(X, y)
     >>> model.score(X, y) > 0.9, model.certificate_.relative_gap <= model.tol
     (True, True)
@@ -107,43 +86,16 @@ class RecallAtK(RankingModel):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = RankingModel._parameter_constraints | {"k": [COUNT]}
 
-    def __init__(
-        self,
-        k: int = 1,
-        C: float = 1.0,
-        *,
-        reduction: str = "joint",
-        tol: float = 1e-3,
-        fit_intercept: bool = False,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        max_iter: int = 2000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.k = k
-        self.C = C
-        self.reduction = reduction
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    k: int = 1
+    C: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = False
+    max_iter: int = 2000
 
     def fit(self, X: Any, y: Any) -> RecallAtK:
         """Train on rows with one label each.
 
-        Parameters
-        ----------
-        <training_rows>
-
-        <fitted>
+        <training_rows_to_model>
         """
         data = training_data(self, X, y, several_labels=False)
         n_classes = data.targets.n_classes
@@ -273,7 +225,7 @@ class _Planes:
         """Flat W and value of the best dual point found; drops the planes that have had no weight for long."""
         n = len(self.deltas)
         program = QuadraticProgram([GramBlock(self.gram)], np.zeros(n), self.deltas, np.ones(n), self.C)
-        alpha = np.maximum(solve_quadratic_program(program, [self._start(program)], tol)[1:], 0.0)
+        alpha = np.maximum(program.solve([self._start(program)], tol)[1:], 0.0)
         W = np.zeros(self.vectors[0].shape[-1])
         for weight, vector in zip(alpha, self.vectors, strict=True):
             W += (weight * vector).toarray()[0] if sp.issparse(vector) else weight * vector

@@ -14,7 +14,7 @@ Memory: X, W, and for each class the Gram matrix of its positives and of the neg
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.training import row_factors, training_data
 from widemargin.rivals.ranking import (
+    Block,
     FactorBlock,
     Floats,
     GramBlock,
@@ -31,9 +32,8 @@ from widemargin.rivals.ranking import (
     RankingModel,
     RankingPairs,
     Search,
-    solve_quadratic_program,
 )
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.result import Status
 
 __all__ = ["TopPush", "top_push_conjugate", "top_push_loss"]
 
@@ -44,6 +44,7 @@ LEAST_INNER_TOL = 1e-13
 
 
 @with_shared_passages
+@dataclass(eq=False, repr=False)
 class TopPush(RankingModel):
     """TopPush of Li, Jin and Zhou for many classes, with a certificate of how far from optimal it is.
 
@@ -69,31 +70,18 @@ class TopPush(RankingModel):
     <normalize>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of the rows of a class, `{label: factor}`; "balanced" gives all classes the same total.
-        In the one-vs-all form, the factor of a class scales the C of its own problem and nothing else.
+        In the one-vs-all form, the factor of a class scales only the C of its problem.
     max_iter : int, default=200
         Largest number of rounds per problem; a round solves for the wrong pairs found so far and looks for more.
-    <prediction_memory>
-    <ranking_callback>
-    <n_jobs>
-    <verbose>
-
-    Attributes
-    ----------
-    <ranking_attributes>
-    <training_data_attributes>
+    <ranking_and_attributes>
 
     See Also
     --------
     RecallAtK : the structural SVM for recall@k.
     widemargin.TopKClassifier : compares the classes of one row with each other, not with those of others.
 
-    Examples
-    --------
-    >>> import numpy as np
+    <four_classes>
     >>> from widemargin.rivals import TopPush
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(60) % 4
-    >>> X = np.eye(4)[y] + 0.3 * rng.normal(size=(60, 4))
     >>> model = TopPush(C=1.0).fit(X, y)
     >>> model.score(X, y) > 0.9, model.certificate_.relative_gap <= model.tol
     (True, True)
@@ -101,34 +89,11 @@ class TopPush(RankingModel):
     (60, 2)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        reduction: str = "joint",
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 200,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.reduction = reduction
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    C: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    class_weight: dict[Any, float] | str | None = None
+    max_iter: int = 200
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopPush:
         """Train on rows with one label each.
@@ -154,16 +119,7 @@ class TopPush(RankingModel):
 
 
 def top_push_loss(positives: Floats, top_negative: float, costs: Floats) -> float:
-    """Σ_i C_i max(0, 1 + t − s_i)².
-
-    Parameters
-    ----------
-    positives : ndarray of shape (n_positives,)
-        Scores s_i of the positives.
-    top_negative : float
-        Largest score t of a negative.
-    costs : ndarray of shape (n_positives,)
-        C_i.
+    """Σ_i C_i max(0, 1 + t − s_i)², with the scores s_i and costs C_i of the positives and the top negative score t.
 
     Examples
     --------
@@ -207,7 +163,7 @@ class _Problem:
         while True:
             variables = _Variables.of(pairs, costs, negatives)
             program = variables.program(pairs)
-            v = solve_quadratic_program(program, variables.starts(program), inner_tol)
+            v = program.solve(variables.starts(program), inner_tol)
             W, dual, v = variables.dual_point(pairs, v)
             scan = _scan(pairs, W)
             search.offer(*_best_multiple(W, scan, costs))
@@ -218,7 +174,7 @@ class _Problem:
             status = search.verdict(stuck=not len(fresh) and inner_tol <= LEAST_INNER_TOL)
             if status is not None:
                 return status
-            if not len(fresh):  # the gap is that of the interior point method
+            if not len(fresh):  # the rest of the gap comes from the interior point method
                 inner_tol = max(0.01 * inner_tol, LEAST_INNER_TOL)
             negatives = np.append(negatives, fresh)
 
@@ -245,7 +201,7 @@ class _Variables:
 
     def program(self, pairs: RankingPairs) -> QuadraticProgram:
         """The dual as a minimisation; the blocks of Q are ⟨±x, ±x'⟩ of the pairs of one class."""
-        blocks: list[GramBlock | FactorBlock] = []
+        blocks: list[Block] = []
         for part in np.split(np.arange(len(self.rows)), np.flatnonzero(np.diff(self.blocks)) + 1):
             Z, signs = pairs.features(self.rows[part]), self.signs[part]
             Z = sp.diags_array(signs) @ Z if sp.issparse(Z) else signs[:, None] * Z

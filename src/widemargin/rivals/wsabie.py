@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
@@ -43,6 +44,7 @@ MEGABYTE = 2**20
 
 
 @with_shared_passages
+@dataclass(eq=False, repr=False)
 class Wsabie(LabelModel):
     """Wsabie: features and labels in one space, trained by sampling classes that come too close.
 
@@ -89,13 +91,8 @@ class Wsabie(LabelModel):
         `Status.MAX_ITER` after all epochs, `Status.TIME_LIMIT` or `Status.STOPPED` if the callback ended training.
     <training_data_attributes>
 
-    Examples
-    --------
-    >>> import numpy as np
+    <four_classes>
     >>> from widemargin.rivals import Wsabie
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(60) % 4
-    >>> X = np.eye(4)[y] + 0.2 * rng.normal(size=(60, 4))
     >>> model = Wsabie(embedding_size=8, random_state=0).fit(X, y)
     >>> model.score(X, y) > 0.9, hasattr(model, "certificate_")
     (True, False)
@@ -107,39 +104,22 @@ class Wsabie(LabelModel):
         "learning_rate": [POSITIVE],
     }
 
-    def __init__(
-        self,
-        embedding_size: int = 256,
-        Q: int = 0,
-        *,
-        learning_rate: float = 0.1,
-        normalize: bool = False,
-        max_iter: int = 20,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.embedding_size = embedding_size
-        self.Q = Q
-        self.learning_rate = learning_rate
-        self.normalize = normalize
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    embedding_size: int = 256
+    Q: int = 0
+    _: KW_ONLY
+    learning_rate: float = 0.1
+    normalize: bool = False
+    max_iter: int = 20
+    memory_limit_mb: float = 1024
+    callback: Callback | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     def fit(self, X: Any, y: Any) -> Wsabie:
         """Train on rows with one label each.
 
-        Parameters
-        ----------
-        <training_rows>
-
-        <fitted>
+        <training_rows_to_model>
         """
         data = training_data(self, X, y, several_labels=False)
         labels, n_classes = data.targets.indices, data.targets.n_classes

@@ -1,1 +1,1 @@
-"""One algorithm a file: arrays in, a frozen result out."""
+"""One algorithm per module: arrays in, a frozen result out."""

@@ -5,8 +5,8 @@
     isotonic      the non-decreasing function of the log-odds with the least squared error (pool adjacent violators)
 
 The first two are convex with one or two parameters, for many labels or groups at once. Each label or group has its own
-parameters; a quadratic prior keeps them near the shared ones, which labels with few positives therefore keep. Truths 1
-and 0 are moved inwards as in Platt (1999), so that separable data have an optimum, too. Newton's method with step
+parameters; a quadratic prior keeps them near the shared ones, which labels with few positives therefore keep. As in
+Platt (1999), the targets 1 and 0 are moved inwards, so separable data have an optimum, too. Newton's method with step
 halving. Memory: a few arrays of the size of the scores.
 """
 

@@ -1,4 +1,6 @@
-"""Parts of the kernel matrix K + bias² as the kernel solvers ask for them, scores, and bounds of the top-k problem.
+"""Parts of the kernel matrix as the kernel solvers ask for them, scores, and bounds of the top-k problem.
+
+The matrix is K + intercept_scaling², the kernel of rows with a constant feature of value `intercept_scaling`.
 
 Everything is computed in chunks of fixed size: results do not depend on the number of threads, as long as BLAS runs on
 one. Memory: a chunk of rows of K per thread, and for the bounds the scores, n × m in float64.
@@ -39,10 +41,10 @@ def signed(x: sp.csr_array, y: Ints) -> sp.csr_array:
 
 
 class KernelMatrix:
-    """K + bias² of the training rows, in chunks, on several threads."""
+    """K + intercept_scaling² of the training rows, in chunks, on several threads."""
 
-    def __init__(self, kernel: TrainingKernel | PrecomputedKernel, bias: float, n_threads: int) -> None:
-        self.kernel, self.shift, self.n_threads = kernel, bias**2, n_threads
+    def __init__(self, kernel: TrainingKernel | PrecomputedKernel, intercept_scaling: float, n_threads: int) -> None:
+        self.kernel, self.shift, self.n_threads = kernel, intercept_scaling**2, n_threads
         self.n = kernel.n_rows
 
     def diagonal(self) -> Floats:
@@ -98,7 +100,7 @@ class KernelMatrix:
         return dual + gap, dual, scores
 
     def scores(self, A: sp.csr_array) -> Floats:
-        """(K + bias²) A in float64 for A of shape (n, m)."""
+        """(K + intercept_scaling²) A in float64 for A of shape (n, m)."""
         support = np.flatnonzero(np.diff(A.indptr))
         used = A[support]
         right = used.toarray() if used.nnz > DENSE_SHARE * used.shape[0] * used.shape[1] else used

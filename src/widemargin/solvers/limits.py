@@ -1,7 +1,7 @@
 """What stops a solver: its tolerance, a number of passes, a deadline, a callback; and the best multiple of weights.
 
 A `TimeLimit` is a callback that carries a deadline through estimators and pipelines down to the solver; `Limits` reads
-it there, and the solver ends with `Status.TIME_LIMIT`.
+it there, and the solver stops with `Status.TIME_LIMIT`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ SEVERITY = (Status.CONVERGED, Status.NOT_ATTAINED, Status.MAX_ITER, Status.TIME_
 
 
 class TimeLimit:
-    """A callback that ends training after some time, with `Status.TIME_LIMIT` and the model reached so far.
+    """A callback that stops training after a time limit, with `Status.TIME_LIMIT` and the model reached so far.
 
     Parameters
     ----------
     seconds : float
-        Time from now. The clock starts when the object is made; several fits can share one limit.
+        Seconds from now. The clock starts when the object is created; several fits can share one limit.
     callback : callable or None, default=None
         Another callback. It is called with every `Progress` and may stop training as well.
 
     Attributes
     ----------
     deadline : float
-        When the time is up, by the clock of `time.monotonic`.
+        When the time is up, on the clock of `time.monotonic`.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def with_deadline_of(callback: Callback | None, wrapper: Callback) -> Callback:
 
 
 class Limits:
-    """A number of passes, and a callback that ends the solver when it returns true or when its time is up."""
+    """A number of passes, and a callback that stops the solver when it returns true or when its time is up."""
 
     def __init__(self, max_iter: int, callback: Callback | None = None) -> None:
         self.started = time.monotonic()

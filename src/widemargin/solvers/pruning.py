@@ -39,7 +39,7 @@ def prune_top_k(
     loss: TopKHinge,
     costs: Floats,
     *,
-    bias: float,
+    intercept_scaling: float,
     threshold: float,
     n_threads: int = 1,
 ) -> SolverResult:
@@ -49,7 +49,7 @@ def prune_top_k(
     ----------
     result : SolverResult
         The solution.
-    X, y, loss, costs, bias
+    X, y, loss, costs, intercept_scaling
         The problem, as it was given to the solver.
     threshold : float
         Weights below this in absolute value are dropped; positive.
@@ -71,7 +71,7 @@ def prune_top_k(
     >>> X, y = np.array([[1.0, 0.1], [0.0, 1.0], [-1.0, -1.0]]), np.array([0, 1, 2])
     >>> problem = X, y, TopKHinge(k=1), np.ones(3)
     >>> result = solve_top_k(X, y, 3, *problem[2:], tol=1e-6)
-    >>> pruned = prune_top_k(result, *problem, bias=0.0, threshold=1.0)
+    >>> pruned = prune_top_k(result, *problem, intercept_scaling=0.0, threshold=1.0)
     >>> pruned.coef.nnz, pruned.certificate.primal  # nothing is left: the loss of zero weights
     (0, 3.0)
     """
@@ -83,7 +83,7 @@ def prune_top_k(
     else:
         coef = drop_small(coef, threshold)
     scorer = LinearScorer(coef, intercept)
-    primal = 0.5 * (float(squared_norms(coef).sum()) + _squared_constant(intercept, bias))
+    primal = 0.5 * (float(squared_norms(coef).sum()) + _squared_constant(intercept, intercept_scaling))
     step = max(1, WORK_BYTES // (8 * WORK_ARRAYS * len(intercept)))
     for first in range(0, X.shape[0], step):
         rows = slice(first, first + step)
@@ -99,7 +99,7 @@ def prune_tree(
     losses: TreeLosses,
     penalty: OrthogonalPenalty | QuadraticPenalty,
     *,
-    bias: float,
+    intercept_scaling: float,
     threshold: float,
     k: int = 1,
     n_threads: int = 1,
@@ -110,7 +110,7 @@ def prune_tree(
     ----------
     result, threshold, n_threads
         As in `prune_top_k`.
-    X, losses, penalty, bias
+    X, losses, penalty, intercept_scaling
         The problem, as it was given to the solver.
     k : int
         k of the top-k losses among siblings; nodes with k or fewer children have one less than their number instead.
@@ -124,19 +124,19 @@ def prune_tree(
     --------
     >>> import numpy as np
     >>> from widemargin.labels.tree import Tree
-    >>> from widemargin.problems.tree_losses import tree_losses
-    >>> from widemargin.problems.tree_penalties import tree_penalty
-    >>> from widemargin.solvers.tree.joint_dual import solve_joint_dual
+    >>> from widemargin.problems import tree_losses, tree_penalties
     >>> from widemargin.solvers.pruning import prune_tree
+    >>> from widemargin.solvers.tree.joint_dual import solve_joint_dual
     >>> tree, X = Tree(np.array([-1, 0, 0])), np.array([[1.0, 0.1], [-1.0, 0.1]])
-    >>> problem = X, tree_losses("per-node", tree, np.array([1, 2])), tree_penalty("per-node", tree)
-    >>> pruned = prune_tree(solve_joint_dual(*problem), *problem, bias=0.0, threshold=1.0)
+    >>> losses = tree_losses.tree_losses("per-node", tree, np.array([1, 2]))
+    >>> problem = X, losses, tree_penalties.tree_penalty("per-node", tree)
+    >>> pruned = prune_tree(solve_joint_dual(*problem), *problem, intercept_scaling=0.0, threshold=1.0)
     >>> pruned.coef.nnz, pruned.certificate.primal  # nothing is left: the loss of zero weights
     (0, 2.0)
     """
     coef, intercept = result.coef, result.intercept.astype(np.float64)
     coef = coef.pruned(threshold) if isinstance(coef, TreeWeights) else drop_small(coef, threshold)
-    constant = (intercept / bias if bias != 0.0 else np.zeros(len(intercept)))[:, None]
+    constant = (intercept / intercept_scaling if intercept_scaling != 0.0 else np.zeros(len(intercept)))[:, None]
     changes: dict[str, Any] = {"coef": coef}
     if isinstance(penalty, OrthogonalPenalty):
         products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
@@ -164,6 +164,6 @@ def _group_scores(X: Any, coef: Any, intercept: Floats, n_threads: int) -> Calla
     return score_of
 
 
-def _squared_constant(intercept: Floats, bias: float) -> float:
+def _squared_constant(intercept: Floats, intercept_scaling: float) -> float:
     """Squared norm of the weights of the constant feature."""
-    return float(np.sum((intercept / bias) ** 2)) if bias != 0.0 else 0.0
+    return float(np.sum((intercept / intercept_scaling) ** 2)) if intercept_scaling != 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""What solvers report: a `Progress` to the callback on the way, and one frozen `SolverResult` in the end."""
+"""What solvers report: a `Progress` to the callback while they run, and one frozen `SolverResult` at the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a solver is, for its callback.
+    """How far a solver is, for its callback.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ Callback = Callable[[Progress], bool]
 
 
 class History(Mapping[str, npt.NDArray[Any]]):
-    """A small table of what happened, usually one row per pass: columns by name, all of the same length.
+    """A small table of how training went, usually one row per pass: columns by name, all of the same length.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class History(Mapping[str, npt.NDArray[Any]]):
             copied.setflags(write=False)
             n_rows = len(copied) if n_rows is None else n_rows
             if len(copied) != n_rows:
-                raise ValueError(f"the columns of a history must be of one length, got {n_rows} and {len(copied)}")
+                raise ValueError(f"the columns of a history must have the same length; got {n_rows} and {len(copied)}")
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._columns[name]
@@ -134,11 +134,11 @@ class SolverResult:
     certificate : Certificate
         Bounds on the optimum for `coef` and `intercept` as they are here.
     history : History
-        What happened on the way.
+        How training went.
     n_iter : ndarray of shape (n_problems,)
         Iterations per problem.
     status : Status
-        Why the solver stopped; of several problems, the worst status.
+        Why the solver stopped; with several problems, the worst status.
 
     Examples
     --------

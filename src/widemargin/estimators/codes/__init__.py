@@ -1,1 +1,1 @@
-"""scikit-learn's face of output codes."""
+"""The scikit-learn interface of output codes."""

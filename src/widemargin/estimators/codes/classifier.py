@@ -17,7 +17,7 @@ outputs for rows that the classifiers were not trained on:
 
 Interleaved (Crammer and Singer leave it open): column t is trained again, with class r on the side sign(M_rt − mean)
 and its rows weighted by |M_rt − mean|, of mean 1; then the outputs and the code are recomputed. The round with the
-smallest objective of the code (greedy: expected error) is kept, so that rounds never make it worse.
+smallest objective of the code (greedy: expected error) is kept, so further rounds never make it worse.
 
 Two classes have one score, s_1 − s_0, as in other models. With linear columns and the inner product, class r has the
 weights Σ_t M_rt w_t, which `explain` uses.
@@ -31,7 +31,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
 
@@ -60,11 +60,11 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
     POSITIVE,
+    KernelParameters,
     Number,
     TrainingData,
     check_parameters,
@@ -113,18 +113,20 @@ ADVICE = {
 
 
 @with_shared_passages
-class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
-    """Multiclass classifier made of binary ones, with a code that is given, drawn, or learned.
+@dataclass(eq=False, repr=False)
+class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
+    """Multiclass classifier made of binary ones, with a given, random or learned code.
 
-    A replacement for scikit-learn's class of this name that adds scores, codes without equal rows, and learned codes.
+    Replaces scikit-learn's class of the same name, and adds scores, codes without equal rows, and learned codes.
 
     Parameters
     ----------
     estimator : classifier or None, default=None
-        The binary classifier: any with `decision_function` or `predict_proba`, cloned for each column. By default
+        The binary classifier, with `decision_function` or `predict_proba`; it is cloned for each column. The default is
         `OneVsAllClassifier()`, whose solver trains all columns in one call.
     code_size : float, default=1.5
-        A random code has int(n_classes · code_size) columns, a "bch" code at most that many: 2^m − 1.
+        Columns per class: a random code has int(n_classes · code_size) columns, a "bch" code at most that many (2^m −
+        1).
     random_state : int, RandomState instance or None, default=None
         Seed of the random code, of the words of a "bch" code, and of the folds.
     n_jobs : int or None, default=None
@@ -134,11 +136,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         (n_classes, n_columns). A random code is the best of many by the distance of its rows; "bch" codes correct
         errors, with a guaranteed distance of rows. See `make_code`.
     learn : {None, "l1", "l2", "linf", "greedy"}, default=None
-        How to learn another code for the trained classifiers: numbers with a penalty on their absolute sum, sum of
-        squares or largest absolute value, or signs, found greedily one column after another. None: not at all.
+        How to learn a new code for the trained classifiers: real numbers with a penalty on their absolute sum, sum of
+        squares or largest absolute value; or signs, found greedily column by column. None learns no code.
     C : float, default=1.0
-        Cost of the losses against the penalty in learning a code, 1/β of the paper; a sum over rows. inf asks for a
-        code without any loss, the paper's problem without slack variables; fitting fails if there is none.
+        Weight of the loss against the penalty of a learned code, 1/β in the paper; a sum over rows. inf allows no loss,
+        the paper's problem without slack variables; `fit` then fails if no such code exists.
     norm_bound : float or None, default=None
         Largest norm of a learned code, instead of a penalty.
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
@@ -147,67 +149,58 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         γ of rbf, poly and sigmoid, with outputs as features.
     <kernel_numbers>
     cache_size_mb : float, default=512
-        Limit on the kernel values that are kept while a code is learned.
+        Memory for kernel values that are kept while a code is learned.
     decoding : {None, "inner", "hamming", "exponential", "hinge", "logistic"}, default=None
-        How outputs are compared with a row of the code, see `decode`. By default "hamming" for a greedy code, which
-        counts signs, and "inner" for all others.
+        How outputs are compared with a row of the code; see `decode`. The default is "hamming", which counts signs, for
+        a greedy code and "inner" for all others.
     cv : None, int, "training" or splitter, default=None
-        Where the outputs come from on which a code is learned: classifiers that did not see the row, by a number of
-        folds (None: 5) or a splitter of scikit-learn. "training" takes the outputs for the rows that the classifiers
-        were trained on: it saves time, and fits the code to their training error.
+        How to get the outputs that a code is learned from. A number of folds (None: 5) or a scikit-learn splitter gives
+        outputs of classifiers that did not see the row. "training" takes the outputs for the training rows themselves:
+        this saves time, but fits the code to the training error.
     interleave : int, default=0
-        How often the columns are trained again for the learned code, and the code is learned again for them. The round
-        with the best objective of the code is kept.
+        Number of further rounds: each trains the columns again for the learned code, and learns the code again for the
+        new columns. The round with the best objective of the code is kept.
     tol : float, default=1e-3
         Largest certified relative gap of a learned code.
     max_iter : int or None, default=None
-        Limit on the iterations of the columns, if their classifier has this parameter, and on the passes of an "l2"
-        code. By default, the limits of these solvers.
+        Limit on the iterations per column, if the classifier has this parameter, and on the passes of an "l2" code. The
+        default leaves it to these solvers.
     prune : float, default=0.0
-        Weights of the columns below this in absolute value are dropped, before a code is learned for them; 0 leaves it
-        to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
+        Weights of the columns below this in absolute value are dropped before a code is learned for them; 0 leaves
+        pruning to `estimator`. For `OneVsAllClassifier` and other classifiers with `coef_`.
     class_weight : dict, "balanced" or None, default=None
-        Factors on the weights of the rows of a class, in training the classifiers and in learning the code.
-    memory_limit_mb : float, default=1024
-        Limit on the dense result of `decision_function`, and on work areas of prediction.
+        Factors on the weights of the rows of a class, `{label: factor}`, both to train the classifiers and to learn the
+        code.
+    <prediction_memory>
     callback : callable or None, default=None
         Called with a `Progress` while columns are trained, after each fold and round, and while an "l2" code is
-        learned. Training stops when it returns true, and keeps the best code so far.
+        learned. When it returns true, training stops and keeps the best code so far. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
         Whether `fit` keeps the code of the previous fit and starts from the weights of its columns, if the classes,
         features and kind of code are the same; for `OneVsAllClassifier`.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------
     estimators_ : list of classifiers
-        The fitted binary classifiers, one per column. Those of our solver are made when the attribute is read, and
-        share their weights with the model.
+        The fitted binary classifiers, one per column. For `OneVsAllClassifier` they are created when the attribute is
+        read, and share their weights with the model.
     code_book_ : ndarray of int8 of shape (n_classes, n_columns)
         The code that the classifiers were trained on; "greedy" leaves out the columns that it does not use.
     code_matrix_ : ndarray of shape (n_classes, n_columns)
-        The code that decides: `code_book_`, or the learned one. A code with a kernel has none.
+        The code used for prediction: `code_book_`, or the learned code. Not set with a kernel.
     dual_coef_, support_, support_vectors_, gamma_
-        With a kernel: coefficients of shape (n_classes, n_support), indices of the training rows that have one, their
-        outputs, and γ.
-    classes_ : ndarray of shape (n_classes,)
-        The labels.
+        With a kernel: coefficients of shape (n_classes, n_support), indices of the support rows, their outputs, and γ.
     certificate_ : Certificate
-        Bounds on the optimum of a code that was learned with a norm; otherwise of the columns, summed. Classifiers
-        other than `OneVsAllClassifier` have none.
+        Bounds on the optimum of a code learned with a norm; otherwise the sums of the bounds of the columns, which only
+        `OneVsAllClassifier` has.
     history_ : History
         One row per round: bounds, the criterion by which rounds are compared, and the expected error on the outputs.
     n_iter_ : int or ndarray of shape (n_columns,)
-        Iterations of the solver of a code that was learned with a norm; otherwise of each column (1 if unknown).
+        Number of iterations of the solver of a code learned with a norm; otherwise of each column (1 if unknown).
     status_ : Status
-        Why training ended.
-    label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
-    n_samples_fit_ : int
-        Training rows.
-    kind_ : str
-        "binary" or "multiclass".
+        Why training stopped.
+    <training_data_attributes>
     instruction_set_ : str
         Vector instructions used in training.
     n_features_in_, feature_names_in_
@@ -234,101 +227,54 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
     True
     """
 
-    codec: ClassVar[Codec] = CodeCodec(certified=False)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
-            "code_size": [POSITIVE],
-            "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
-            "learn": [StrOptions({*NORMS, "greedy"}), None],
-            "C": [Number(Real, 0, None, closed="right")],
-            "norm_bound": [NONNEGATIVE, None],
-            "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
-            "decoding": [StrOptions(set(get_args(Decoding))), None],
-            "cv": [StrOptions({"training"}), "cv_object"],
-            "interleave": [Number(Integral, 0, None, closed="left")],
-            "max_iter": [COUNT, None],
-        }
-    )
-    normalize = False  # rows are scaled, if at all, by the binary classifier
-    _columns: Columns
+    estimator: Any = None
+    _: KW_ONLY
+    code_size: float = 1.5
+    code: Any = "random"
+    learn: str | None = None
+    C: float = 1.0
+    norm_bound: float | None = None
+    decoding: str | None = None
+    cv: Any = None
+    interleave: int = 0
+    tol: float = 1e-3
+    max_iter: int | None = None
+    prune: float = 0.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        code_size: float = 1.5,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        code: Any = "random",
-        learn: str | None = None,
-        C: float = 1.0,
-        norm_bound: float | None = None,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        decoding: str | None = None,
-        cv: Any = None,
-        interleave: int = 0,
-        tol: float = 1e-3,
-        max_iter: int | None = None,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.code_size = code_size
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.code = code
-        self.learn = learn
-        self.C = C
-        self.norm_bound = norm_bound
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.decoding = decoding
-        self.cv = cv
-        self.interleave = interleave
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prune = prune
-        self.class_weight = class_weight
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.verbose = verbose
+    codec: ClassVar[Codec] = CodeCodec(certified=False)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"]), None],
+        "code_size": [POSITIVE],
+        "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
+        "learn": [StrOptions({*NORMS, "greedy"}), None],
+        "C": [Number(Real, 0, None, closed="right")],
+        "norm_bound": [NONNEGATIVE, None],
+        "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
+        "decoding": [StrOptions(set(get_args(Decoding))), None],
+        "cv": [StrOptions({"training"}), "cv_object"],
+        "interleave": [Number(Integral, 0, None, closed="left")],
+        "max_iter": [COUNT, None],
+    }
+    normalize = False  # rows are scaled, if at all, by the binary classifier
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
-        """Train the binary classifiers, and learn the code if `learn` says so.
+        """Train the binary classifiers and, if `learn` is set, learn the code.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows; with another `estimator`, anything that it takes.
+            Training rows; any input that a different `estimator` accepts.
         y : array-like of shape (n_samples,)
             Labels, of at least two classes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative, in training the classifiers and in learning the code; a row of weight 0
-            counts as absent. With scikit-learn's metadata routing, `estimator` gets them if it asks for them.
+            Weights of the rows, not negative, to train the classifiers and to learn the code; a row of weight 0 counts
+            as absent. With scikit-learn's metadata routing, `estimator` gets them if it requests them.
         **fit_params : dict
-            Further arguments of `fit` of `estimator`, with metadata routing.
+            Further arguments for the `fit` method of `estimator`, with metadata routing.
 
-        Returns
-        -------
-        OutputCodeClassifier
-            The fitted model.
+        <fitted>
         """
         own = type(self.estimator) in OWN  # other classifiers check their rows themselves
         data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)
@@ -351,9 +297,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         n_stages = 1 if learner is None else 1 + (learner.n_folds + 1) * (self.interleave + 1) + self.interleave
         watch = Watch(progress_callback(self, "columns"), book.shape[1], n_stages)
         trainer = self._trainer(data, weights, sample_weight, fit_params, watch)
-        began, rounds, status = time.perf_counter(), list[CodeRound](), None
+        started, rounds, status = time.perf_counter(), list[CodeRound](), None
         columns = trainer.fit(BinaryTask(book), start)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         try:
             watch.end_stage(columns.certificate)
             for found in () if learner is None else learner.rounds(columns, book, trainer, watch):
@@ -365,22 +311,22 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         return self
 
     def generalization_bound(self, delta: float = 0.05, label: Any = None) -> GeneralizationBound:
-        """A bound on the error of a learned code that holds with probability 1 − delta; usually above 1.
+        """Bound on the error of a learned code that holds with probability 1 − delta; usually above 1.
 
         Corollaries 2 and 3 of Crammer and Singer (2002), with the radius of the outputs that the code was learned on.
-        They are loose, and meant for rows that neither the classifiers nor the radius were fitted to.
+        The bounds are loose, and hold for rows that neither the classifiers nor the radius were fitted to.
 
         Parameters
         ----------
         delta : float, default=0.05
             Probability that the bound fails.
         label : label, optional
-            One of `classes_`; the bound is then on the error of this class.
+            A label of `classes_`, to bound the error of that class only.
 
         Returns
         -------
         GeneralizationBound
-            With `value`, NaN where the bound does not apply, and then a `reason`.
+            The bound as `value`; NaN if it does not apply, and then a `reason`.
         """
         check_is_fitted(self)
         index = None if label is None else int(self._encoding().indices([label])[0])
@@ -415,13 +361,17 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         return self._columns.estimators
 
     def __getattr__(self, name: str) -> Any:
-        """Say why an attribute that other fits have is missing."""
+        """Explain why an attribute that other fits have is missing."""
         fitted = "classes_" in self.__dict__
         if fitted and name == "certificate_":
             inner = type(self.__dict__["estimator"]).__name__
-            raise AttributeError(f"there is no certificate_: {inner} has none, and no code with a norm was learned")
+            raise AttributeError(
+                f"this model has no certificate_: {inner} has none, and no code was learned with a norm"
+            )
         if fitted and name == "code_matrix_":
-            raise AttributeError("there is no code_matrix_: a code with a kernel is in dual_coef_ and support_vectors_")
+            raise AttributeError(
+                "this model has no code_matrix_: its code has a kernel and is in dual_coef_ and support_vectors_"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
@@ -468,8 +418,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
         n_columns, least = int(n_classes * self.code_size), fewest_columns(self.code, n_classes)
         if n_columns < least:
             raise ValueError(
-                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to tell {n_classes} classes apart; "
-                f"use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
+                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to distinguish {n_classes} "
+                f"classes; use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
             )
         return make_code(self.code, n_classes, n_columns, random_state=rng)
 
@@ -603,7 +553,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, LabelModel):
             )
         if self._decoding() != "inner":
             raise ValueError(
-                f"with decoding={self._decoding()!r} scores are no sums over features; use "
+                f"with decoding={self._decoding()!r} scores are not sums over features; use "
                 "set_params(decoding='inner') to explain this model"
             )
         weights, intercepts = self._columns.weights_at(features)
@@ -722,7 +672,7 @@ class CodeLearner:
 
     def _round(self, columns: Columns, task: BinaryTask, trainer: ColumnTrainer, watch: Watch) -> CodeRound:
         """The code of some columns."""
-        began, fold = time.perf_counter(), cast(Indices, self.fold)
+        started, fold = time.perf_counter(), cast(Indices, self.fold)
         h = trainer.outputs(columns) if fold is None else np.zeros((len(self.y), task.book.shape[1]))
         for number in range(self.n_folds):
             inside, others = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold >= 0))
@@ -733,7 +683,7 @@ class CodeLearner:
         h, y, weights, options = h[used], self.y[used], self.weights, self.options
         weights = None if weights is None else weights[used]
         if options["norm"] == "greedy":
-            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], began)
+            return _greedy_round(columns, task.book, h, y, weights, options["n_classes"], started)
         if self.kernel is not None:
             name, gamma, *rest = self.kernel
             options = options | {"kernel": make_kernel(name, resolve_gamma(gamma, h), *rest)}
@@ -746,13 +696,13 @@ class CodeLearner:
             gram, squared_norms = coef.T @ kernel.block(rows, rows) @ coef, kernel.diagonal(h)
             learned = replace(learned, support=used[learned.support])
         margins, error = margins_of(scores, y, gram, squared_norms), expected_error(scores, y, weights)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         ends = (certificate, learned.status, seconds, certificate.primal, error, margins, learned)
         return CodeRound(columns, task.book, code, *ends)
 
 
 def _greedy_round(
-    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, began: float
+    columns: Columns, book: Code, h: Floats, y: Indices, weights: Floats | None, n_classes: int, started: float
 ) -> CodeRound:
     """A code of signs; columns that would be constant, and so change no decision, are left out."""
     code = greedy_code(h, y, weights, n_classes).code
@@ -760,7 +710,7 @@ def _greedy_round(
     matrix, h, columns = code[:, kept].astype(np.float64), h[:, kept], columns.select(kept)
     error = expected_error(np.where(h >= 0.0, 1.0, -1.0) @ matrix.T, y, weights)
     margins = margins_of(h @ matrix.T, y, matrix @ matrix.T, (h**2).sum(axis=1))
-    ends = (columns.certificate, columns.status, time.perf_counter() - began, error, error, margins)
+    ends = (columns.certificate, columns.status, time.perf_counter() - started, error, error, margins)
     return CodeRound(columns, book[:, kept], matrix, *ends)
 
 
@@ -826,7 +776,7 @@ def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
     """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same bit for bit in any batch."""
     outputs = np.ascontiguousarray(h, dtype=np.float64)
     if not np.isfinite(outputs).all():
-        raise ValueError("h holds NaN or infinity; decoding needs finite outputs")
+        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
     return code.scores(outputs)
 
 

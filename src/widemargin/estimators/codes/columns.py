@@ -5,8 +5,8 @@
 `OneVsAllClassifier` trains all columns in one call of its solver if they have the same rows and weights, and with one
 call per column otherwise. Any other classifier is cloned and fitted column by column. Columns are fitted in parallel,
 by the executor of `use_executor` if there is one. Outputs are decision values, or 2p − 1 for a classifier that has only
-probabilities p, so that they are positive on the +1 side.
-Memory: the data, the weights, and a copy of the rows of a column that leaves classes out.
+probabilities p: positive on the +1 side. Memory: the data, the weights, and a copy of the rows of a column that leaves
+classes out.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class BinaryTask:
 
 @dataclass(frozen=True)
 class LinearColumns:
-    """Columns of our own solver: a row of weights each, and the solver's report."""
+    """Columns trained by `OneVsAllClassifier`: a row of weights each, and the solver's report."""
 
     steady: ClassVar[bool] = True
 
@@ -262,8 +262,8 @@ class OwnTrainer:
         )
         model: OneVsAllClassifier = clone(self.template)
         model.n_jobs, model.callback = n_jobs, model.callback if self.callback is None else self.callback
-        begin = None if start is None else (start[0][columns], start[1][columns])
-        result = model._fit_checked(TrainingData(X, X, encoded, weights), begin, keep=False)
+        initial = None if start is None else (start[0][columns], start[1][columns])
+        result = model._fit_checked(TrainingData(X, X, encoded, weights), initial, keep=False)
         parts = (compact(result.coef), result.intercept, result.certificate, result.n_iter, result.status)
         return LinearColumns(self.template, *parts, result.bounds_by_label[:, :N_BOUNDS])
 
@@ -304,7 +304,7 @@ class ClonedTrainer:
             name = type(self.template).__name__
             raise ValueError(f"{name}.fit takes no sample_weight, and retraining columns needs it: use interleave=0")
         if start is not None:
-            raise ValueError("only OneVsAllClassifier starts from given weights")
+            raise ValueError("only OneVsAllClassifier can start from given weights")
         executor = current_executor()
         if executor is not None:
             calls = [(task, j) for j in range(task.book.shape[1])]
@@ -369,11 +369,11 @@ def _run_on(
     light.X = None
     if isinstance(light, OwnTrainer):
         light.callback = None
-    began, found = time.monotonic(), {}
+    started, found = time.monotonic(), {}
     with SharedRows.of(trainer.X, executor) as rows:
         for number, part in run_tasks(_solve_call, [(light, rows, *call) for call in calls], executor):
             found[number] = part
-            progress = Progress(len(found), len(calls), time.monotonic() - began, 0.0, 0.0)
+            progress = Progress(len(found), len(calls), time.monotonic() - started, 0.0, 0.0)
             if callback is not None and callback(progress) and len(found) < len(calls):
                 return None
     return [found[number] for number in range(len(calls))]

@@ -1,1 +1,1 @@
-"""scikit-learn's face of one-vs-all."""
+"""The scikit-learn interface of one-vs-all."""

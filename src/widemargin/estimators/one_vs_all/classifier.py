@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import joblib
@@ -19,6 +20,7 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
@@ -39,7 +41,7 @@ from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
 from widemargin.solvers.one_vs_all.starts import INITS, start_parameters
-from widemargin.solvers.result import Callback, Status
+from widemargin.solvers.result import Status
 
 __all__ = ["OneVsAllClassifier"]
 
@@ -53,6 +55,8 @@ ADVICE = {
 }
 
 
+@with_shared_passages
+@dataclass(eq=False, repr=False)
 class OneVsAllClassifier(LabelModel):
     """Large-margin linear classifier with one independent problem per label, and a certificate for each.
 
@@ -61,24 +65,25 @@ class OneVsAllClassifier(LabelModel):
     C : float, default=1.0
         Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        The loss of a margin: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
+        The loss of a margin m: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
     init : {"auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"}, default="auto"
-        Where training starts; all starts lead to the same optimum. "auto" leaves it to the solver: large problems are
-        solved many labels at a time; small ones, and those with an iteration limit, by Newton from "subspace", the
-        optimum in the span of the mean positive row, the mean row and the intercept. A named start asks for Newton from
-        there: zero weights, an intercept of −lam ("bias"), mean-separating weights ("msi"), the solution for a label
-        without positives ("ovap"), or the solution of a similar label ("ovap++").
+        Starting point of training; every start leads to the same optimum. "auto" lets the solver choose: large problems
+        are solved in batches of labels; small ones, and those with an iteration limit, are solved by Newton's method
+        from "subspace", the optimum in the span of the mean positive row, the mean row and the intercept. Any other
+        value selects Newton's method and where it starts: zero weights ("zero"), an intercept of −lam ("bias"),
+        mean-separating weights ("msi"), the solution for a label without positives ("ovap"), or the solution of a
+        similar label ("ovap++").
     init_params : dict or None, default=None
-        Numbers of the starts: `lam` (default 2.0) for "bias"; `s` and `t` (1 and −2; −3 for the logistic loss) for
+        Parameters of the starts: `lam` (default 2.0) for "bias"; `s` and `t` (1 and −2; −3 for the logistic loss) for
         "msi"; `strict` (False) for "ovap" and "ovap++".
     tol : float, default=0.01
-        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times that at zero
-        (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small problems, for
-        which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are solved to
-        rounding error.
+        A label is finished when its gradient norm is at most `tol · max(1, min(P, N)) / n` times the norm at zero
+        weights (P positive and N negative rows of n, weighted), the rule of LIBLINEAR and DiSMEC++. Very small
+        problems, for which n_labels · (stored values + features) is at most 20,000, or 300,000 for dense rows, are
+        solved to rounding error.
     gap_tol : float or None, default=1e-3
-        A label is finished only when its certified relative gap, before pruning, is at most this as well. None: only
+        A label is finished only when its certified relative gap, before pruning, is also at most this. With None, only
         the gradient rule counts.
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. The
@@ -87,15 +92,15 @@ class OneVsAllClassifier(LabelModel):
         Whether each label has an intercept.
     regularize_intercept : bool, default=False
         Whether the intercept is part of the penalty, as in LIBLINEAR's `-B 1`; free by default (`-B 1 -R`).
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction alike.
+    <normalize>
     class_weight : dict, "balanced" or None, default=None
         Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, on the rows of each
         class. "balanced" gives the positive and the negative rows of every label the same total weight.
     max_iter : int, default=1000
-        Newton iterations per label; text needs about 20, nearly separable rows with a very large C up to 200.
+        Largest number of Newton iterations per label. Text needs about 20; nearly separable rows with a very large C
+        need up to 200.
     memory_limit_mb : float, default=1024
-        Bound on work areas, and on the dense result of `decision_function`.
+        Limit on work areas, and on the dense result of `decision_function`.
     callback : callable or None, default=None
         Called with a `Progress` between blocks of labels; training stops when it returns true. A `TimeLimit` stops it
         with the status `TIME_LIMIT`.
@@ -104,8 +109,7 @@ class OneVsAllClassifier(LabelModel):
         then not used.
     n_jobs : int or None, default=None
         Threads over labels and rows; -1 for all cores. Results do not depend on it.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------
@@ -119,20 +123,20 @@ class OneVsAllClassifier(LabelModel):
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
     history_ : History
-        What happened, by label frequency and, where Newton was used, by iteration.
+        How training went, by label frequency and, with Newton's method, by iteration.
     n_iter_ : ndarray of shape (n_labels,)
-        Newton iterations of each label.
+        Number of Newton iterations per label.
     label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each label.
+        Number of training rows per label.
     n_samples_fit_ : int
-        Training rows.
+        Number of training rows.
     status_ : Status
-        Why training ended: `Status.CONVERGED` when every label reached its tolerance; `Status.NOT_ATTAINED` when the
-        other labels have no minimiser (see `loss`), or rounding stopped them before the tolerance.
+        Why training stopped: `Status.CONVERGED` if every label reached its tolerance; `Status.NOT_ATTAINED` if the
+        others have no minimiser (see `loss`) or rounding error kept them from it.
     kind_ : str
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
-        Vector instructions used in training; the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
+        Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
     See Also
     --------
@@ -155,6 +159,21 @@ class OneVsAllClassifier(LabelModel):
     [['salt', 'sugar']]
     """
 
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "squared_hinge"
+    init: str = "auto"
+    init_params: dict[str, Any] | None = None
+    tol: float = 0.01
+    gap_tol: float | None = 1e-3
+    prune: float = 0.0
+    fit_intercept: bool = True
+    regularize_intercept: bool = False
+    normalize: bool = False
+    class_weight: dict[Any, float] | str | None = None
+    max_iter: int = 1000
+    warm_start: bool = False
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
         "loss": [StrOptions(set(LOSSES))],
         "init": [StrOptions(set(INITS))],
@@ -162,45 +181,6 @@ class OneVsAllClassifier(LabelModel):
         "gap_tol": [POSITIVE, None],
         "regularize_intercept": ["boolean"],
     }
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "squared_hinge",
-        init: str = "auto",
-        init_params: dict[str, Any] | None = None,
-        tol: float = 0.01,
-        gap_tol: float | None = 1e-3,
-        prune: float = 0.0,
-        fit_intercept: bool = True,
-        regularize_intercept: bool = False,
-        normalize: bool = False,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.loss = loss
-        self.init = init
-        self.init_params = init_params
-        self.tol = tol
-        self.gap_tol = gap_tol
-        self.prune = prune
-        self.fit_intercept = fit_intercept
-        self.regularize_intercept = regularize_intercept
-        self.normalize = normalize
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OneVsAllClassifier:
         """Train one problem per label.
@@ -211,13 +191,9 @@ class OneVsAllClassifier(LabelModel):
             Training rows; CSR float32 is used as it is, memory maps included.
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Targets. An indicator is best given as a sparse matrix.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        OneVsAllClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(training_data(self, X, y, sample_weight))
         return self
@@ -241,7 +217,7 @@ class OneVsAllClassifier(LabelModel):
     ) -> OneVsAllResult:
         """Train on checked data, from `initial` weights or from those of the previous fit.
 
-        Without `keep` the caller has no use for the model, which is then kept only where it may have to warn.
+        Without `keep` the caller does not need the model; it is then kept only if it may have to warn.
         """
         if initial is None and self.warm_start and hasattr(self, "coef_"):
             initial = self._previous_weights(data)
@@ -260,7 +236,7 @@ class OneVsAllClassifier(LabelModel):
     def _plan(
         self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
     ) -> Plan:
-        """What is minimised, and how; the work area is that of the parameter unless it is given."""
+        """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
         positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
         problem = Problem.of(
             data.X,
@@ -273,14 +249,10 @@ class OneVsAllClassifier(LabelModel):
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
         )
+        wanted = {name: getattr(self, name) for name in ("tol", "gap_tol", "prune", "max_iter", "init", "init_params")}
         return make_plan(
             problem,
-            tol=self.tol,
-            gap_tol=self.gap_tol,
-            prune=self.prune,
-            max_iter=self.max_iter,
-            init=self.init,
-            init_params=self.init_params,
+            **wanted,
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,

@@ -2,14 +2,14 @@
 
 Most models are fitted in memory and saved. The labels of a large one-vs-all model are solved in shards by tasks that
 any executor can run (`widemargin.estimators.one_vs_all.shards`): finished shards are kept in the model folder, and the
-training continues when it is started again with the same data and parameters. It is large when its work, labels ×
-(stored values + features), is above `LARGE_WORK`, or rows and dense weights are above `LARGE_BYTES`; smaller ones take
-less time than one shard. A number of processes, a cluster, a shard size or a limit of time or memory asks for shards
-whatever the size, and so does an unfinished training in the folder.
+training resumes when it is started again with the same data and parameters. It is large when its work, labels × (stored
+values + features), is above `LARGE_WORK`, or rows and dense weights are above `LARGE_BYTES`; smaller ones take less
+time than one shard. A number of processes, a cluster, a shard size, a time limit or a memory limit asks for shards
+regardless of size, and so does an unfinished training in the folder.
 
-The bytes of the model do not depend on the route, on shards, threads, workers or kills. The previous model in the
-folder stays usable until the new one is complete. Memory of a worker: `memory_limit_mb`, whatever the number of labels;
-of this process: the rows where they do not come from a store, and 100 bytes per label.
+The bytes of the model do not depend on this choice, nor on shards, threads, workers or kills. The previous model in the
+folder stays usable until the new one is complete. Memory of a worker: `memory_limit_mb`, for any number of labels.
+Memory of this process: the rows if they do not come from a store, and 100 bytes per label.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from widemargin.solvers.one_vs_all.plan import Plan, work_of
 __all__ = ["LARGE_BYTES", "LARGE_WORK", "add_names", "job_plan", "train", "write_rows"]
 
 # A unit of work takes 1 to 6 ns of CPU, 25 with Newton on sparse rows: below this, training takes 2 to 25 s, less than
-# one shard, so that a kill would lose as much in shards. Shards cost 0.1 s of waiting for the disk, 15 ms of CPU and,
-# above 10⁸ units, 12 % more CPU (pilot labels are solved twice).
+# one shard: shards would not make a kill cheaper. Shards cost 0.1 s of waiting for the disk, 15 ms of CPU and, above
+# 10⁸ units, 12 % more CPU (pilot labels are solved twice).
 LARGE_WORK = 1_000_000_000
 LARGE_BYTES = 256 * MEGABYTE
 BLOCK_VALUES = 1 << 22  # of rows that are normalised at a time
@@ -70,58 +70,58 @@ def train(
     restart: bool = False,
     report: Report | None = None,
 ) -> Any:
-    """Train a model into a folder; a large one-vs-all training continues when it is started again after a kill.
+    """Train a model into a folder; a large one-vs-all training can be resumed after a kill.
 
     Parameters
     ----------
     estimator : OneVsAllClassifier, TopKClassifier, OutputCodeClassifier or HierarchicalClassifier
-        What to train, with its parameters; it is not changed. Its `callback` sees the progress and may stop training.
-        An attribute `tuning_`, with the values that `tune` tried, goes into the model.
+        The estimator with its parameters; it is not changed. Its `callback` receives the progress and may stop
+        training. If it has an attribute `tuning_`, the values that `tune` tried, the model keeps it.
     data : path, Dataset, or tuple of (X, y)
-        Rows and labels. A store folder (`write_store`) is mapped, by the workers as well; anything else is read into
-        memory.
+        Rows and labels. A store folder (`write_store`) is memory-mapped, also by the workers; anything else is read
+        into memory.
     out : path
-        The model folder. An earlier model in it stays as it is until the new one is complete.
+        The model folder. An earlier model in it stays until the new one is complete.
     executor : None, int, str or dask.distributed.Client
-        Who solves: this process with the threads of `n_jobs`, a number of processes, or the cluster whose scheduler or
-        client is given. One-vs-all: shards of labels; output codes: columns; trees with k > 1: nodes. The model does
-        not depend on it.
+        Where to train: in this process with `n_jobs` threads, in a number of processes, or on a dask cluster, given by
+        the address of its scheduler or by a client. The tasks are shards of labels (one-vs-all), columns (output codes)
+        or nodes (trees with k > 1). The model does not depend on it.
     shard_size : int, optional
-        Labels of a shard, which a kill may cost; by default about half a minute of work. The model does not depend on
-        it. One-vs-all only: given, even a small model is trained in shards, so that it can be continued.
+        One-vs-all only: number of labels per shard, the unit that a kill may lose; by default about half a minute of
+        work. If given, even a small model is trained in shards, and can be resumed. The model does not depend on it.
     time_limit_s : float, optional
         Time limit, like a `TimeLimit` as callback. One-vs-all drops the shards in flight and raises an
-        `UnfinishedTrainingError`; call again to continue. Other methods save the model reached so far, with the status
+        `UnfinishedTrainingError`; call again to resume. Other methods save the model reached so far, with the status
         `TIME_LIMIT`.
     memory_limit_mb : float, optional
-        Bound on the resident memory of a worker. Solver, threads and shards are chosen to fit; a limit that is too low
-        is an error before the start, and a worker that needs more stops with a MemoryError. Without shards, the memory
-        of this process is checked whenever the solver reports progress.
+        Limit on the resident memory of a worker. Solver, threads and shards are chosen to fit. A limit that is too low
+        is an error before training starts, and a worker that needs more stops with a MemoryError. Without shards, the
+        memory of this process is checked whenever the solver reports progress.
     restart : bool, default=False
-        Whether to drop an unfinished training in the folder.
+        Whether to discard an unfinished training in the folder.
     report : callable, optional
-        Called with a sentence about what a training in shards will need, and about what is done already.
+        Called with sentences about the resources that a training in shards needs, and about its progress.
 
     Returns
     -------
     object
-        The fitted model, mapped from the folder after a training in shards; with the vectoriser where the rows were
+        The fitted model, memory-mapped from the folder after a training in shards; with the vectoriser if the rows were
         made from text.
 
     Raises
     ------
     WidemarginError
-        The folder has an unfinished training with other data, parameters, version or instruction set.
+        The folder has an unfinished training with different data, parameters, version or instruction set.
     UnfinishedTrainingError
-        The time limit, or the callback, ended a training in shards; call again to continue.
+        The time limit or the callback stopped a training in shards; call again to resume.
     TrainingInterrupted
-        Ctrl-C ended a training in shards; call again to continue. Other trainings keep nothing.
+        Ctrl-C stopped a training in shards; call again to resume. Other trainings keep nothing.
 
     Notes
     -----
-    One-vs-all goes through shards on disk when labels × (stored values + features) is above 10⁹, or rows and dense
-    weights above 256 MB; smaller problems take less than half a minute and are fitted in memory, unless `executor`,
-    `shard_size`, a limit of time or memory is given, or the folder has an unfinished training.
+    One-vs-all trains in shards on disk if labels × (stored values + features) is above 10⁹, or if rows and dense
+    weights take more than 256 MB. Smaller problems take less than half a minute and are fitted in memory, unless
+    `executor`, `shard_size`, a time limit or a memory limit is given, or the folder has an unfinished training.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def _is_large(data: TrainingData) -> bool:
 
 
 def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.PathLike[str]) -> Any:
-    """A fitted model with all that is known of its data, and in its folder."""
+    """A fitted model with the names from its data file, saved in its folder."""
     model.callback = None
     add_names(model, dataset)
     if hasattr(estimator, "tuning_"):
@@ -212,7 +212,7 @@ def _train_in_shards(
     memory_limit_mb: float | None,
     **options: Any,
 ) -> Any:
-    """Train checked data, not normalised, in the shards of a work folder; `options` are those of `ShardRun`."""
+    """Train checked data, not normalised, in the shards of a work folder; `options` go to `ShardRun`."""
     plan = job_plan(estimator, data, memory_limit_mb)
     with WorkFolder.open(out, _identity(estimator, dataset, plan), restart=restart) as work:
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)

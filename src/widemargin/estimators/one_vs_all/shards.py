@@ -10,9 +10,9 @@ from task to task; one task at a time uses it, on all the threads that the proce
     intercept, bounds, n_iter, ending        one row per label; `ending` is a place in `FINISHED`
     records                       what the history is made of, where the solver gives it
 
-Nothing is compressed or pickled, and every member has a checksum. The merged result is that of a fit in one piece, bit
-for bit: sums over labels are taken over all labels in their order. Memory: the pages of the stores in use, the solver
-and the weights of one shard; merging, 80 bytes per label and one shard.
+Nothing is compressed or pickled, and every member has a checksum. The merged result equals a fit in one piece, bit for
+bit: sums over labels are taken over all labels in their order. Memory: the pages of the stores in use, the solver and
+the weights of one shard; merging, 80 bytes per label and one shard.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ STARTS_OF_MANY_LABELS = ("ovap++",)
 CONTINUE = "start it again with the same data and options to continue"
 CHOICES = "choices.json"
 SAMPLED_LABELS = 48  # evenly spaced; their time and size stand for all
-FEWEST_TO_SAMPLE = 1000  # labels; of fewer, a sample would cost more than it tells
+FEWEST_TO_SAMPLE = 1000  # labels; with fewer, sampling would cost more than it is worth
 SHARD_S = 30.0  # of one worker: what a kill may cost
-SHARDS_PER_WORKER = 4  # at least, so that workers end at about the same time
+SHARDS_PER_WORKER = 4  # at least; workers then finish at about the same time
 SMALLEST_SHARD = 64  # labels that fill the lanes of a batch a few times
 LARGEST_SHARD = 16384
 SHARD_SHARE = 0.25  # of the memory limit, at most, for the weights of a shard
@@ -89,7 +89,7 @@ _OPEN: list[tuple[ShardJob, Plan]] = []  # the training whose plan this process 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What all tasks of a training are given: paths and small values.
+    """The input of all tasks of a training: paths and small values.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class ShardJob:
     instruction_set : str
         Vector instructions that every worker must use.
     memory_limit_mb : float or None
-        Bound on the memory of a worker.
+        Limit on the memory of a worker.
     """
 
     rows: str
@@ -151,7 +151,7 @@ def solve_on_workers(plan: Plan, callback: Callback | None, executor: Executor) 
 
 @dataclass
 class ShardRun:
-    """One run over the shards of a training: what is done, what it will need, who solves the rest, and how it ends.
+    """One run over the shards of a training: finished shards, estimated needs, and the executor that solves the rest.
 
     A time limit, Ctrl-C or a failure loses the shards in flight and keeps the others; the message says how to continue.
 
@@ -162,15 +162,15 @@ class ShardRun:
     work : WorkFolder
         Where labels and shards are kept.
     executor : Executor
-        Who solves.
+        Where shards are solved.
     callback : callable, optional
-        Called with the progress of the whole training; a true answer stops.
+        Called with the progress of the whole training; training stops when it returns true.
     time_limit_s : float, optional
         Seconds from now.
     memory_limit_mb : float, optional
-        Bound on the memory of a worker.
+        Limit on the memory of a worker.
     report : callable, optional
-        Called with sentences about what is done and what will be needed.
+        Called with sentences about the progress and the estimated needs.
     """
 
     plan: Plan
@@ -185,7 +185,7 @@ class ShardRun:
     started: float = field(default_factory=lambda: time.monotonic())
 
     def solve(self, rows: str, shard_size: int | None = None, *, in_memory: bool = False) -> OneVsAllResult:
-        """Solve what is left on the rows of a store, and merge all shards. Sets: n_done."""
+        """Solve the remaining shards on the rows of a store, and merge all shards. Sets: n_done."""
         labels, executor, problem = self.work.path / "labels", self.executor, self.plan.problem
         if is_store(labels):
             open_store(labels, verify=True)
@@ -224,7 +224,7 @@ class ShardRun:
         return result
 
     def _choices(self, job: ShardJob) -> SharedChoices:
-        """What is decided on all labels: of an earlier run, or from pilot labels, and then kept for a later run."""
+        """Decisions about all labels: from an earlier run, or from pilot labels and then kept for a later run."""
         if (kept := self.work.read_json(CHOICES)) is not None:
             return SharedChoices(**kept)
         choices: SharedChoices | None = self._run_one(find_choices, (job,), stop=self._is_late)
@@ -417,13 +417,13 @@ def solve_shard(job: ShardJob, label_range: Range, out: str, callback: Callback 
 
 
 def find_choices(job: ShardJob, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
-    """What the fast solver decides on all labels together; None when `stop` ended the search."""
+    """The decisions of the fast solver about all labels together; None if `stop` ended the search."""
     with _opened(job) as plan:
         return shared_choices(plan, stop)
 
 
 def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None = None) -> dict[str, float]:
-    """Wall-clock seconds and weights of some labels: what an estimate is made from."""
+    """Wall-clock seconds and weights of some labels, the basis of an estimate."""
     with _opened(job) as plan:
         problem, choices = plan.problem, plan.choices
         indptr = np.asarray(problem.positive_indptr)
@@ -437,9 +437,9 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
             negative_factor=problem.negative_factor[numbers],
         )
         plan = replace(plan, problem=some, choices=None if choices is None else replace(choices, pilot=[]))
-        began = time.perf_counter()
+        started = time.perf_counter()
         result = solve(plan, (0, len(numbers)), watching_memory(job.memory_limit_mb, callback))
-    return {"seconds": time.perf_counter() - began, "n_weights": float(result.coef.size)}
+    return {"seconds": time.perf_counter() - started, "n_weights": float(result.coef.size)}
 
 
 def release_solver() -> None:
@@ -562,7 +562,7 @@ def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
         raise DataFormatError(
             f"the file of trained labels is damaged ({damage})",
             path=str(path),
-            remedy="remove it and start the training again: only its labels are trained again",
+            remedy="delete it and start the training again; only its labels are retrained",
         )
     return arrays
 

@@ -1,1 +1,1 @@
-"""scikit-learn's face of the top-k multiclass SVM."""
+"""The scikit-learn interface of the top-k multiclass SVM."""

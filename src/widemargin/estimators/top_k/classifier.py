@@ -10,7 +10,8 @@ data, the model, the dual variables that are not 0, and for kernels a cache of c
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -22,13 +23,11 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import LabelModel, keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     TrainingData,
-    check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -39,7 +38,7 @@ from widemargin.estimators.training import (
 from widemargin.problems.scores import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.pruning import prune_top_k
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.top_k.kernel import solve_kernel_top_k
 from widemargin.solvers.top_k.linear import solve_top_k
 from widemargin.solvers.top_k.start import DualPoint
@@ -57,21 +56,22 @@ ADVICE = {
 
 
 @with_shared_passages
-class TopKClassifier(LabelModel):
+@dataclass(eq=False, repr=False)
+class TopKClassifier(JointParameters, LabelModel):
     """Top-k multiclass SVM, linear or with a kernel, and a certificate of how far from optimal it is.
 
     Parameters
     ----------
     k : int, default=1
-        The true class should be among the top k; at least 1, below the number of classes. 1 is the multiclass SVM of
-        Crammer and Singer.
+        Length of the list that should contain the true class; at least 1 and below the number of classes. k = 1 is the
+        multiclass SVM of Crammer and Singer.
     C : float, default=1.0
         Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR.
     loss : {"beta", "alpha"}, default="beta"
-        With z the margins of the wrong classes, positive where one comes closer than 1 to the true class: the mean of
-        the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α).
+        The mean of the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α). Here z = 1 +
+        score of a wrong class − score of the true class.
     smoothing : float, default=0.0
-        γ ≥ 0. The smoothed loss has a gradient, and is below the plain one by at most γ/(2k).
+        γ ≥ 0. The smoothed loss is differentiable, and below the plain one by at most γ/(2k).
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         As in `sklearn.svm.SVC`; a callable takes two sets of rows and returns the matrix of their kernel values, which
         must be positive semidefinite for rows with themselves.
@@ -79,7 +79,7 @@ class TopKClassifier(LabelModel):
         γ of rbf, poly and sigmoid; "scale" is 1 / (n_features · variance of X), "auto" 1 / n_features.
     <kernel_numbers>
     cache_size_mb : float, default=512
-        Limit on the columns of the kernel matrix that are kept in training.
+        Memory for the columns of the kernel matrix that are kept during training.
     tol : float, default=1e-3
         Training stops when the certified relative gap, primal − dual over the larger of them in absolute value, is at
         most this.
@@ -96,15 +96,15 @@ class TopKClassifier(LabelModel):
         Largest number of passes over the rows. Rows that hardly change are left out of most passes, which may be short.
     <prediction_memory>
     callback : callable or None, default=None
-        Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` is one.
+        Called with a `Progress` after evaluations; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
-        Whether `fit` starts from the dual variables of the previous fit, if there are as many rows with the same
-        labels. C, k, the loss and weights may have changed: the variables are scaled, and projected where needed.
+        Whether `fit` starts from the dual variables of the previous fit, if the labels of all rows are the same. C, k,
+        the loss and weights may have changed: the variables are scaled, and projected where needed.
     n_jobs : int or None, default=None
-        Threads of evaluations and prediction, -1 for all cores; the ascent itself is sequential. Results do not depend
+        Threads for evaluation and prediction; -1 for all cores. The ascent itself is sequential. Results do not depend
         on it.
     random_state : int, RandomState instance or None, default=None
-        Decides the order in which rows are visited.
+        Seed of the order in which rows are visited.
     <verbose>
 
     Attributes
@@ -113,7 +113,7 @@ class TopKClassifier(LabelModel):
         Weights of a linear model, one row per class; for two classes the second minus the first. CSR when `prune` is
         positive, and for large weights that are mostly 0. Read-only: to change weights, assign a new array.
     intercept_ : ndarray of shape (n_classes,) or (1,)
-        Intercepts, zeros without.
+        Intercepts; zeros if there are none.
     dual_coef_ : csr_array of shape (n_classes, n_support) or (1, n_support)
         Coefficients of a kernel model.
     support_ : ndarray of shape (n_support,)
@@ -122,23 +122,16 @@ class TopKClassifier(LabelModel):
         These rows, scaled if `normalize`; shape (0, 0) for a precomputed kernel.
     gamma_ : float
         γ of a kernel model as a number.
-    classes_ : ndarray of shape (n_classes,)
-        The labels.
     certificate_ : Certificate
         Bounds on the optimum.
     history_ : History
-        What happened, one row per evaluation.
+        How training went, one row per evaluation.
     n_iter_ : int
-        Passes over the rows.
-    label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
-    n_samples_fit_ : int
-        Training rows.
+        Number of passes over the rows.
     status_ : Status
         Why training stopped: `Status.CONVERGED` if the tolerance was reached, `Status.NOT_ATTAINED` if double precision
         does not allow it.
-    kind_ : str
-        "binary" or "multiclass".
+    <training_data_attributes>
     instruction_set_ : str
         Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
 
@@ -164,67 +157,19 @@ class TopKClassifier(LabelModel):
     True
     """
 
-    codec: ClassVar[Codec] = Codec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = (
-        COMMON_CONSTRAINTS
-        | KERNEL_CONSTRAINTS
-        | {
-            "k": [COUNT],
-            "loss": [StrOptions({"beta", "alpha"})],
-            "smoothing": [NONNEGATIVE],
-        }
-    )
+    k: int = 1
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "beta"
+    smoothing: float = 0.0
+    max_iter: int = 10_000
 
-    def __init__(
-        self,
-        k: int = 1,
-        C: float = 1.0,
-        *,
-        loss: str = "beta",
-        smoothing: float = 0.0,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 10_000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.k = k
-        self.C = C
-        self.loss = loss
-        self.smoothing = smoothing
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    codec: ClassVar[Codec] = Codec(joint=True)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
+        "k": [COUNT],
+        "loss": [StrOptions({"beta", "alpha"})],
+        "smoothing": [NONNEGATIVE],
+    }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
         """Train on rows with one label each.
@@ -235,13 +180,9 @@ class TopKClassifier(LabelModel):
             Training rows; CSR and C-contiguous arrays of float32 or float64 are used as they are, memory maps included.
         y : array-like of shape (n_samples,)
             Labels, of at least two classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, not negative; a row of weight 0 counts as absent.
+        <row_weights_of_fit>
 
-        Returns
-        -------
-        TopKClassifier
-            The fitted model.
+        <fitted>
         """
         self._fit_checked(self._training_data(X, y, sample_weight))
         return self
@@ -249,19 +190,14 @@ class TopKClassifier(LabelModel):
     def __sklearn_tags__(self) -> Tags:
         return tag_kernel(super().__sklearn_tags__(), self.kernel)
 
-    def _check_parameters(self) -> None:
-        check_parameters(self)
-        if self.kernel != "linear":
-            check_pruned_kernel(self)
-
     def _training_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         sparse = self.kernel != "precomputed"
         return training_data(self, X, y, sample_weight, sparse=sparse, several_labels=False)
 
     def _fit_checked(self, data: TrainingData, start: DualPoint | None = None, kernel: Any = None) -> SolverResult:
-        """Train on checked data, from a dual point that goes before that of the previous fit.
+        """Train on checked data, from the dual point `start` or else from that of the previous fit.
 
-        `kernel` is what `training_kernel` gives for these rows and parameters, if there is one already.
+        `kernel` is the result of `training_kernel` for these rows and parameters, if it exists already.
         """
         classes = data.targets.classes
         n_classes = len(classes)
@@ -279,7 +215,7 @@ class TopKClassifier(LabelModel):
         if start is not None and not start.fits(y, n_classes):
             start = None
         options: dict[str, Any] = {
-            "bias": float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            "intercept_scaling": float(self.intercept_scaling) if self.fit_intercept else 0.0,
             "tol": float(self.tol),
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(SEEDS)),
@@ -313,9 +249,10 @@ class TopKClassifier(LabelModel):
     def _keep(self, result: SolverResult, data: TrainingData, kernel: Any) -> None:
         """Set the fitted attributes; small weights are pruned first, and the rest certified again."""
         if self.prune > 0:
-            point, bias = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
-            options: dict[str, Any] = {"bias": bias, "threshold": self.prune, "n_threads": self._n_threads()}
-            result = prune_top_k(result, data.X, point.y, point.loss, point.costs, **options)
+            point, scaling = self._dual_point, float(self.intercept_scaling) if self.fit_intercept else 0.0
+            options: dict[str, Any] = {"threshold": self.prune, "n_threads": self._n_threads()}
+            problem = data.X, point.y, point.loss, point.costs
+            result = prune_top_k(result, *problem, intercept_scaling=scaling, **options)
         for name in OF_ONE_FIT:
             self.__dict__.pop(name, None)
         self.classes_ = data.targets.classes

@@ -1,1 +1,1 @@
-"""scikit-learn's face of hierarchical SVMs."""
+"""The scikit-learn interface of hierarchical SVMs."""

@@ -17,8 +17,7 @@ copied. Memory: the data, the model, the non-zero dual variables, and work areas
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
@@ -33,14 +32,13 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
-    COMMON_CONSTRAINTS,
     COUNT,
     KERNEL_CONSTRAINTS,
     NONNEGATIVE,
+    JointParameters,
     Number,
     TrainingData,
     check_parameters,
-    check_pruned_kernel,
     keep_data,
     progress_callback,
     row_factors,
@@ -64,7 +62,7 @@ from widemargin.problems.tree_penalties import (
     tree_penalty,
 )
 from widemargin.solvers.pruning import prune_tree
-from widemargin.solvers.result import Callback, SolverResult, Status
+from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, TreeOptions
 from widemargin.solvers.tree.node_top_k import solve_node
 from widemargin.solvers.tree.plan import Solver, TreePlan, make_plan, solve
@@ -96,7 +94,8 @@ OWNERS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 @with_shared_passages
-class HierarchicalClassifier(TreeLabelModel):
+@dataclass(eq=False, repr=False)
+class HierarchicalClassifier(JointParameters, TreeLabelModel):
     """Large-margin classifier for labels that are nodes of a tree, with a certificate of how far from optimal it is.
 
     Parameters
@@ -107,7 +106,7 @@ class HierarchicalClassifier(TreeLabelModel):
         built from the labels: if y has level columns, or one of the labels contains the `separator`, they are paths;
         otherwise the tree is flat. A model that was saved and loaded has a Taxonomy here.
     method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}, default="orthogonal"
-        How to train. The first three train the path to a label, siblings against each other; with the others all labels
+        How to train. The first three train the path to a label, where siblings compete; with the other two, all labels
         compete at once.
     C : float, default=1.0
         Weight of the loss relative to the penalty; a sum over rows. The paper's C is this C times the number of rows.
@@ -117,12 +116,12 @@ class HierarchicalClassifier(TreeLabelModel):
     alpha_share : float, default=0.9
         Share of α* that "auto" and repairs use, below 1.
     repair : {"error", "alpha", "diagonal"}, default="error"
-        What to do with an α or K that is too large: raise `NotPositiveDefiniteError`; lower α (the entries of K off
-        the diagonal); or raise the diagonal. The last two warn.
+        What to do if α or K is too large: raise `NotPositiveDefiniteError`, lower α (the entries of K off the
+        diagonal), or raise the diagonal. The last two warn.
     K : array or sparse array of shape (n_nodes − 1, n_nodes − 1) or None, default=None
         Weights of orthogonal transfer instead of α: symmetric, nonnegative, positive on the diagonal, with a positive
-        semidefinite comparison matrix (K_ii, −K_ij). Row r is node r + 1 of `taxonomy_`. Entries between nodes of which
-        neither is above the other are trained by a NumPy solver, about 100 times slower than the compiled one; they
+        semidefinite comparison matrix (K_ii, −K_ij). Row r is node r + 1 of `taxonomy_`. Entries between nodes that are
+        not ancestor and descendant are trained by a NumPy solver, about 100 times slower than the compiled one; they
         need kernel="linear" and memory for dense weights.
     k : int, default=1
         Top-k loss among the children of each node, limited to their number minus 1: the sum over the levels for
@@ -139,10 +138,10 @@ class HierarchicalClassifier(TreeLabelModel):
     outputs : {"leaves", "all"}, default="leaves"
         method="tree-loss" and "flat" only: the nodes that compete. Labels at inner nodes need "all".
     decision : {"auto", "greedy", "beam", "flat"}, default="auto"
-        How to predict: from the root to the best child, level by level; the path with the largest sum of scores that a
-        beam finds; or the path with the largest sum of all. "auto" is "greedy" if paths are trained, else "flat".
+        How to predict. "greedy" goes from the root to the best child, level by level; "beam" searches for the path with
+        the largest sum of scores; "flat" takes that path exactly. "auto" is "greedy" if paths are trained, else "flat".
     beam_width : int, default=10
-        Number of paths that a beam keeps at each level.
+        Number of paths that a beam keeps per level.
     stop : bool, default=False
         Whether predictions may end at inner nodes that occur as labels: each of them gets a virtual child, "(stop at
         …)", that is trained on these rows. Otherwise predictions continue to a node without children in training.
@@ -164,10 +163,8 @@ class HierarchicalClassifier(TreeLabelModel):
         is at most this.
     fit_intercept : bool, default=True
         Whether each node has an intercept: the weight of a constant feature, and part of the penalty.
-    intercept_scaling : float, default=1.0
-        Value of the constant feature.
-    normalize : bool, default=False
-        Whether rows are scaled to unit length, in `fit` and in prediction.
+    <intercept_scaling>
+    <normalize>
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. Linear models
         only. Intercepts are never pruned, and `tol` holds before pruning.
@@ -179,17 +176,16 @@ class HierarchicalClassifier(TreeLabelModel):
         Limit on the dense results of `decision_function` and `node_scores`, on work areas, and on dense weights; larger
         weights are stored as products of sparse factors.
     callback : callable or None, default=None
-        Called with a `Progress` after each pass; training stops when it returns true.
+        Called with a `Progress` after each pass; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
         C, α and weights may differ. Fits with k > 1, with a K between any nodes, or by dual averaging start from zero.
     n_jobs : int or None, default=None
-        Threads for everything but the ascent itself, which is sequential; -1 for all cores. Results do not depend on
+        Threads for everything except the ascent itself, which is sequential; -1 for all cores. Results do not depend on
         it.
     random_state : int, RandomState instance or None, default=None
         Seed of the order in which rows are visited.
-    verbose : int, default=0
-        Prints progress when positive.
+    <verbose>
 
     Attributes
     ----------
@@ -216,11 +212,11 @@ class HierarchicalClassifier(TreeLabelModel):
     history_ : History
         The bounds during training.
     n_iter_ : int
-        Passes over the rows; with the joint dual, a pass is as many visits of rows as there are rows.
+        Number of passes over the rows; in the joint dual, a pass is as many visits as there are rows.
     label_counts_ : ndarray of shape (n_classes,)
-        Training rows of each class.
+        Number of training rows per class.
     n_samples_fit_ : int
-        Training rows.
+        Number of training rows.
     status_ : Status
         Why training stopped; `Status.CONVERGED` if the tolerance was reached.
     kind_ : str
@@ -256,10 +252,28 @@ class HierarchicalClassifier(TreeLabelModel):
     ['mammal/cat', 'mammal/dog']
     """
 
+    taxonomy: Any = None
+    _: KW_ONLY
+    method: Method = "orthogonal"
+    C: float = 1.0
+    alpha: float | Literal["auto"] = "auto"
+    alpha_share: float = 0.9
+    repair: Repair = "error"
+    K: Any = None
+    k: int = 1
+    solver: Solver = "dual"
+    node_scaling: str = "sum"
+    rescaling: str = "slack"
+    outputs: str = "leaves"
+    decision: str = "auto"
+    beam_width: int = 10
+    stop: bool = False
+    separator: str | None = "/"
+    multilabel: str = "split"
+    max_iter: int = 1000
+
     codec: ClassVar[Codec] = TreeCodec(joint=True)
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **COMMON_CONSTRAINTS,
-        **KERNEL_CONSTRAINTS,
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = KERNEL_CONSTRAINTS | {
         "method": [StrOptions(set(METHODS))],
         "alpha": [StrOptions({"auto"}), NONNEGATIVE],
         "alpha_share": [Number(Real, 0, 1, closed="neither")],
@@ -276,83 +290,6 @@ class HierarchicalClassifier(TreeLabelModel):
         "multilabel": [StrOptions({"split", "refuse"})],
     }
 
-    def __init__(
-        self,
-        taxonomy: Any = None,
-        *,
-        method: Method = "orthogonal",
-        C: float = 1.0,
-        alpha: float | Literal["auto"] = "auto",
-        alpha_share: float = 0.9,
-        repair: Repair = "error",
-        K: Any = None,
-        k: int = 1,
-        solver: Solver = "dual",
-        node_scaling: str = "sum",
-        rescaling: str = "slack",
-        outputs: str = "leaves",
-        decision: str = "auto",
-        beam_width: int = 10,
-        stop: bool = False,
-        separator: str | None = "/",
-        multilabel: str = "split",
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: str | float = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        kernel_params: dict[str, Any] | None = None,
-        cache_size_mb: float = 512,
-        tol: float = 1e-3,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        normalize: bool = False,
-        prune: float = 0.0,
-        class_weight: dict[Any, float] | str | None = None,
-        max_iter: int = 1000,
-        memory_limit_mb: float = 1024,
-        callback: Callback | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.method = method
-        self.C = C
-        self.alpha = alpha
-        self.alpha_share = alpha_share
-        self.repair = repair
-        self.K = K
-        self.k = k
-        self.solver = solver
-        self.node_scaling = node_scaling
-        self.rescaling = rescaling
-        self.outputs = outputs
-        self.decision = decision
-        self.beam_width = beam_width
-        self.stop = stop
-        self.separator = separator
-        self.multilabel = multilabel
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.kernel_params = kernel_params
-        self.cache_size_mb = cache_size_mb
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.normalize = normalize
-        self.prune = prune
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.memory_limit_mb = memory_limit_mb
-        self.callback = callback
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
         """Train.
 
@@ -368,10 +305,7 @@ class HierarchicalClassifier(TreeLabelModel):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative.
 
-        Returns
-        -------
-        HierarchicalClassifier
-            The fitted model.
+        <fitted>
         """
         if len(getattr(y, "shape", ())) == 2:
             y = join_levels(y, self.separator)
@@ -381,7 +315,7 @@ class HierarchicalClassifier(TreeLabelModel):
         )
         plan = self._plan(data, targets)
         options = TreeOptions(
-            bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            intercept_scaling=float(self.intercept_scaling) if self.fit_intercept else 0.0,
             tol=float(self.tol),
             max_iter=int(self.max_iter),
             seed=int(check_random_state(self.random_state).randint(SEEDS)),
@@ -392,13 +326,14 @@ class HierarchicalClassifier(TreeLabelModel):
         )
         result = stored = self._solve(plan, options, data, targets)
         if self.prune > 0:
-            given: dict[str, Any] = {"bias": options.bias, "threshold": self.prune, "n_threads": options.n_threads}
-            stored = prune_tree(result, data.X, plan.losses, plan.penalty, k=plan.k, **given)
-        self._keep(stored, data, targets, plan, options.bias)
+            given: dict[str, Any] = {"k": plan.k, "threshold": self.prune, "n_threads": options.n_threads}
+            problem = data.X, plan.losses, plan.penalty
+            stored = prune_tree(result, *problem, intercept_scaling=options.intercept_scaling, **given)
+        self._keep(stored, data, targets, plan, options.intercept_scaling)
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training ended before its tolerance (status: {result.status.value}); the certified {name} is "
+                f"training stopped before its tolerance (status: {result.status.value}); the certified {name} is "
                 f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -415,7 +350,6 @@ class HierarchicalClassifier(TreeLabelModel):
         """Check each parameter, and refuse values that have no effect beside the others."""
         name, method = type(self).__name__, self.method
         check_parameters(self)
-        check_pruned_kernel(self)
         if self.separator == "":
             raise ValueError(f"{name}: separator must have at least one character; use None if labels are not paths")
         for parameter, (default, owners) in OWNERS.items():
@@ -462,8 +396,7 @@ class HierarchicalClassifier(TreeLabelModel):
         losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
         if losses.at_zero <= 0.0:
             raise ValueError(
-                "there is nothing to tell apart: all rows have weight 0, or no node on the way to their labels has a "
-                "sibling"
+                "there is nothing to train: every row has weight 0, or no node on the path to its label has a sibling"
             )
         share = float(self.alpha_share)
         penalty = tree_penalty(self.method, tree, alpha=self.alpha, K=self.K, share=share, repair=self.repair)
@@ -487,7 +420,7 @@ class HierarchicalClassifier(TreeLabelModel):
             return solve(plan, data.X, options, run=run)
 
     def _keep(
-        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, bias: float
+        self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, intercept_scaling: float
     ) -> None:
         """Set the fitted attributes."""
         for name in OF_ONE_FIT:
@@ -507,7 +440,7 @@ class HierarchicalClassifier(TreeLabelModel):
             self.coef_ = compact(result.coef)
             self._freeze_weights()
         if isinstance(plan.penalty, OrthogonalPenalty):
-            self._pairs = _ancestor_pairs(result, plan, plan.penalty, bias)
+            self._pairs = _ancestor_pairs(result, plan, plan.penalty, intercept_scaling)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
             # Without the kernel, which refers to the training rows.
@@ -522,15 +455,15 @@ def _solve_node(shared: SharedRows, *arguments: Any) -> Any:
 
 
 def _ancestor_pairs(
-    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, bias: float
+    result: SolverResult, plan: TreePlan, penalty: OrthogonalPenalty, intercept_scaling: float
 ) -> tuple[Floats, Floats]:
     """S and the scalar products of weights on ancestor pairs, also if K joins other nodes."""
     if isinstance(result, JointResult) and result.S is not None and result.products is not None:
         S, products = result.S, result.products
     else:
         products = pair_products(penalty.paths, result.coef)
-        if bias:
-            products += pair_products(penalty.paths, result.intercept[:, None] / bias)
+        if intercept_scaling:
+            products += pair_products(penalty.paths, result.intercept[:, None] / intercept_scaling)
         S = penalty.signs(products)
     paths = plan.losses.paths
     if penalty.paths.n_entries == paths.n_entries:

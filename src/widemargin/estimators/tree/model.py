@@ -76,7 +76,6 @@ ROWS_SHOWN = 10
 
 
 @with_shared_passages
-@with_shared_passages
 class TreeLabelModel(LabelModel):
     """Scores, predictions, probabilities and explanations of a fitted model on a tree; a base of the estimator."""
 
@@ -95,9 +94,7 @@ class TreeLabelModel(LabelModel):
         path, or the score of the class itself where all classes compete at once. An inner node among the classes has at
         least the margin of all classes below it, although without `stop=True` no prediction ends there.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
 
         Returns
         -------
@@ -118,9 +115,7 @@ class TreeLabelModel(LabelModel):
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predict one label per row.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
 
         Returns
         -------
@@ -134,9 +129,7 @@ class TreeLabelModel(LabelModel):
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The top k labels of each row, by the scores of their paths.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
         k : int, default=5
             Number of labels. Places beyond the labels that can be predicted, or beyond those that a beam finds, are
             marked as missing; a beam is at least k wide.
@@ -144,7 +137,7 @@ class TreeLabelModel(LabelModel):
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels wanted for each row, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))
         tied = []
@@ -160,9 +153,7 @@ class TreeLabelModel(LabelModel):
     def label_scores(self, X: Any, y: Any) -> Any:
         """Scores of known labels, as in `decision_function` for three or more classes.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
         y : array-like of shape (n_samples,)
             Their labels, among `classes_`, as names or full paths.
 
@@ -187,7 +178,7 @@ class TreeLabelModel(LabelModel):
         self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
     ) -> Explanation:
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k is the number of labels to explain, a whole number from 1; got {k!r}")
+            raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
         checked = self._explained_row(one_row(X))
         paths = _Paths(self, checked, make_row(self, checked, feature_names))
         best = paths.best(max(int(k), 2))
@@ -199,9 +190,7 @@ class TreeLabelModel(LabelModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, at_or_below: bool = False) -> float:
         """Share of rows whose label is predicted exactly: the accuracy, as for every other classifier.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
         y : array-like of shape (n_samples,), indicator, list of label sets, or level columns
             True labels, names or full paths. If a row has several, those above another one are ignored, and one of the
             others has to be predicted. A label that is not in the tree counts as a wrong prediction.
@@ -228,9 +217,7 @@ class TreeLabelModel(LabelModel):
     def decision_path(self, X: Any) -> Any:
         """The nodes from the root to the predicted label, in the form of scikit-learn's trees.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
 
         Returns
         -------
@@ -244,9 +231,7 @@ class TreeLabelModel(LabelModel):
     def node_scores(self, X: Any) -> Floats:
         """Scores of all nodes but the root.
 
-        Parameters
-        ----------
-        <X>
+        <rows_to_score>
 
         Returns
         -------
@@ -261,10 +246,7 @@ class TreeLabelModel(LabelModel):
     def predict_node_proba(self, X: Any) -> Floats:
         """Probabilities that the label of a row is a node or below it; those of children add up to their parent's.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
+        <rows_to_score>
 
         Returns
         -------

@@ -73,7 +73,7 @@ def tree_targets(
     """Place encoded targets in the tree."""
     if targets.kind == "multilabel" and multilabel == "refuse":
         raise ValueError(
-            "y has several labels per row, and multilabel='refuse'; multilabel='split' trains on each label with a "
+            "y has several labels per row, but multilabel='refuse'; multilabel='split' trains on each label with a "
             "share of the row's weight"
         )
     row, column, labels = _label_columns(targets)
@@ -192,7 +192,7 @@ def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
     path = [str(name) for name in taxonomy.path(parts[-1])]
     if parts not in (path, path[1:]):
         raise DataFormatError(
-            f"the label {label!r} is not a path of the taxonomy, where {parts[-1]!r} is {separator.join(path)!r}",
+            f"the label {label!r} is not a path of the taxonomy; the path to {parts[-1]!r} is {separator.join(path)!r}",
             remedy="correct the label, or give only the name of the node",
         )
     return parts[-1]
@@ -206,7 +206,7 @@ def _with_stops(taxonomy: Taxonomy, nodes: Ints) -> tuple[Taxonomy, Ints, Ints]:
     }
     taken = next((stop for stop in stop_names.values() if stop in taxonomy), None)
     if taken is not None:
-        raise DataFormatError(f"a node is called {taken!r}, like a virtual node", remedy="give it another name")
+        raise DataFormatError(f"the name {taken!r} is reserved for a virtual node", remedy="rename the node")
     edges = [(stop, name) for name, stop in stop_names.items()]
     trained = Taxonomy.from_edges([*taxonomy.to_edges(), *edges])
     ends = trained.indices([stop_names.get(name, name) for name in names]).astype(np.int64)

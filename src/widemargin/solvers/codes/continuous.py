@@ -300,7 +300,7 @@ def _finite_matrix(values: Any, name: str) -> Floats:
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise ValueError(f"{name} must be a matrix with at least one column; got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} holds NaN or infinity; learning a code needs finite numbers")
+        raise ValueError(f"{name} contains NaN or infinity; learning a code needs finite numbers")
     return matrix
 
 
@@ -420,7 +420,7 @@ def largest_zero_C(
     """
     problem = _checked_problem(h, y, norm, 1.0, None, sample_weight, b, n_classes)
     if norm == "l2":
-        raise ValueError("there is no such C for norm='l2': its code is 0 for no C")
+        raise ValueError("norm='l2' has no such C: its code is never 0")
     program, size, factor = scaled_program(problem, problem.all_pairs())
     smallest = program.smallest_dual_norm() * size / factor
     return 1.0 / smallest if smallest > 0.0 else np.inf

@@ -43,7 +43,7 @@ LEAST_TOL = 1e-12  # their smallest tolerance
 MOST_SOLVES = 100
 SEPARATING_COSTS = tuple(10.0**power for power in range(1, 15))  # over the mean of ‖h‖²
 MOST_LENGTHS = 6  # tried for a code without any loss
-LONGER = 1e-14  # added to the length of a code without any loss, so that rounding of its entries leaves none
+LONGER = 1e-14  # added to the length of a code without any loss: rounding its entries then causes none
 GROWTH = 4.0  # factor of γ beyond the one for the norm, until the bound lies between two norms
 MOST_GROWTH = 16.0  # largest factor of one step: SPOC is slow from a start that is far away
 ROUNDING = 1e-14  # of the objective at zero: a smaller gap is rounding
@@ -110,7 +110,7 @@ class Separation(_Series):
             self.dual, self.x = asked**2 / (2.0 * squares), result.dual * (asked / squares)
         candidate = code.astype(np.float64)
         factor, _ = self._measured(candidate)
-        for _ in range(MOST_LENGTHS):  # entries are rounded, so that the first length may lack a digit
+        for _ in range(MOST_LENGTHS):  # entries are rounded: the first length may be too short by a digit
             if math.isinf(factor):
                 return
             candidate = (factor * (1.0 + LONGER)) * candidate

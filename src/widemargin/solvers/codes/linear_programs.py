@@ -20,7 +20,7 @@ added as long as the code leaves some worse than those it was asked for:
     lower bound  the dual point of a program, 0 for absent pairs, is feasible for all pairs, and its value only rises
     upper bound  the objective of the best code so far, its losses over all classes
 
-The rough code is that of l2 (SPOC), for the one of a few costs whose code has the least objective here. Every round
+The rough code comes from l2 (SPOC): of the codes for a few costs, the one with the smallest objective here. Every round
 adds a pair or is the last; small problems start with all pairs and need one round.
 
 HiGHS works with absolute tolerances, so the program is solved for h / s and the objective times f, with s the largest
@@ -66,17 +66,17 @@ ROUGH_SCALES = tuple(2.0**power for power in range(-6, 3))
 """Factors of a rough code that are tried, because another norm asks for another length."""
 ROUGH_GAP, ROUGH_PASSES = 1e-2, 50
 CAPS = (1e8, 1e6, 1e4, 1e2)
-"""Costs over the largest output that are tried instead of larger ones, which HiGHS cannot tell from infinity."""
+"""Costs over the largest output that are tried instead of larger ones, which HiGHS treats as infinite."""
 CAPPED_ABOVE = 1e-6  # gap from which they are tried: below it HiGHS has solved its program
 HIGHS_TOLERANCE = 1e-9
 """Feasibility tolerance given to HiGHS; its own default of 1e-7 would show in the seventh figure of the certificate."""
 TIE_TOLERANCE = 1e-10
 """Margins this close, relative to the largest, are equal: an optimal code leaves some that differ by rounding only."""
 OBJECTIVE_ROUNDING = 1e-10
-"""Objectives closer than this, relatively, are equal: then M = 0 is preferred, so that zero codes are exactly zero."""
+"""Objectives closer than this, relatively, are equal: then M = 0 is preferred, and zero codes are exactly zero."""
 ROOM = 1e-9
-"""The hard and the separable program ask for margins larger by this share of the largest, so that codes without any
-loss, whose margins HiGHS meets up to rounding, have a loss of exactly 0."""
+"""The hard and the separable program ask for margins larger by this share of the largest: HiGHS meets margins up to
+rounding, and codes without any loss should have a loss of exactly 0."""
 MOST_DIVISIONS = 5
 """Largest number of divisions of η by its dual norm until it is feasible in spite of rounding."""
 LEAST_LACK = 1e-6
@@ -257,8 +257,8 @@ def check_separable(problem: CodeProblem, pairs: Mask) -> None:
     lack = program.least_lack()
     if lack > LEAST_LACK * float(np.abs(problem.b).max()):
         raise ValueError(
-            "C=inf asks for a code without any loss, and no code separates these outputs: the margin of some row "
-            f"lacks at least {lack:.3g} with every code; use a finite C"
+            "C=inf asks for a code without any loss, and no code separates these outputs: with every code the margin "
+            f"of some row is too small by at least {lack:.3g}; use a finite C"
         )
 
 

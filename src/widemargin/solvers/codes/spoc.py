@@ -113,8 +113,8 @@ def solve_spoc(
     SolverResult
         `coef` (n_classes, n_columns) is M, or None with a kernel; it follows from `dual` except for large problems that
         are solved roughly (`LARGE`, `ROUGH_TOL`), where it is an average over passes, and after a limit, where it is
-        the best code seen, 0 included. `dual` (n_samples, n_classes) holds η of the wrong classes, 0 at the true ones,
-        so that τ is −η there and the sum of η at the true class.
+        the best code seen, 0 included. `dual` (n_samples, n_classes) holds η of the wrong classes, 0 at the true ones:
+        τ is −η at the wrong classes, and the sum of η at the true class.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def solve_spoc(
     if largest > LARGEST_COST / max(1, len(costs)):
         raise ValueError(f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C")
     if not size * math.sqrt(max(1.0, largest) * rows.size) < LARGEST_ROOT:
-        raise ValueError(f"outputs of size {size:g} are too large for this C, their squares overflow; scale them")
+        raise ValueError(f"outputs of size {size:g} are too large for this C: their squares overflow; scale them")
     matrix = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
     problem, limits = SoftProblem(rows, true, margins, costs, matrix), Limits(max_iter, callback)
     rough = margins is None and tol >= ROUGH_TOL and rows.size * n_classes >= LARGE and bool(costs.any())

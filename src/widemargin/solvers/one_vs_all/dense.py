@@ -1,4 +1,4 @@
-"""One-vs-all for dense rows: blocks of labels, so that X is read by matrix products; every label certified.
+"""One-vs-all for dense rows: blocks of labels share matrix products with X; every label is certified.
 
     for each label j:   min over (w, b) of  ½‖w‖² [+ ½b²] + Σ_i c_i φ(y_i (w·x_i + b))
 
@@ -175,7 +175,7 @@ class _Labels:
 
 
 class _Block:
-    """One block of labels: their targets, and what is done so far."""
+    """One block of labels: their targets and their progress."""
 
     def __init__(self, rows: _Rows, task: BlockTask, out: BlockResult) -> None:
         self.rows, self.task, self.out = rows, task, out
@@ -209,7 +209,7 @@ class _Block:
             todo &= self.two_sided  # labels with one side only have a known answer, which the Newton solver gives
         self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
-        labels = self._begin(np.flatnonzero(todo))
+        labels = self._start(np.flatnonzero(todo))
         while len(labels.index):
             labels = self._step(labels)
             done, hopeless = self._finished(labels), self._hopeless(labels)
@@ -226,7 +226,7 @@ class _Block:
         order = np.lexsort((records[:, 1], records[:, 0]))
         return records[order], np.sort(np.concatenate(self.given_up))
 
-    def _begin(self, index: Ints) -> _Labels:
+    def _start(self, index: Ints) -> _Labels:
         """Zero weights; directions: the negative gradient, and as last step the mean row."""
         size, (n, d) = len(index), self.rows.single.shape
         row, weight, number = np.zeros((size, n), np.float32), np.zeros((size, d), np.float32), np.zeros(size)

@@ -49,7 +49,7 @@ REPORT_S = 0.5  # between two calls of the callback, and between two releases of
 
 @dataclass(frozen=True)
 class SharedChoices:
-    """What is decided on all labels of a fit and given to every range of them.
+    """Decisions about all labels of a fit that every range of them shares.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -
 
 
 def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
-    """Solve the pilot labels of a fit; None when `stop`, which is asked meanwhile, ended the search."""
+    """Solve the pilot labels of a fit; None if `stop`, which is called meanwhile, ended the search."""
     n_labels = plan.problem.n_labels
     task = plan.task(0, n_labels)
     core = task.make_core("FastOneVsAll", plan.problem.X)

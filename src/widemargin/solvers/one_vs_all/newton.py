@@ -11,8 +11,8 @@ Labels are solved in blocks of about half a second; the callback is called and t
 history has one row for each iteration and log₂ bin of label frequency:
 
     n_labels           labels of the bin still running: with a state at this iteration, their last one included
-    primal             sum of their objectives; `primal_finished` is that of the labels that ended before, so that
-                       primal + primal_finished never rises from one iteration to the next
+    primal             sum of their objectives; `primal_finished` is the sum over the labels that finished before,
+                       and primal + primal_finished never rises from one iteration to the next
     active_rows        sum of the rows with curvature
     step_size          mean line-search multiplier of the step that led here
     cg_steps, seconds  sums over the labels, of the step that led here; seconds are CPU time
@@ -82,7 +82,7 @@ def solve_newton(plan: Plan, task: BlockTask, limits: Limits, keep_records: bool
 
 
 class BlockRun:
-    """The labels of one call, solved block after block: what is done so far.
+    """The labels of one call, solved block after block, and their results so far.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ class BlockRun:
     keep_records : bool
         Whether the result has the records that its history is made of.
     smallest : int, optional
-        Labels of a block at least, but for the last one; by default one per thread, fewer where memory asks for it.
+        Smallest number of labels per block, except the last; by default one per thread, or fewer if memory requires it.
     largest : int, optional
-        Labels of a block at most; by default as many as memory allows.
+        Largest number of labels per block; by default as many as fit in memory.
     """
 
     def __init__(
@@ -135,12 +135,12 @@ class BlockRun:
         unsolved = Status.TIME_LIMIT if limits.is_out_of_time else None
         size = FIRST_LABELS_PER_THREAD * self.task.n_threads
         while self.done < len(self.seconds) and unsolved not in (Status.TIME_LIMIT, Status.STOPPED):
-            began = time.perf_counter()
+            started = time.perf_counter()
             size = min(self.largest, max(self.smallest, size))
             self._solve_labels(self.start.next_labels(size), solve_block)
             primal, dual = self.result.bounds[:, :2].sum(axis=0)  # zeros for the others
             unsolved = limits.reached(self.done, limits.elapsed_s, float(primal), float(dual))
-            size = int(size * min(MAX_GROWTH, BLOCK_S / max(time.perf_counter() - began, 1e-9)))
+            size = int(size * min(MAX_GROWTH, BLOCK_S / max(time.perf_counter() - started, 1e-9)))
         return self._finish(unsolved)
 
     def _solve_labels(self, labels: Ints, solve_block: Callable[[BlockTask, BlockResult], Floats]) -> None:
@@ -151,9 +151,9 @@ class BlockRun:
         if self.dense_coef is not None and self.start.in_order:
             coef = self.dense_coef[labels[0] : labels[-1] + 1]
         block = BlockResult.zeros(len(labels), self.X.shape[1], self.X.dtype, coef)
-        began = time.process_time()
+        started = time.process_time()
         self.start.fill(labels, task, block)
-        self.seconds[labels] = (time.process_time() - began) / len(labels)
+        self.seconds[labels] = (time.process_time() - started) / len(labels)
         records = solve_block(task, block)
         self.start.keep(labels, block)
         if self.dense_coef is None:

@@ -1,4 +1,4 @@
-"""Which algorithm solves a one-vs-all problem, decided once, and `solve`, the only door to all of them.
+"""Which algorithm solves a one-vs-all problem, decided once, and `solve`, their only entry point.
 
 plan = make_plan(Problem.of(X, Y, C=1.0), prune=0.01)
 result = solve(plan)                    all labels
@@ -160,7 +160,7 @@ def make_plan(
     if start is not None:
         weights = start[0].data if sp.issparse(start[0]) else start[0]
         if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
-            raise ValueError("weights to start from are NaN or infinite; start from finite ones, or from none")
+            raise ValueError("the weights to start from contain NaN or infinity; give finite weights, or none")
     polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
     algorithm: Algorithm = "newton"
     loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)

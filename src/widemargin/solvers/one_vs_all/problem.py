@@ -4,8 +4,8 @@
 
 with c_i = C · row_weight_i · (positive_factor_j where y_i = +1, else negative_factor_j). The intercept is free with
 (v, p) = (1, 0), regularised with (1, 1), and absent with (0, 1); these are `bias_value` and `bias_penalty`. Nothing is
-copied that already has the right form; memory maps stay mapped. Rows of weight zero are dropped, so that a fit with
-them equals a fit without them. Memory: 8 bytes per positive and 24 per label.
+copied that already has the right form; memory maps stay mapped. Rows of weight zero are dropped: a fit with them equals
+a fit without them. Memory: 8 bytes per positive and 24 per label.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Problem(Labels):
         X = as_rows(X)
         Y = sp.csc_array(Y, copy=True)
         if Y.shape[1] == 0:
-            raise ValueError("Y has no label; give at least one column")
+            raise ValueError("Y has no labels; give at least one column")
         Y.eliminate_zeros()
         Y.data = np.ones(Y.nnz, dtype=np.int32)
         Y.sum_duplicates()
@@ -134,7 +134,7 @@ class Problem(Labels):
         factors[1] = 1.0 if negative_weight is None else negative_weight
         keep = row_weight > 0.0
         if not keep.any():
-            raise ValueError("X has no row of positive sample_weight; there is nothing to learn from")
+            raise ValueError("no row of X has a positive sample_weight, so there is nothing to learn from")
         if not keep.all():
             X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
         return cls(
@@ -166,7 +166,7 @@ def as_rows(X: Any) -> Any:
 
 @dataclass(frozen=True)
 class BlockTask(Labels):
-    """Some labels of a problem and how to solve them, in the words of the core; indices are int64.
+    """Some labels of a problem and how to solve them, with the names that the core uses; indices are int64.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class OneVsAllResult(SolverResult):
-    """A `SolverResult` with what is known of each label; use `of` to make one. Its weights are read-only.
+    """A `SolverResult` with the facts about each label; use `of` to make one. Its weights are read-only.
 
     Parameters
     ----------

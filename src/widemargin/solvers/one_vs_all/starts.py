@@ -13,8 +13,8 @@ All lead to the same optimum; they differ in the number of iterations. The tree 
 
 The root has no positives; its weights are OvAP's. By the triangle with the root, a pair can be an edge of the tree only
 if 2 co(j, k) > min(P_j, P_k), so edges come from the sparse YᵀY and not from all pairs. Labels are solved in blocks of
-the tree's depth-first order, and inside a block by their depth, so that the labels of one wave are independent of each
-other. Memory: one block of weights, as the solver has it; two vectors for the means, one for OvAP; for OvAP++ the
+the tree's depth-first order, and inside a block by their depth: the labels of one wave are independent of each other.
+Memory: one block of weights, as the solver has it; two vectors for the means, one for OvAP; for OvAP++ the
 co-occurrences, and the weights of the ancestors of the next label.
 """
 
@@ -56,7 +56,7 @@ SCORE_OF_NEGATIVES = {"squared_hinge": -2.0, "logistic": -3.0}  # the paper's t
 
 @dataclass(frozen=True)
 class StartParameters:
-    """Numbers of the starts.
+    """Parameters of the starts.
 
     Parameters
     ----------

@@ -140,11 +140,11 @@ def face_step(
     return x, 0.0
 
 
-def with_constant(X: Any, bias: float) -> Any:
-    """X (n_rows, n_features) with a last column of value `bias`, or as it is if that is 0."""
-    if bias == 0.0:
+def with_constant(X: Any, intercept_scaling: float) -> Any:
+    """X (n_rows, n_features) with a last column of value `intercept_scaling`, or as it is if that is 0."""
+    if intercept_scaling == 0.0:
         return X
-    column = np.full((X.shape[0], 1), bias)
+    column = np.full((X.shape[0], 1), intercept_scaling)
     return sp.csr_array(sp.hstack([X, column])) if sp.issparse(X) else np.hstack([X, column])
 
 

@@ -63,7 +63,7 @@ def solve_kernel_top_k(
     loss: TopKHinge,
     costs: npt.NDArray[np.float64],
     *,
-    bias: float = 0.0,
+    intercept_scaling: float = 0.0,
     cache_size_mb: float = 512.0,
     tol: float = 1e-3,
     max_iter: int = 10_000,
@@ -81,8 +81,8 @@ def solve_kernel_top_k(
     kernel : TrainingKernel or PrecomputedKernel
         The kernel matrix of the training rows.
     <top_k_classes>
-    bias : float
-        Value of a constant feature, which adds bias² to the kernel; 0 for none.
+    intercept_scaling : float
+        Value of a constant feature, which adds intercept_scaling² to the kernel; 0 for none.
     cache_size_mb : float
         Memory for kernel values that are kept.
     <top_k_passes>
@@ -100,8 +100,8 @@ def solve_kernel_top_k(
     -------
     SolverResult
         `coef` is a csr_array (n_samples, n_classes) of the coefficients a_ij of the kernel's columns, `intercept`
-        (n_classes,) = bias² Σ_i a_ij; `dual` is a csr_array of the same shape, the dual variables of the wrong classes.
-        The history has one row per evaluation.
+        (n_classes,) = intercept_scaling² Σ_i a_ij; `dual` is a csr_array of the same shape, the dual variables of the
+        wrong classes. The history has one row per evaluation.
 
     Examples
     --------
@@ -119,14 +119,14 @@ def solve_kernel_top_k(
     if len(y) != kernel.n_rows or len(costs) != kernel.n_rows:
         raise ValueError(f"the kernel has {kernel.n_rows} rows, y {len(y)} and costs {len(costs)}; they must agree")
     if not 1 <= loss.k <= n_classes - 1:
-        raise ValueError(f"k={loss.k}, but there are {n_classes - 1} wrong class(es) only; use a smaller k")
+        raise ValueError(f"k={loss.k}, but there are only {n_classes - 1} wrong class(es); use a smaller k")
     if costs.max() > LARGEST_COST / len(costs):
         raise ValueError(
             f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
         )
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)
-        matrix = KernelMatrix(kernel, bias, max(1, n_threads))
+        matrix = KernelMatrix(kernel, intercept_scaling, max(1, n_threads))
         run = _Run(matrix, y, n_classes, loss, costs, margins, tol, seed, cache_size_mb * 2**20)
         return run.solve(start, Limits(max_iter, callback), rescale)
 

@@ -3,10 +3,10 @@
     minimise  ½‖W‖² + Σ_i C_i φ(z_i),      z_ij = 1 + s_ij − s_{i,y_i} for the wrong classes j,   s_i = W x_i
 
 with a top-k hinge φ (Algorithm 1 of Lapin, Hein and Schiele, 2015); for k = 1 this is the multiclass SVM of Crammer and
-Singer. An intercept is the weight of a constant feature of value `bias`, and part of the penalty. Rows are visited in
-random order, pass after pass; rows whose visits change next to nothing are left out for a while; the weights returned
-are an average over the last passes. Evaluations are planned for the pass at which the gap is expected to be reached.
-The solver stops when the certified relative gap, primal at the weights returned and dual at the dual variables
+Singer. An intercept is the weight of a constant feature of value `intercept_scaling`, and part of the penalty. Rows are
+visited in random order, pass after pass; rows whose visits change next to nothing are left out for a while; the weights
+returned are an average over the last passes. Evaluations are planned for the pass at which the gap is expected to be
+reached. The solver stops when the certified relative gap, primal at the weights returned and dual at the dual variables
 returned, is at most `tol`. Weights are float32 while that is enough for `tol`, then float64. Where single rows move too
 slowly, a step on the face of the dual helps (`widemargin.solvers.top_k.face`).
 
@@ -82,7 +82,7 @@ def solve_top_k(
     loss: TopKHinge,
     costs: npt.NDArray[np.float64],
     *,
-    bias: float = 0.0,
+    intercept_scaling: float = 0.0,
     tol: float = 1e-3,
     max_iter: int = 10_000,
     seed: int = 0,
@@ -98,7 +98,7 @@ def solve_top_k(
     X : ndarray or csr_array of shape (n_samples, n_features)
         Rows, float32 or float64.
     <top_k_classes>
-    bias : float
+    intercept_scaling : float
         Value of the constant feature; 0 for none.
     <top_k_passes>
     n_threads : int
@@ -124,7 +124,7 @@ def solve_top_k(
     >>> (X @ result.coef.T).argmax(axis=1).tolist(), result.certificate.relative_gap <= 1e-6
     ([0, 1, 2], True)
     """
-    problem = TopKProblem.of(X, y, n_classes, loss, costs, bias)
+    problem = TopKProblem.of(X, y, n_classes, loss, costs, intercept_scaling)
     progress = TopKProgress(tol, max_iter, callback)
     wide = not sp.issparse(problem.rows) and problem.rows.shape[1] * n_classes >= WIDE_VALUES
     kind = BlockedAscent if wide else Ascent
@@ -158,7 +158,7 @@ class TopKProblem:
     costs: npt.NDArray[np.float64]
     n_classes: int
     loss: TopKHinge
-    bias: float
+    intercept_scaling: float
 
     @classmethod
     def of(
@@ -168,7 +168,7 @@ class TopKProblem:
         n_classes: int,
         loss: TopKHinge,
         costs: npt.NDArray[np.float64],
-        bias: float,
+        intercept_scaling: float,
     ) -> TopKProblem:
         """Arrays as the core takes them, of a problem that has an answer."""
         if not 1 <= loss.k < n_classes:
@@ -186,22 +186,23 @@ class TopKProblem:
                 rows = sp.csr_array((rows.data, rows.indices.astype(np.int32), rows.indptr), shape=rows.shape)
                 rows.indices = rows.indices.astype(np.int32, copy=False)
             values = rows.data
-        largest = max(abs(bias), float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        largest = max(abs(intercept_scaling), float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > LARGEST_VALUE:
-            raise ValueError(f"X or the intercept's scaling has values above {LARGEST_VALUE:g}; scale the features")
+            raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
         if costs.max() > LARGEST_COST / len(costs):
             raise ValueError(
                 f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
             )
         costs = np.ascontiguousarray(costs)
-        return cls(rows, values, largest, y.astype(np.int32), costs, n_classes, loss, bias)
+        return cls(rows, values, largest, y.astype(np.int32), costs, n_classes, loss, intercept_scaling)
 
     def objective(self, W: npt.NDArray[Any], t: float = 1.0) -> float:
         """½‖tW‖² + Σ_i C_i φ(z_i) for W of shape (n_classes, n_features + 1), the constant feature last, in float64."""
         weights = t * W.astype(np.float64)
         value = 0.5 * float(np.vdot(weights, weights))
         for part in self._parts():
-            scores = np.asarray(self.rows[part].astype(np.float64) @ weights[:, :-1].T) + self.bias * weights[:, -1]
+            scores = np.asarray(self.rows[part].astype(np.float64) @ weights[:, :-1].T)
+            scores = scores + self.intercept_scaling * weights[:, -1]
             value += float(self.costs[part] @ self.loss.value(margins_of_wrong_classes(scores, self.y[part])))
         return value
 
@@ -211,7 +212,7 @@ class TopKProblem:
         with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
             for part in self._parts():
                 sizes = np.asarray(abs(self.rows[part]).astype(np.float64) @ weights[:, :-1].T)
-                sizes += abs(self.bias) * weights[:, -1]
+                sizes += abs(self.intercept_scaling) * weights[:, -1]
                 value += float(self.costs[part] @ sizes.max(axis=1))
         return SCORE_ERROR * float(np.finfo(np.float64).eps) * value
 
@@ -347,7 +348,7 @@ class Ascent:
             cols=problem.rows.indices if sparse else np.empty(0, dtype=np.int32),
             start=problem.rows.indptr.astype(np.int64) if sparse else np.empty(0, dtype=np.int64),
             n_features=problem.rows.shape[1],
-            bias=problem.bias,
+            bias=problem.intercept_scaling,
             y=problem.y,
             costs=problem.costs,
             n_classes=problem.n_classes,
@@ -385,7 +386,7 @@ class Ascent:
         large = len(support) * problem.n_classes > FACE_VALUES
         if not late or large or affordable < LEAST_ITERATIONS or problem.loss.smoothing > 0.0:
             return
-        rows = with_constant(problem.rows[support].astype(np.float64), problem.bias)
+        rows = with_constant(problem.rows[support].astype(np.float64), problem.intercept_scaling)
         y, x, costs = problem.y[support].astype(np.int64), dual[support].toarray(), problem.costs[support]
         with threadpool_limits(limits=1, user_api="blas"):  # sums of several threads depend on their number
             x, gain = face_step(rows, y, x, costs, problem.loss, affordable)
@@ -423,7 +424,7 @@ class Ascent:
         names = ("iteration", "seconds", "primal", "dual", "relative_gap", "active_rows", "visits")
         return SolverResult(
             coef=coef,
-            intercept=problem.bias * constant.astype(np.float64),  # as certified: not rounded once more
+            intercept=problem.intercept_scaling * constant.astype(np.float64),  # as certified: not rounded once more
             dual=self.duals(),
             certificate=Certificate(primal, dual, at_zero, primal),
             history=history_of(progress.rows, names, whole=("iteration", "active_rows", "visits")),
@@ -469,10 +470,10 @@ class BlockedAscent(Ascent):
                 self._visit(self.order[:BLOCK_ROWS])
                 self.order = self.order[BLOCK_ROWS:]
                 progress.passes += len(self.order) == 0
-        W, bias = self.core.primal_weights, self.dtype.type(self.problem.bias)
+        W, scaling = self.core.primal_weights, self.dtype.type(self.problem.intercept_scaling)
         losses = 0.0
         for first, rows in self._row_blocks(self.rows):
-            losses += self.core.losses_of_scores(first, rows @ W[:-1] + bias * W[-1])
+            losses += self.core.losses_of_scores(first, rows @ W[:-1] + scaling * W[-1])
         return self.core.bounds_of(losses)
 
     def certify(self) -> tuple[float, float]:
@@ -481,7 +482,7 @@ class BlockedAscent(Ascent):
         W = self.core.primal_weights.astype(np.float64)
         losses = 0.0
         for first, rows in self._row_blocks(self.problem.rows):
-            scores = rows.astype(np.float64) @ W[:-1] + self.problem.bias * W[-1]
+            scores = rows.astype(np.float64) @ W[:-1] + self.problem.intercept_scaling * W[-1]
             losses += self.core.losses_of_exact_scores(first, scores)
         return penalty + losses, dual
 
@@ -491,12 +492,12 @@ class BlockedAscent(Ascent):
                 yield first, rows[first : first + EVALUATED_ROWS]
 
     def _visit(self, order: npt.NDArray[np.int32]) -> None:
-        rows, W, bias = self.rows[order], self.core.weights, self.dtype.type(self.problem.bias)
+        rows, W, scaling = self.rows[order], self.core.weights, self.dtype.type(self.problem.intercept_scaling)
         scores, steps = self.scores[: len(order)], self.steps[: len(order)]
         np.matmul(rows, W[:-1], out=scores)
-        scores += bias * W[-1]
-        self.core.visit_block(order, rows @ rows.T + bias * bias, scores, steps)
+        scores += scaling * W[-1]
+        self.core.visit_block(order, rows @ rows.T + scaling * scaling, scores, steps)
         # W += rows' steps in place: BLAS thinks in columns, so all is transposed.
         self.gemm(1.0, steps.T, rows.T, beta=1.0, c=W[:-1].T, trans_b=True, overwrite_c=True)
-        W[-1] += bias * steps.sum(axis=0)
+        W[-1] += scaling * steps.sum(axis=0)
         self.core.count_visits(len(order))

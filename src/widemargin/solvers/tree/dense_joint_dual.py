@@ -5,10 +5,10 @@
 
 over the siblings j of the path's node p(l), with k_l = k, or their number if that is less. k = 1 is the loss of
 `problems.tree_losses`; on a flat tree it is the top-k hinge β. K is any matrix of `OrthogonalPenalty.of_matrix`, also
-one that joins nodes of which neither is above the other. A term of φ_g is a *vertex* v: a level and at most k_l
-siblings T, with E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1 the dual is that of
-`solvers.tree.joint_dual`, with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between the
-best vertex and the worst that has mass, row after row in random order, then a step in S, until the certified
+one that joins nodes that are not ancestor and descendant. A term of φ_g is a *vertex* v: a level and at most k_l
+siblings T, with E_v = Σ_T (e_p − e_j) / k_l, ρ_v = |T| / k_l. With masses a_gv ≥ 0 of sum at most 1, the dual is the
+one in `solvers.tree.joint_dual` with E_v in place of κ_c (e_i − e_j), and the ascent is the same: exact steps between
+the best vertex and the worst that has mass, row after row in random order, then a step in S, until the certified
 `decrease_gap` is at most `tol`. In NumPy: 0.1 to 0.3 ms per visit on subtrees of RCV1; the compiled ascent takes 1 to 2
 µs. Memory: W, B and three arrays of rows × nodes, all dense in float64.
 """
@@ -72,12 +72,12 @@ def solve_dense_joint_dual(
         (g, j) is the mass of the vertices that node j should lose, over k_l; `S` and `products`.
     """
     given = TreeOptions(**options)
-    rows, largest = rows_with_constant(X, given.bias)
+    rows, largest = rows_with_constant(X, given.intercept_scaling)
     check_problem(rows.shape[0], losses, penalty, any_pairs=True)
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
         raise ValueError(
-            f"orthogonal transfer with k={k} or a K that joins any nodes keeps dense arrays of {losses.paths.m:,} "
+            f"orthogonal transfer with k={k}, or with a K between any nodes, keeps dense arrays of {losses.paths.m:,} "
             f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
             f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
             "or use fewer features"
@@ -87,7 +87,7 @@ def solve_dense_joint_dual(
     while progress.status is None:
         run.advance(progress)
         progress.end_if_stuck()
-    return run.result(progress, given.bias)
+    return run.result(progress, given.intercept_scaling)
 
 
 class _Path:
@@ -194,7 +194,7 @@ class _Run:
         if progress.accept(self.penalty.value(self.W) + float(cost @ loss), dual):
             self.best = self.combined.copy(), self.gain.copy(), self.S
 
-    def result(self, progress: JointProgress, bias: float) -> JointResult:
+    def result(self, progress: JointProgress, intercept_scaling: float) -> JointResult:
         """The best certified point, or a multiple of its weights if zero weights are better."""
         self.combined, self.gain, S = self.best
         self._set_signs(S)
@@ -203,8 +203,8 @@ class _Run:
         progress.certified = self.penalty.value(self.W) + float(cost @ self._losses_of(scores))
         W = progress.shorten(lambda t: float(cost @ self._losses_of(t * scores))) * self.W
         return JointResult(
-            coef=W if bias == 0.0 else W[:, :-1].copy(),
-            intercept=np.zeros(self.m) if bias == 0.0 else bias * W[:, -1],
+            coef=W if intercept_scaling == 0.0 else W[:, :-1].copy(),
+            intercept=np.zeros(self.m) if intercept_scaling == 0.0 else intercept_scaling * W[:, -1],
             dual=sp.csr_array(np.maximum(-self.combined, 0.0)),
             **progress.outcome(),
             S=self.S,

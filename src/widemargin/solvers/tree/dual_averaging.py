@@ -66,7 +66,8 @@ def solve_dual_averaging(
     stop : {"decrease_gap", "gap"}
         Quantity that `tol` limits: `decrease_gap`, or the difference of the bounds, ε of Algorithm 1 as published.
     **options
-        `bias`, `tol`, `max_iter` and `callback` of `TreeOptions`; an iteration is a pass over the examples.
+        `intercept_scaling`, `tol`, `max_iter` and `callback` of `TreeOptions`; an iteration is a pass over the
+        examples.
 
     Returns
     -------
@@ -81,7 +82,7 @@ def solve_dual_averaging(
             "is singular; use solver='dual', or a K whose comparison matrix is positive definite"
         )
     given = TreeOptions(**options)
-    run = _Run(_with_bias(X, given.bias), losses, penalty, lower_bound == "tail")
+    run = _Run(_with_constant(X, given.intercept_scaling), losses, penalty, lower_bound == "tail")
     limits = Limits(given.max_iter, given.callback)
     rows: list[tuple[float, ...]] = []
     status = None
@@ -94,7 +95,7 @@ def solve_dual_averaging(
         rows.append((t, seconds, run.objective, run.upper, run.lower, run.published, run.tail))
         reached = limits.reached(t, seconds, run.upper, run.lower)
         status = run.ending(given.tol, stop) or reached
-    return run.result(given.bias, rows, status)
+    return run.result(given.intercept_scaling, rows, status)
 
 
 class _Average:
@@ -210,14 +211,14 @@ class _Run:
         g = coefficients @ self.X
         return np.asarray(g.toarray() if sp.issparse(g) else g)
 
-    def result(self, bias: float, rows: list[tuple[float, ...]], status: Status) -> SolverResult:
+    def result(self, intercept_scaling: float, rows: list[tuple[float, ...]], status: Status) -> SolverResult:
         """The best iterate, with its objective recomputed."""
         primal = self.penalty.value(self.best) + self.losses.evaluate(self.X, self.best).value
         weights = np.zeros((len(self.best), self.n_features))
         weights[:, self.used] = self.best
         return SolverResult(
-            coef=weights if bias == 0.0 else weights[:, :-1].copy(),
-            intercept=np.zeros(len(weights)) if bias == 0.0 else bias * weights[:, -1],
+            coef=weights if intercept_scaling == 0.0 else weights[:, :-1].copy(),
+            intercept=np.zeros(len(weights)) if intercept_scaling == 0.0 else intercept_scaling * weights[:, -1],
             dual=None,
             certificate=Certificate(primal, self.lower, self.at_zero, primal),
             history=history_of(rows, COLUMNS, whole=("iteration",)),
@@ -226,10 +227,10 @@ class _Run:
         )
 
 
-def _with_bias(X: Any, bias: float) -> Any:
-    """X in float64 by row, with the constant feature as last column unless bias is 0."""
+def _with_constant(X: Any, intercept_scaling: float) -> Any:
+    """X in float64 by row, with the constant feature as last column unless intercept_scaling is 0."""
     X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-    if bias == 0.0:
+    if intercept_scaling == 0.0:
         return X
-    column = np.full((X.shape[0], 1), bias)
+    column = np.full((X.shape[0], 1), intercept_scaling)
     return sp.hstack([X, sp.csr_array(column)], format="csr") if sp.issparse(X) else np.hstack([X, column])

@@ -30,6 +30,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin import _core
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import csr_of, saves_memory
 from widemargin.problems.tree_factor import TreeFactor, TreeWeights
@@ -77,7 +78,7 @@ class TreeOptions:
 
     Parameters
     ----------
-    bias : float
+    intercept_scaling : float
         Value of the constant feature, whose weights are the intercepts and part of the penalty; 0 for none.
     tol : float
         `decrease_gap` to reach.
@@ -102,7 +103,7 @@ class TreeOptions:
     10000
     """
 
-    bias: float = 0.0
+    intercept_scaling: float = 0.0
     tol: float = 1e-3
     max_iter: int = 10_000
     seed: int = 0
@@ -174,17 +175,13 @@ class JointResult(SolverResult):
         return JointStart(self.dual, self.S)
 
 
+@with_shared_passages
 def solve_joint_dual(
     X: Any, losses: TreeLosses, penalty: Penalty, *, start: JointStart | None = None, **options: Any
 ) -> JointResult:
-    """Train, and certify the result.
+    """Solve the problem of all nodes by ascent on its dual, and certify the result.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of constraints with their costs, from `problems.tree_losses.tree_losses`.
+    <tree_problem>
     penalty : OrthogonalPenalty or QuadraticPenalty
         The penalty of the same method and tree, from `problems.tree_penalties.tree_penalty`.
     start : JointStart or None
@@ -213,7 +210,7 @@ def solve_joint_dual(
     (True, (4, 3))
     """
     given = TreeOptions(**options)
-    (rows, largest), (low, high) = rows_with_constant(X, given.bias), SINGLE_COSTS
+    (rows, largest), (low, high) = rows_with_constant(X, given.intercept_scaling), SINGLE_COSTS
     check_problem(rows.shape[0], losses, penalty)
     fits_single = given.tol >= FLOAT32_TOL and largest <= SINGLE_VALUES and low <= float(losses.cost.max()) <= high
     problem = rows, losses, penalty
@@ -246,13 +243,13 @@ def solve_joint_dual(
         ascent.start_from(best)
         progress.accept(*ascent.certify())
     scale = progress.shorten(ascent.losses_at)
-    coef, intercept = _weights(ascent, scale, given.bias, given.memory_limit_mb)
+    coef, intercept = _weights(ascent, scale, given.intercept_scaling, given.memory_limit_mb)
     point, learns = ascent.point, isinstance(penalty, OrthogonalPenalty)
     products = scale * scale * ascent.products() if learns else None
     return JointResult(coef, intercept, point.dual, **progress.outcome(), S=point.S, products=products)
 
 
-def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: float) -> tuple[Any, Floats]:
+def _weights(ascent: JointAscent, scale: float, intercept_scaling: float, memory_limit_mb: float) -> tuple[Any, Floats]:
     """Weights, dense unless sparse factors are smaller or the limit requires them, and intercepts."""
     m, n = ascent.paths.m, ascent.rows.shape[1]
     dense_bytes = 8 * m * n
@@ -261,53 +258,55 @@ def _weights(ascent: JointAscent, scale: float, bias: float, memory_limit_mb: fl
         parts = ascent.parts()
         factors = TreeWeights(parts if scale == 1.0 else scale * parts.astype(np.float64), ascent.factor())
         if not fits or saves_memory(factors.nbytes, dense_bytes):
-            if bias == 0.0:
+            if intercept_scaling == 0.0:
                 return factors.plain(), np.zeros(m)
             coef, last = factors.split_last()
-            return coef, bias * last
+            return coef, intercept_scaling * last
         del factors, parts
     W = ascent.weights()
     if scale != 1.0:
         W *= scale
-    if bias == 0.0:
+    if intercept_scaling == 0.0:
         return W, np.zeros(m)
-    intercept, flat, n = bias * W[:, -1], W.reshape(-1), n - 1
+    intercept, flat, n = intercept_scaling * W[:, -1], W.reshape(-1), n - 1
     for i in range(m):  # compact the rows in place: a copy would take the same memory again
         flat[i * n : (i + 1) * n] = W[i, :n]
     return flat[: m * n].reshape(m, n), intercept
 
 
-def rows_with_constant(X: Any, bias: float) -> tuple[Any, float]:
-    """X as a canonical csr_array, with a constant last column if bias ≠ 0, and its largest magnitude.
+def rows_with_constant(X: Any, intercept_scaling: float) -> tuple[Any, float]:
+    """X as a canonical csr_array, with a constant last column if intercept_scaling ≠ 0, and its largest magnitude.
 
     Rows of float32 become float64 if float32 cannot represent the constant: the certificate is for the given one.
     Values whose squared norms would overflow are an error.
     """
-    single = X.dtype == np.float32 and float(np.float32(bias)) == bias
+    single = X.dtype == np.float32 and float(np.float32(intercept_scaling)) == intercept_scaling
     dtype = np.float32 if single else np.float64
     rows = sp.csr_array(X, dtype=dtype)
-    if bias != 0.0:
-        column = sp.csr_array(np.full((rows.shape[0], 1), bias, dtype=dtype))
+    if intercept_scaling != 0.0:
+        column = sp.csr_array(np.full((rows.shape[0], 1), intercept_scaling, dtype=dtype))
         rows = sp.hstack([rows, column], format="csr", dtype=dtype)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
     largest = max(float(rows.data.max(initial=0.0)), -float(rows.data.min(initial=0.0)))
     if not np.isfinite(largest):
-        raise ValueError("X contains values that are not finite")
+        raise ValueError("X contains NaN or infinity; remove or replace these values")
     if largest > LARGEST_VALUE:
-        raise ValueError(f"X or the constant feature has values above {LARGEST_VALUE:g}; scale the features")
+        raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
     return rows, largest
 
 
 def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pairs: bool = False) -> None:
     """Raise an error if rows, losses and penalty do not match, no row counts, or sums of losses would overflow."""
     if n_rows != losses.n_samples:
-        raise ValueError(f"got {n_rows} rows, but there are {losses.n_samples} labels")
+        raise ValueError(f"X has {n_rows} rows, but there are {losses.n_samples} labels")
     if penalty.paths.m != losses.paths.m:
-        raise ValueError(f"the penalty has {penalty.paths.m} nodes, the losses {losses.paths.m}; use the same tree")
+        raise ValueError(
+            f"the penalty has {penalty.paths.m} nodes, but the losses have {losses.paths.m}; use the same tree for both"
+        )
     if not any_pairs and penalty.paths.n_entries != losses.paths.n_entries:
-        raise ValueError("K joins nodes of which neither is above the other; use solve_dense_joint_dual")
+        raise ValueError("K joins nodes that are not ancestor and descendant; use solve_dense_joint_dual")
     largest = float(losses.cost.max(initial=0.0))
     if not largest > 0.0:
         raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
@@ -447,7 +446,7 @@ class JointProgress(Limits):
     options : TreeOptions
         `tol`, `max_iter` and `callback`.
     rounding : float
-        As in `ending`; 0 if nothing can be learned, so that the bounds are exact.
+        As in `ending`; 0 if nothing can be learned, because the bounds are then exact.
 
     Examples
     --------

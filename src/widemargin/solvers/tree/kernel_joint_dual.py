@@ -1,6 +1,6 @@
 """Hierarchical large-margin training with a kernel, by block-coordinate ascent on the joint dual.
 
-The problem is that of `solvers.tree.joint_dual` in the feature space of the kernel. By the representer theorem
+The problem is the one in `solvers.tree.joint_dual`, in the feature space of the kernel. By the representer theorem
 
     w_i = Σ_k c_ik φ(x_k),     c = M(S)⁻¹ B(a),     scores of x:  c κ(X, x),     w_iᵀw_j = (c K cᵀ)_ij
 
@@ -83,14 +83,14 @@ def solve_kernel_joint_dual(
     losses, penalty, start
         As for `solve_joint_dual`.
     **options
-        The fields of `TreeOptions`; bias² is added to the kernel. If arrays of nodes × rows need more than
+        The fields of `TreeOptions`; intercept_scaling² is added to the kernel. If arrays of nodes × rows need more than
         `memory_limit_mb`, an error is raised.
 
     Returns
     -------
     JointResult
-        `support` and `dual_coef`; `intercept` (m,) = bias² Σ_k c_ik; `dual`, a csr_array (n_blocks, m) as for
-        `solve_joint_dual`; `S` and `products` for orthogonal transfer. `coef` is None.
+        `support` and `dual_coef`; `intercept` (m,) = intercept_scaling² Σ_k c_ik; `dual`, a csr_array (n_blocks, m) as
+        for `solve_joint_dual`; `S` and `products` for orthogonal transfer. `coef` is None.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def solve_kernel_joint_dual(
         )
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, given.seed)
-        matrix = KernelMatrix(kernel, given.bias, max(1, given.n_threads))
+        matrix = KernelMatrix(kernel, given.intercept_scaling, max(1, given.n_threads))
         run = _Run(matrix, losses, penalty, given.seed, given.cache_size_mb * MEGABYTE)
         progress = JointProgress(losses.at_zero, given, ROUNDING if run.diagonal.any() else 0.0)
         if start is not None:

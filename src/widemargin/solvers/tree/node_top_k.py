@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import csr_bytes, csr_of, saves_memory
 from widemargin.problems.top_k_losses import TopKHinge
@@ -45,17 +46,13 @@ MEGABYTE = 2**20
 WORST_FIRST = (Status.STOPPED, Status.TIME_LIMIT, Status.MAX_ITER)
 
 
+@with_shared_passages
 def solve_node_top_k(
     X: Any, losses: TreeLosses, k: int, *, run: Distribute | None = None, **options: Any
 ) -> SolverResult:
-    """Train, and certify the result.
+    """Solve one top-k problem per parent, and certify their sum.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n_samples, n_features)
-        Rows, float32 or float64.
-    losses : TreeLosses
-        The blocks of per-node training, from `problems.tree_losses.tree_losses`.
+    <tree_problem>
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
     run : callable or None
@@ -114,7 +111,7 @@ def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, 
     tuple of (SolverResult, features, seconds)
         The result on the features that occur in the rows (None: on all).
     """
-    began = time.monotonic()
+    started = time.monotonic()
     part, features = X[rows], None
     if sp.issparse(X):
         used, places = np.unique(part.indices, return_inverse=True)
@@ -122,7 +119,7 @@ def solve_node(X: Any, rows: Ints, y: Ints, n_children: int, k: int, cost: Any, 
         features = used.astype(np.int64) if len(used) else np.zeros(1, dtype=np.int64)
         part = sp.csr_array((part.data, places.astype(np.int32), part.indptr), shape=(len(rows), len(features)))
     result = solve_top_k(part, y, n_children, TopKHinge(k), cost, **options)
-    return result, features, time.monotonic() - began
+    return result, features, time.monotonic() - started
 
 
 @dataclass
@@ -180,8 +177,8 @@ class _Run:
     def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions) -> None:
         self.X, self.losses, self.k, self.options, self.parents = X, losses, k, options, _parents(losses)
         self.callback, self.lock, self.stopped = options.callback, threading.Lock(), False
-        self.began = time.monotonic()
-        self.has_features = options.bias != 0.0 or bool((X.data if sp.issparse(X) else X).any())
+        self.started = time.monotonic()
+        self.has_features = options.intercept_scaling != 0.0 or bool((X.data if sp.issparse(X) else X).any())
 
     def solve(self, tol: float, n_threads: int, run: Distribute | None) -> None:
         """Rounds over the parents whose gap is too large, until the sum is small enough."""
@@ -190,7 +187,7 @@ class _Run:
         if run is None and self.callback is not None:
             callback = with_deadline_of(self.callback, self._tell)
         elif (deadline := deadline_of(self.callback)) < np.inf:
-            callback = TimeLimit(max(0.0, deadline - self.began))
+            callback = TimeLimit(max(0.0, deadline - self.started))
         with ThreadPoolExecutor(n_threads) as pool:
             while targets:
                 arguments = [self._arguments(parent, target, callback) for parent, target in targets]
@@ -211,8 +208,8 @@ class _Run:
         """The arguments of `solve_node` without X, to bring a parent to a relative gap."""
         n_children = parent.children.stop - parent.children.start
         max_iter = max(1, self.options.max_iter - parent.passes)
-        options: dict[str, Any] = {"bias": self.options.bias, "seed": self.options.seed, "max_iter": max_iter}
-        options |= {"tol": tol, "callback": callback}
+        options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "callback": callback}
+        options |= {"intercept_scaling": self.options.intercept_scaling, "seed": self.options.seed}
         if parent.result is not None:
             options["start"] = parent.result.dual
         rows, y = self.losses.row[parent.blocks], self.losses.node[parent.blocks] - parent.children.start
@@ -224,7 +221,7 @@ class _Run:
         with self.lock:
             if not self.stopped:
                 n_solved = sum(parent.result is not None for parent in self.parents)
-                sums, elapsed = self._certificate(), time.monotonic() - self.began
+                sums, elapsed = self._certificate(), time.monotonic() - self.started
                 progress = Progress(n_solved, len(self.parents), elapsed, sums.primal, sums.dual)
                 self.stopped = bool(self.callback(progress))
             return self.stopped
