@@ -117,13 +117,13 @@ def test_trees_take_one_hot_targets():
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("empty", [[], set(), ()])
 def test_label_lists_that_are_all_empty_are_refused(kind, empty):
-    with pytest.raises(ValueError, match="no row of y has a label; check where labels come from"):
+    with pytest.raises(ValueError, match="y has no label in any row; check where they come from"):
         kind().fit(X, [empty] * 12)
 
 
 @pytest.mark.parametrize("kind", [HierarchicalClassifier, *ONE_LABEL])
 def test_an_indicator_without_ones_is_refused_where_it_cannot_be_trained(kind):
-    with pytest.raises(ValueError, match="no row of y has a label"):
+    with pytest.raises(ValueError, match="y has no label in any row"):
         kind().fit(X, np.zeros((12, 3), dtype=int))
 
 

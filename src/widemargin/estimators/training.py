@@ -79,7 +79,7 @@ DEFAULT_ADVICE = {
     Status.NOT_ATTAINED: "double precision allows no smaller one for these rows and this C; raise tol",
 }
 NO_LABELS = (
-    "no row of y has a label; check where labels come from, such as the label column and label_sep of read_texts"
+    "y has no label in any row; check where they come from, such as the label column and label_sep of read_texts"
 )
 OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_")
 
