@@ -52,7 +52,9 @@ def measure(folder, n_jobs):
     warnings.simplefilter("ignore")
     X, Y = (sp.load_npz(folder / f"{name}.npz") for name in "XY")
     rng = np.random.default_rng(0)
-    OneVsAllClassifier().fit(sp.random_array((50, 9), density=0.3, rng=rng, format="csr"), rng.integers(0, 3, 50))
+    OneVsAllClassifier().fit(
+        sp.random_array((50, 9), density=0.3, random_state=rng, format="csr"), rng.integers(0, 3, 50)
+    )
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)  # memory freed after loading would be reused without being counted
     started = time.process_time()

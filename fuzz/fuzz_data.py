@@ -47,7 +47,7 @@ def read_folder(folder: str) -> Files:
 def valid_data() -> list[Files]:
     """Stores of all kinds of arrays, and files of all formats; if there are several files, one is loaded."""
     rng = np.random.default_rng(0)
-    X = sp.random_array((6, 5), density=0.5, format="csr", dtype=np.float32, rng=rng)
+    X = sp.random_array((6, 5), density=0.5, format="csr", dtype=np.float32, random_state=rng)
     Y = sp.csr_array(rng.random((6, 3)) < 0.5).astype(np.int8)
     words = np.array(["a", "bb", "a", "c", "bb", "a"])
     found = []

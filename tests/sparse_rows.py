@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 def random_rows(rng, n_rows=60, n_features=20, density=0.2):
     """Sparse float32 rows of unit length, some of them empty."""
-    X = sp.random_array((n_rows, n_features), density=density, rng=rng, format="csr")
+    X = sp.random_array((n_rows, n_features), density=density, random_state=rng, format="csr")
     norms = np.sqrt(X.multiply(X).sum(axis=1))
     X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
     X.data *= rng.choice([-1.0, 1.0], size=X.nnz)

@@ -18,7 +18,7 @@ from widemargin.solvers.result import Status
 @pytest.fixture
 def data(tmp_path):
     rng = np.random.default_rng(0)
-    X = sp.random_array((60, 30), density=0.3, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((60, 30), density=0.3, random_state=rng, dtype=np.float32, format="csr")
     write_xmc(tmp_path / "train.txt", X, sp.csr_array((rng.random((60, 12)) < 0.3).astype(np.float32)))
     return tmp_path / "train.txt"
 

@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
     """A pruned model of 40 labels with many equal scores, rows as text and as a store."""
     rng = np.random.default_rng(0)
     root = tmp_path_factory.mktemp("predict")
-    X = sp.random_array((120, 30), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((120, 30), density=0.2, random_state=rng, dtype=np.float32, format="csr")
     truth = (rng.random((120, 40)) < 0.1).astype(np.float32)
     truth[:, [3, 7, 30]] = 0  # labels without rows tie
     Y = sp.csr_array(truth)

@@ -289,7 +289,7 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
 @pytest.mark.slow
 def test_a_trial_has_rows_and_values_enough_to_tell_the_cost():
     rng = np.random.default_rng(0)
-    X = sp.random_array((30_000, 500), density=0.04, rng=rng, format="csr")  # 20 values per row
+    X = sp.random_array((30_000, 500), density=0.04, random_state=rng, format="csr")  # 20 values per row
     y = np.arange(30_000) % 3
     (few, y_few), overhead = trial_rows(X, y, 24_000, "multiclass", 0, None)
     assert TRIAL_VALUES < few.nnz < 1.5 * TRIAL_VALUES

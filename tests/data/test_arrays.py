@@ -15,7 +15,7 @@ from widemargin.exceptions import DataFormatError
 
 def sparse(rng=None):
     rng = rng or np.random.default_rng(0)
-    return sp.random_array((6, 9), density=0.4, format="csr", dtype=np.float32, rng=rng)
+    return sp.random_array((6, 9), density=0.4, format="csr", dtype=np.float32, random_state=rng)
 
 
 def test_sparse_matrix_of_scipy_is_read(tmp_path):

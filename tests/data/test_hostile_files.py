@@ -45,7 +45,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path, small_l
 
 
 def test_usual_packed_files_stay_below_the_limit(tmp_path, small_limit):
-    Y = sp.random_array((2000, 300), density=0.01, format="csr", rng=np.random.default_rng(0))
+    Y = sp.random_array((2000, 300), density=0.01, format="csr", random_state=np.random.default_rng(0))
     Y.data[:] = 1.0
     sp.save_npz(tmp_path / "Y.npz", Y)
     assert read_matrix(tmp_path / "Y.npz").nnz == Y.nnz

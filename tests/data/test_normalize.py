@@ -16,7 +16,7 @@ from widemargin.data.normalize import l2_normalize_rows, with_unit_rows
 def test_rows_are_those_of_scikit_learn(dtype, block, monkeypatch):
     monkeypatch.setattr(module, "BLOCK_ENTRIES", block)
     rng = np.random.default_rng(0)
-    X = sp.random_array((50, 20), density=0.2, format="csr", dtype=dtype, rng=rng)
+    X = sp.random_array((50, 20), density=0.2, format="csr", dtype=dtype, random_state=rng)
     X = sp.csr_array(sp.vstack([sp.csr_array((3, 20), dtype=dtype), X, sp.csr_array((2, 20), dtype=dtype)]))
     expected = normalize(X.toarray().astype(np.float64))
     for given in (X, sp.csr_matrix(X), X.toarray()):
@@ -54,7 +54,7 @@ def test_explicit_zeros_and_integers_and_repeated_entries():
 
 def test_unit_rows_are_used_where_they_are_and_others_share_their_indices():
     rng = np.random.default_rng(3)
-    raw = sp.random_array((50, 20), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    raw = sp.random_array((50, 20), density=0.3, random_state=rng, format="csr", dtype=np.float32)
     unit = l2_normalize_rows(raw)
     assert with_unit_rows(unit) is unit
     again = with_unit_rows(raw)

@@ -20,7 +20,7 @@ from widemargin.files import file_sha256
 
 def example(n=30, d=12, n_labels=5):
     rng = np.random.default_rng(0)
-    X = sp.random_array((n, d), density=0.3, format="csr", dtype=np.float32, rng=rng)
+    X = sp.random_array((n, d), density=0.3, format="csr", dtype=np.float32, random_state=rng)
     return X, sp.csr_array(rng.random((n, n_labels)) < 0.3).astype(np.float32)
 
 

@@ -24,7 +24,7 @@ def small_blocks(monkeypatch):
 
 def problem():
     rng = np.random.default_rng(3)
-    X = sp.random_array((50, 20), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((50, 20), density=0.2, random_state=rng, dtype=np.float32, format="csr")
     return X, sp.csr_array((rng.random((50, 6)) < 0.3).astype(np.float32))
 
 

@@ -28,7 +28,7 @@ def content(folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root, rng = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
-    X = sp.random_array((200, 30), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((200, 30), density=0.2, random_state=rng, dtype=np.float32, format="csr")
     Y = sp.csr_array((rng.random((200, 12)) < 0.2).astype(np.float32))
     write_xmc(root / "rows.txt", X, Y)
     (root / "rows.txt.gz").write_bytes(gzip.compress((root / "rows.txt").read_bytes()))

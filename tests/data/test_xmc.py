@@ -155,8 +155,8 @@ def test_round_trip_is_exact(tmp_path_factory, pair, zero_based, name):
 def test_large_matrix_is_written_in_several_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "ENTRIES_PER_WRITE", 7)
     rng = np.random.default_rng(0)
-    X = sp.random_array((40, 12), density=0.3, format="csr", dtype=np.float32, rng=rng)
-    Y = sp.random_array((40, 5), density=0.3, format="csr", rng=rng).astype(bool)
+    X = sp.random_array((40, 12), density=0.3, format="csr", dtype=np.float32, random_state=rng)
+    Y = sp.random_array((40, 5), density=0.3, format="csr", random_state=rng).astype(bool)
     write_xmc(tmp_path / "a.txt", X, Y)
     X_read, Y_read = read_xmc(tmp_path / "a.txt")
     np.testing.assert_array_equal(X_read.toarray(), X.toarray())

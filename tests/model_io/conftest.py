@@ -27,7 +27,10 @@ def make_state():
         return ModelState(
             kind="OneVsAllClassifier",
             params={"C": 0.1, "tol": 1e-3, "class_weight": {0: 1.5, "a": math.inf}, "shape": (1, None)},
-            arrays={"coef": sp.random_array((3, 7), density=0.4, format="csr", rng=rng), "intercept": rng.random(3)},
+            arrays={
+                "coef": sp.random_array((3, 7), density=0.4, format="csr", random_state=rng),
+                "intercept": rng.random(3),
+            },
             labels=list(labels),
             feature_names=[f"x{i}" for i in range(7)],
             certificate={"primal": 0.1 + 0.2, "dual": -math.inf, "worst": None},

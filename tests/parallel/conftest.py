@@ -32,7 +32,7 @@ def store(problem, tmp_path_factory):
 def small_problem():
     """A problem for the Newton solver that trains in milliseconds."""
     rng = np.random.default_rng(0)
-    X = sp.random_array((60, 30), density=0.3, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((60, 30), density=0.3, random_state=rng, dtype=np.float32, format="csr")
     Y = sp.csr_array((rng.random((60, 12)) < 0.3).astype(np.float32))
     return X, Y
 

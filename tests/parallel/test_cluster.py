@@ -237,7 +237,7 @@ def large_model(tmp_path_factory):
     """Four million weights, which take some 100 MB while they are indexed, and rows to predict."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("predict")
     n_labels, n_features = 4000, 2000
-    X = sp.random_array((9000, n_features), density=0.005, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((9000, n_features), density=0.005, random_state=rng, dtype=np.float32, format="csr")
     model = OneVsAllClassifier(prune=0.01).fit(X[:2], sp.csr_array((2, n_labels), dtype=np.float32))
     drawn = rng.random((n_labels, n_features), dtype=np.float32)
     model.coef_ = sp.csr_array(np.where(drawn < 0.5, drawn - 0.25, np.float32(0)))

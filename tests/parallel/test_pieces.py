@@ -129,7 +129,7 @@ def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):
 
 
 def test_estimate_grows_with_data_and_threads():
-    X = sp.random_array((1000, 500), density=0.1, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    X = sp.random_array((1000, 500), density=0.1, random_state=np.random.default_rng(0), format="csr", dtype=np.float32)
     plan = make_plan(Problem.of(X, np.eye(1000)))
     other = make_plan(Problem.of(X, np.eye(1000)), init="zero")
     fast, newton = (ShardRun(chosen, None, InProcess()) for chosen in (plan, other))

@@ -93,7 +93,7 @@ def test_scores_and_label_scores_are_the_dense_product(problem):
     expected = X @ W.T + b
     scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
     np.testing.assert_array_equal(scorer.scores(stored_X, **options), expected)
-    Y = sp.random_array(expected.shape, density=0.3, format="csr", rng=np.random.default_rng(0))
+    Y = sp.random_array(expected.shape, density=0.3, format="csr", random_state=np.random.default_rng(0))
     given_scores = scorer.label_scores(stored_X, Y, **options)
     np.testing.assert_array_equal(given_scores.indices, Y.indices)
     np.testing.assert_array_equal(given_scores.data, expected[Y.nonzero()])
@@ -147,7 +147,7 @@ def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse
 def test_label_scores_are_the_same_bits_as_scores(real_problem, sparse):
     X, W, b = real_problem
     scorer = LinearScorer(sp.csr_array(W) if sparse else W, b)
-    Y = sp.random_array((len(X), len(W)), density=0.05, format="csr", rng=np.random.default_rng(1))
+    Y = sp.random_array((len(X), len(W)), density=0.05, format="csr", random_state=np.random.default_rng(1))
     expected = reference.label_scores(reference.scores(X, W, b), Y)
     np.testing.assert_array_equal(scorer.label_scores(sp.csr_array(X), Y).data, expected.data)
 

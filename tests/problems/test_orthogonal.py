@@ -140,7 +140,7 @@ def test_the_conjugate_agrees_with_an_independent_solver(parent):
 
 def test_quasi_newton_and_coordinate_steps_find_the_same(monkeypatch):
     penalty = OrthogonalPenalty.of_tree(THREE_LEVELS)
-    B = sp.random_array((7, 12), density=0.5, rng=np.random.default_rng(5), format="csr")
+    B = sp.random_array((7, 12), density=0.5, random_state=np.random.default_rng(5), format="csr")
     with monkeypatch.context() as context:
         context.setattr(orthogonal_conjugate, "COORDINATE_ROWS", 0)
         by_quasi_newton = conjugate(penalty, B)

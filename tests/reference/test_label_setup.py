@@ -16,7 +16,7 @@ _hooks = pytest.importorskip("widemargin._core_testing", reason="a wheel has no 
 
 def _draw(seed, n, share):
     rng = np.random.default_rng(seed)
-    X = sp.random_array((n, 6), density=0.4, rng=rng, dtype=np.float32, format="csr")
+    X = sp.random_array((n, 6), density=0.4, random_state=rng, dtype=np.float32, format="csr")
     weight = rng.uniform(0.0, 2.0, n) * (rng.random(n) < 0.8)
     return X, np.flatnonzero(rng.random(n) < share), weight
 

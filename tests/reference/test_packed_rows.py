@@ -20,7 +20,9 @@ ISAS = _core.available_instruction_sets()
 def random_pass(seed, n_labels, n_rows, size):
     """Sparse rows (some empty, lengths odd and even), weights, intercepts, thresholds near the scores, slack."""
     rng = np.random.default_rng(seed)
-    X = sp.csr_array(sp.random_array((n_rows, 20), density=0.2, rng=rng, data_sampler=rng.normal), dtype=np.float32)
+    X = sp.csr_array(
+        sp.random_array((n_rows, 20), density=0.2, random_state=rng, data_sampler=rng.normal), dtype=np.float32
+    )
     X = sp.csr_array(X * np.float32(size))
     coef = np.where(rng.random((n_labels, 20)) < 0.5, rng.normal(size=(n_labels, 20)) / size, 0.0).astype(np.float32)
     intercept = rng.normal(size=n_labels).astype(np.float32)

@@ -156,7 +156,7 @@ def test_sparse_right_hand_sides_stay_sparse():
     parent = np.array([-1, 0, 0, 1, 1, 2])
     paths, values = random_values(parent, seed=3, dominance=1.0)
     factor = factorize(paths, values)
-    B = sp.random_array((paths.m, 40), density=0.1, rng=np.random.default_rng(0), format="csr")
+    B = sp.random_array((paths.m, 40), density=0.1, random_state=np.random.default_rng(0), format="csr")
     W, Z = factor.solve(B), factor.forward(B)
     assert sp.issparse(W)
     assert sp.issparse(Z)

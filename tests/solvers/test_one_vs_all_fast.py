@@ -194,7 +194,7 @@ def test_class_factors_agree_with_the_newton_solver(data):
 def edge_cases():
     """Empty rows, repeated rows with opposite labels, a feature in every row; labels with no, one, most, all rows."""
     rng = np.random.default_rng(2)
-    X = sp.random_array((480, 60), density=0.1, rng=rng, format="lil")
+    X = sp.random_array((480, 60), density=0.1, random_state=rng, format="lil")
     X[:, 0] = 0.5
     X[:7] = 0
     X[10:20] = X[20:30]

@@ -17,7 +17,7 @@ BY_LABEL = ("primal", "active_rows", "step_size", "cg_steps")
 def data():
     """Sparse rows, and twelve labels in few frequency bins."""
     rng = np.random.default_rng(3)
-    X = sp.csr_array(sp.random_array((150, 30), density=0.2, rng=rng, format="csr"))
+    X = sp.csr_array(sp.random_array((150, 30), density=0.2, random_state=rng, format="csr"))
     return X, rng.random((150, 12)) < np.repeat([0.03, 0.2, 0.5], 4)
 
 

@@ -22,7 +22,7 @@ INTERCEPTS = {
 
 def text_like(rng, n_rows=600, n_features=120, n_labels=24):
     """Rows of unit length whose labels depend on a few features; frequent and rare labels."""
-    X = sp.random_array((n_rows, n_features), density=0.08, rng=rng, format="csr")
+    X = sp.random_array((n_rows, n_features), density=0.08, random_state=rng, format="csr")
     norms = np.sqrt(X.multiply(X).sum(axis=1))
     X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
     scores = X @ (3 * rng.normal(size=(n_features, n_labels))) + 0.3 * rng.normal(size=(n_rows, n_labels))

@@ -142,7 +142,7 @@ def test_one_sided_label_with_a_regularised_intercept_is_an_ordinary_problem(bac
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_core_follows_the_specification_step_by_step(dtype):
     rng = np.random.default_rng(0)
-    X = sp.csr_array(sp.random_array((120, 40), density=0.15, rng=rng, format="csr").astype(dtype))
+    X = sp.csr_array(sp.random_array((120, 40), density=0.15, random_state=rng, format="csr").astype(dtype))
     Y = sp.csr_array(rng.random((120, 8)) < np.geomspace(0.03, 0.6, 8))
     core, reference = (solve_newton(X, Y, loss="logistic", tol=1e-5, backend=backend) for backend in BACKENDS)
     np.testing.assert_array_equal(core.n_iter, reference.n_iter)

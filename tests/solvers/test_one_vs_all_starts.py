@@ -60,7 +60,7 @@ def weights_of(init, X, task, backend="core", **init_params):
 @pytest.fixture
 def data():
     rng = np.random.default_rng(11)
-    X = sp.csr_array(sp.random_array((150, 30), density=0.2, rng=rng, format="csr"))
+    X = sp.csr_array(sp.random_array((150, 30), density=0.2, random_state=rng, format="csr"))
     Y = rng.random((150, 6)) < np.geomspace(0.02, 0.6, 6)
     Y[0] = True
     return X, Y, rng.choice([0.5, 1.0, 4.0], size=150)

@@ -295,7 +295,8 @@ def _candidate_edges(positive_rows: Ints, positive_indptr: Ints, n_rows: int) ->
     j, k, co = j[near], k[near], co[near]
     labels, root = np.arange(n_labels), np.full(n_labels, n_labels)
     weights = np.concatenate([n_positives[j] + n_positives[k] - 2 * co, n_positives]) + 1
-    ends = (np.concatenate([j, labels]), np.concatenate([k, root]))
+    # csgraph of SciPy 1.12 takes no other indices than int32.
+    ends = (np.concatenate([j, labels]).astype(np.int32), np.concatenate([k, root]).astype(np.int32))
     return sp.csr_array((weights.astype(np.float64), ends), shape=(n_labels + 1, n_labels + 1))
 
 
