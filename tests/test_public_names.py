@@ -110,3 +110,17 @@ def test_docstrings_on_the_api_page_are_complete():
         if arguments and "Parameters\n" in report["docstring"]:
             wrong.append((name, "PR01", arguments))
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("old", "name", "new"),
+    [
+        ("widemargin.solvers.spoc", "solve_spoc", "widemargin.solvers.codes.spoc"),
+        ("widemargin.solvers.continuous_codes", "continuous_code", "widemargin.solvers.codes.continuous"),
+    ],
+)
+def test_former_places_of_public_names_still_work(old, name, new):
+    sys.modules.pop(old, None)
+    with pytest.warns(FutureWarning, match=f"{old} is now {new}"):
+        moved = importlib.import_module(old)
+    assert getattr(moved, name) is getattr(importlib.import_module(new), name)

@@ -42,7 +42,7 @@ _PUBLIC: dict[str, str | None] = {
     "load_data": "widemargin.data.load",
     "metrics": None,
     "open_store": "widemargin.data.store",
-    "optimal_first_column": "widemargin.problems.codes",
+    "optimal_first_column": "widemargin.problems.first_column",
     "path": "widemargin.estimators.path",
     "projections": None,
     "read_svmlight": "widemargin.data.text",

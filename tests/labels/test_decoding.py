@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from widemargin.labels.codes import all_pairs_code, decode, exhaustive_code, expected_error, random_code
+from widemargin.labels.codes import all_pairs_code, exhaustive_code, random_code
+from widemargin.labels.decoding import decode, expected_error
 
 NAIVE = {
     "inner": lambda m, h: m * h,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from widemargin.problems.codes import CodeMargins, error_bound
+from widemargin.problems.code_bounds import CodeMargins, error_bound
 
 
 def margins_of(M, h, y):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from widemargin import optimal_first_column
-from widemargin.problems.codes import greedy_code
+from widemargin.problems.first_column import greedy_code
 
 
 def naive_error(signs, code, y, weights):
@@ -106,7 +106,7 @@ def test_greedy_does_not_depend_on_the_size_of_its_blocks(monkeypatch):
     rng = np.random.default_rng(5)
     y, h = rng.integers(0, 5, 70), rng.normal(size=(70, 4))
     whole = greedy_code(h, y)
-    monkeypatch.setattr("widemargin.problems.codes.BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("widemargin.problems.first_column.BLOCK_ENTRIES", 20)
     blocked = greedy_code(h, y)
     assert (whole.code == blocked.code).all()
     assert np.allclose(whole.expected_errors, blocked.expected_errors, atol=1e-12)

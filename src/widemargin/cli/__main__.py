@@ -1,20 +1,34 @@
-"""Entry point of `widemargin` and of `python -m widemargin.cli`: the application, made from the table of options."""
+"""Entry point of `widemargin` and of `python -m widemargin.cli`: the application, and what becomes of its failures.
+
+The application is made from the table of options. A failure is one sentence on standard error and an exit code, without
+a traceback: 0 success, 1 a failure that the message explains, 2 wrong usage (typer's), 3 a training to be resumed,
+130 interrupted, 141 the reader of standard output went away (as `head` does).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import io
+import os
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from widemargin import __version__, _core
-from widemargin.cli.console import INTERRUPTED, failures_explained, print_note
+from widemargin.cli.console import print_note
 from widemargin.cli.options import COMMANDS, OPTIONS_OF, converted, gather, signature
+from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 
 __all__ = ["main", "make_app"]
 
+FAILED = 1
+UNFINISHED = 3
+INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
+BROKEN_PIPE = 141  # the shell's code for a process ended by a broken pipe
 SUMMARY = "Large-margin linear classification with many labels: fast, exact, and certified."
 
 
@@ -98,7 +112,7 @@ def _callback(command: str, parameters: inspect.Signature) -> Any:
     """The function behind a command, which imports its module."""
 
     def run(**values: Any) -> None:
-        with failures_explained(writes=values.get("out") is not None or "target" in values):
+        with _failures_explained(writes=values.get("out") is not None or "target" in values):
             module, _, function = COMMANDS[command].runs.partition(":")
             given = gather(command, values)
             getattr(importlib.import_module(f"widemargin.cli.{module}"), function)(given)
@@ -107,6 +121,42 @@ def _callback(command: str, parameters: inspect.Signature) -> Any:
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.parameters.items()}
     run.__dict__["__signature__"] = parameters
     return run
+
+
+@contextlib.contextmanager
+def _failures_explained(writes: bool) -> Iterator[None]:
+    """Turn errors that a user can cause or fix into a message and an exit code; others keep their traceback.
+
+    A warning is one line on standard error, without the source line.
+    """
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print_note(f"warning: {message}")
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = show
+            yield
+        sys.stdout.flush()  # here, where a failure can still be reported
+    except BrokenPipeError as error:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer; closing it would fail again
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        raise SystemExit(BROKEN_PIPE) from error
+    except (WidemarginError, OSError, ValueError, MemoryError) as error:
+        sentence = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        print_note(sentence)
+        raise SystemExit(UNFINISHED if isinstance(error, UnfinishedTrainingError) else FAILED) from error
+    except TrainingInterrupted as error:
+        print_note(f"interrupted; {error}")
+        raise SystemExit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

@@ -1,75 +1,26 @@
-"""What the commands share on the terminal: failures, tables, JSON, progress bars, warnings as one line.
-
-A failure is one sentence on standard error and an exit code, without a traceback: 0 success, 1 a failure that the
-message explains, 2 wrong usage (typer's), 3 a training to be resumed, 130 interrupted, 141 the reader of standard
-output went away (as `head` does). rich is imported only when there is a table or a bar to draw.
-"""
+"""What the commands share on the terminal: tables, JSON and progress bars. rich is imported only to draw them."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import functools
-import io
 import json
 import math
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from widemargin.exceptions import TrainingInterrupted, UnfinishedTrainingError, WidemarginError
-
 __all__ = [
-    "INTERRUPTED", "failures_explained", "gap_text", "output", "print_columns", "print_json", "print_note",
+    "gap_text", "output", "print_columns", "print_json", "print_note",
     "print_table", "progress_bar", "size_text", "stdout_is_utf8", "time_bar",
 ]  # fmt: skip
 
-FAILED = 1
-UNFINISHED = 3
-INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
-BROKEN_PIPE = 141  # the shell's code for a process ended by a broken pipe
 LONGEST_NAME = 40
 """Length of a name in the first column of a table that is not folded."""
 USUAL, WIDEST = 80, 10_000
 """Characters per line: of a usual terminal, and where there is no limit."""
-
-
-@contextlib.contextmanager
-def failures_explained(writes: bool) -> Iterator[None]:
-    """Turn errors that a user can cause or fix into a message and an exit code; others keep their traceback.
-
-    A warning is one line on standard error, without the source line.
-    """
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print_note(f"warning: {message}")
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = show
-            yield
-        sys.stdout.flush()  # here, where a failure can still be reported
-    except BrokenPipeError as error:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # discard the buffer; closing it would fail again
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
-        raise SystemExit(BROKEN_PIPE) from error
-    except (WidemarginError, OSError, ValueError, MemoryError) as error:
-        sentence = str(error) or type(error).__name__
-        if isinstance(error, OSError) and error.strerror:
-            sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        print_note(sentence)
-        raise SystemExit(UNFINISHED if isinstance(error, UnfinishedTrainingError) else FAILED) from error
-    except TrainingInterrupted as error:
-        print_note(f"interrupted; {error}")
-        raise SystemExit(INTERRUPTED) from None
-    except KeyboardInterrupt:
-        print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
-        raise SystemExit(INTERRUPTED) from None
 
 
 def print_note(sentence: str) -> None:

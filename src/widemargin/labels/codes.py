@@ -1,11 +1,7 @@
-"""Code matrices of output codes, and decoding: one row per class, one column per binary problem.
+"""Code matrices of output codes: one row per class, one column per binary problem.
 
     M ∈ {−1, 0, +1}^{n_classes × n_columns};   column j separates the classes with M_rj = +1 from those with −1,
-    and leaves out the classes with 0.  Decoding compares outputs h of the binary classifiers with each row:
-
-    inner product   s_r = ⟨h, M_r⟩
-    Hamming         s_r = −Σ_j (1 − sign(M_rj h_j))/2           a zero, in the code or in h, counts one half
-    loss-based      s_r = −Σ_j L(M_rj h_j)                      L(z) = e^−z,  max(0, 1 − z)  or  log(1 + e^−z)
+    and leaves out the classes with 0
 
 Several classes of a row may have the largest score. The rule of Crammer and Singer (2002, eq. 1) predicts one of them,
 drawn uniformly; `expected_error` is the error of that rule, computed and not drawn.
@@ -25,7 +21,7 @@ signs) or sparse (half of the entries 0): the best of many draws by its row sepa
 Rows of a BCH code are words of the primitive binary code of length 2^m − 1 whose generator polynomial has the zeros
 α, …, α^(d − 1) in GF(2^m): any two differ in d places or more, so ⌊(d − 1)/2⌋ wrong columns are corrected
 (Bose and Ray-Chaudhuri 1960; as output codes, Dietterich and Bakiri, JAIR 1995).
-Memory: the code (int8), a bounded block of products of rows while separations are measured, and the scores of decoding.
+Memory: the code (int8), and a bounded block of products of rows while separations are measured.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +42,6 @@ __all__ = [
     "DRAWN_KINDS",
     "Code",
     "CodeKind",
-    "Decoding",
     "all_pairs_code",
     "bch_code",
     "bch_parameters",
@@ -54,7 +49,6 @@ __all__ = [
     "check_count",
     "check_targets",
     "column_separation",
-    "decode",
     "exhaustive_code",
     "expected_error",
     "fewest_columns",
@@ -68,7 +62,6 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 Code: TypeAlias = npt.NDArray[np.int8]
 CodeKind: TypeAlias = Literal["one-vs-rest", "all-pairs", "exhaustive", "random", "random-sparse", "bch"]
-Decoding: TypeAlias = Literal["inner", "hamming", "exponential", "hinge", "logistic"]
 
 DRAWN_KINDS = ("random", "random-sparse", "bch")
 """Codes with as many columns as one asks for; the others have their own number."""
@@ -568,61 +561,6 @@ def _product(a: int, b: int) -> int:
     for place in range(b.bit_length()):
         result ^= (a << place) * (b >> place & 1)
     return result
-
-
-def decode(h: npt.ArrayLike, code: npt.ArrayLike, decoding: Decoding = "inner") -> Floats:
-    """Scores of the classes from the outputs of the binary classifiers.
-
-    Parameters
-    ----------
-    h : array-like of shape (n_samples, n_columns)
-        Outputs: a column for each column of the code, positive for its +1 side.
-    code : array-like of shape (n_classes, n_columns)
-        The code; a learned one may hold any numbers.
-    decoding : {"inner", "hamming", "exponential", "hinge", "logistic"}
-        How a row of outputs is compared with a row of the code; the last three are losses of the products.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_classes)
-        Scores, larger is better.
-
-    Examples
-    --------
-    >>> from widemargin.labels.codes import all_pairs_code, decode
-    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3))
-    array([[ 1. , -1.5,  0.5]])
-    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3), "hamming")
-    array([[-1.5, -1.5, -1.5]])
-    >>> decode([[2.0, -1.0, 0.5]], all_pairs_code(3), "hinge")
-    array([[-3. , -4.5, -2.5]])
-    """
-    outputs, matrix = np.asarray(h, dtype=np.float64), np.asarray(code, dtype=np.float64)
-    if outputs.ndim != 2:
-        raise ValueError(f"h must have shape (n_samples, n_columns); got {outputs.shape}")
-    if not np.isfinite(outputs).all():
-        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
-    if matrix.ndim != 2 or not np.isfinite(matrix).all():
-        raise ValueError("the code must be a matrix of finite numbers of shape (n_classes, n_columns)")
-    if outputs.shape[1] != matrix.shape[1]:
-        raise ValueError(f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must agree")
-    scores: Floats
-    if decoding == "inner":
-        scores = outputs @ matrix.T
-    elif decoding == "hamming":
-        scores = 0.5 * (np.sign(outputs) @ np.sign(matrix).T - matrix.shape[1])
-    elif decoding in get_args(Decoding):
-        scores = np.zeros((len(outputs), len(matrix)))
-        for column, entries in zip(outputs.T, matrix.T, strict=True):
-            z = np.multiply.outer(column, entries)
-            if decoding == "exponential":
-                with np.errstate(over="ignore"):  # a loss of +inf is what e^710 is in float64
-                    scores -= np.exp(-z)
-            else:
-                scores -= np.maximum(1.0 - z, 0.0) if decoding == "hinge" else np.logaddexp(0.0, -z)
-    else:
-        raise ValueError(f"decoding must be one of {list(get_args(Decoding))}; got {decoding!r}")
-    return scores
 
 
 @with_shared_passages

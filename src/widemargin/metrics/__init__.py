@@ -16,13 +16,8 @@ from widemargin.metrics.hierarchical import (
     tree_induced_loss,
 )
 from widemargin.metrics.multilabel import PrecisionRecallF1, macro_f1, micro_f1, precision_recall_f1
-from widemargin.metrics.ranking import (
-    jain_propensities,
-    ndcg_at_k,
-    precision_at_k,
-    propensity_scored_precision_at_k,
-    recall_at_k,
-)
+from widemargin.metrics.propensity import jain_propensities, propensity_scored_precision_at_k
+from widemargin.metrics.ranking import ndcg_at_k, precision_at_k, recall_at_k
 from widemargin.metrics.top_k import top_k_accuracy, top_k_accuracy_from_scores, top_k_error, top_k_error_from_scores
 
 __all__ = [

@@ -74,18 +74,11 @@ from widemargin.estimators.training import (
     row_factors,
     training_data,
 )
-from widemargin.labels.codes import (
-    DRAWN_KINDS,
-    Code,
-    CodeKind,
-    Decoding,
-    decode,
-    expected_error,
-    fewest_columns,
-    make_code,
-)
+from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, expected_error, fewest_columns, make_code
+from widemargin.labels.decoding import Decoding, decode
 from widemargin.problems.certificate import Certificate
-from widemargin.problems.codes import CodeMargins, GeneralizationBound, error_bound, greedy_code
+from widemargin.problems.code_bounds import CodeMargins, GeneralizationBound, error_bound
+from widemargin.problems.first_column import greedy_code
 from widemargin.problems.kernels import Kernel, make_kernel, resolve_gamma
 from widemargin.problems.scores import BlockScorer, LinearScorer
 from widemargin.solvers.codes.continuous import NORMS, ContinuousCode, continuous_code

@@ -22,7 +22,7 @@ from widemargin.estimators.persistence import Codec, checked_matrix, checked_vec
 from widemargin.estimators.training import kernel_description
 from widemargin.exceptions import NotSavableError
 from widemargin.model_io import ModelState
-from widemargin.problems.codes import CodeMargins
+from widemargin.problems.code_bounds import CodeMargins
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.scores import compact, csr_of
 from widemargin.solvers.codes.continuous import NORMS

@@ -1,0 +1,7 @@
+"""The former place of `widemargin.solvers.codes.continuous`, until release 0.3."""
+
+import warnings
+
+from widemargin.solvers.codes.continuous import *  # noqa: F403
+
+warnings.warn(f"{__name__} is now widemargin.solvers.codes.continuous", FutureWarning, stacklevel=2)
