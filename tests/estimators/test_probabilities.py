@@ -272,7 +272,7 @@ def test_wrong_arguments_are_named():
     model.calibrate(X, y)
     with pytest.raises(ValueError, match="one row per row of X"):
         model.label_proba(X, [[0]])
-    with pytest.raises(ValueError, match="from −1 to 4"):
+    with pytest.raises(ValueError, match="between −1 and 4"):
         model.label_proba(X[:1], [[5]])
     with pytest.raises(MemoryError, match="predict_proba would make"):
         model.set_params(memory_limit_mb=1e-3).predict_proba(X)
@@ -317,7 +317,7 @@ def test_label_sets_with_unknown_labels_calibrate_as_without_them():
 def test_one_row_is_not_enough_to_calibrate(name):
     X, y = one_label()
     model = clone(CALIBRATED[name]).fit(X, y)
-    with pytest.raises(ValueError, match=r"many rows, 2 at the very least, and got 1;.*cv=3"):
+    with pytest.raises(ValueError, match=r"at least 2 rows, preferably some hundred; got 1;.*cv=3"):
         model.calibrate(X[:1], y[:1])
     with pytest.raises(ValueError, match="got 1 with a label that the model knows, of 3 given"):
         model.calibrate(X[:3], [y[0], "unknown", "unknown"])
