@@ -17,16 +17,8 @@ import statistics
 import numpy as np
 from sklearn.svm import SVC
 
-from _common import (
-    describe_machine,
-    find_data,
-    format_table,
-    growth_row,
-    print_growth,
-    repetitions_or_measure,
-    time_it,
-    write_result,
-)
+from _bounded_cache import growth_row, print_growth, repetitions_or_measure
+from _common import describe_machine, find_data, format_table, time_it, write_result
 from widemargin import TopKClassifier
 from widemargin.problems.kernels import make_kernel
 from widemargin.solvers.codes.spoc import solve_spoc

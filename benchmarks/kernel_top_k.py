@@ -18,16 +18,8 @@ import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
 
-from _common import (
-    describe_machine,
-    find_data,
-    format_table,
-    growth_row,
-    print_growth,
-    repetitions_or_measure,
-    time_it,
-    write_result,
-)
+from _bounded_cache import growth_row, print_growth, repetitions_or_measure
+from _common import describe_machine, find_data, format_table, time_it, write_result
 from widemargin import TopKClassifier
 
 TOL, GAMMA = 1e-3, 1.0

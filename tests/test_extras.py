@@ -7,10 +7,12 @@ import re
 import tomllib
 from pathlib import Path
 
+import widemargin
+
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 FOR_DEVELOPERS = {"test", "fuzz", "release", "docs", "dev"}
-SOURCES = sorted((ROOT / "src" / "widemargin").rglob("*.py"))
+SOURCES = sorted(Path(widemargin.__file__).parent.rglob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")])
 NAMED = re.compile(r"(?:widemargin|widemargin-\S+\.whl|\.)\[([a-z][a-z,]*)\]")
 
@@ -27,12 +29,13 @@ def packages_of(extra):
 
 
 def missing_extra_errors():
-    """The package and the extra of every MissingExtraError that is raised."""
+    """The package and the extra of every MissingExtraError that names one."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "MissingExtraError":
-                _, package, extra = (argument.value for argument in node.args)
-                yield package, extra
+                _, package, *extra = (argument.value for argument in node.args)
+                if extra:
+                    yield package, *extra
 
 
 def test_a_missing_extra_error_names_an_extra_with_its_package():

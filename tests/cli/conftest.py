@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin import write_svmlight
+from widemargin import write_svmlight, write_xmc
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +25,11 @@ def files(data, tmp_path):
     write_svmlight(tmp_path / "train.svm", X[:48], y[:48])
     write_svmlight(tmp_path / "test.svm", X[48:], y[48:])
     return tmp_path / "train.svm", tmp_path / "test.svm"
+
+
+@pytest.fixture
+def folder_with_lists(files, tmp_path, monkeypatch):
+    """The current folder, with the files above and lists.txt, whose rows have several labels."""
+    write_xmc(tmp_path / "lists.txt", sp.csr_array(np.eye(3, 5)), sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]])))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

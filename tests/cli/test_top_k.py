@@ -153,9 +153,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), FAILURES, ids=lambda value: str(value)[:60])
-def test_failures_are_explained_without_a_traceback(files, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    write_xmc(tmp_path / "lists.txt", sp.csr_array(np.eye(3, 5)), sp.csr_array(np.array([[1, 0], [1, 1], [0, 1]])))
+def test_failures_are_explained_without_a_traceback(files, folder_with_lists, arguments, message):
     if arguments[0] == "inspect":
-        train(files, tmp_path / "m", "--kernel", "rbf")
+        train(files, folder_with_lists / "m", "--kernel", "rbf")
     assert_refused(arguments, message)

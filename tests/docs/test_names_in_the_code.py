@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import widemargin
+
 ROOT = Path(__file__).parents[2]
-FOLDERS = [ROOT, ROOT / "src" / "widemargin", ROOT / "cpp", ROOT / "tests"]
+PACKAGE = Path(widemargin.__file__).parent
+FOLDERS = [ROOT, PACKAGE, ROOT / "cpp", ROOT / "tests"]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")])
 FILE = r"(?:\w+/)*\w+\.(?:py|hpp|cpp|sh)"
 MENTIONED = re.compile(rf"(?<![\w/.-]){FILE}\b")
@@ -23,6 +26,8 @@ def text_of(page):
 
 
 def found(name):
+    if name.startswith("src/widemargin/"):  # an installed package has no folder src
+        name = name.removeprefix("src/widemargin/")
     return [folder / name for folder in FOLDERS if (folder / name).is_file()]
 
 

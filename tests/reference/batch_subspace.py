@@ -77,8 +77,8 @@ def batch_step(
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> zero = np.zeros(2)
     >>> lane = BatchStep(zero, zero, np.array([1.0, -1.0]), zero, zero, 0.0, 0.0, 0.0, 0.0)
     >>> theta = np.array([0.5, 0.0, 0.0, 0.0])
@@ -110,8 +110,8 @@ def feature_spread(problem: BinaryProblem) -> Floats:
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> feature_spread(problem).tolist()
     [0.5, 0.5]
     """
@@ -133,8 +133,8 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> v, n_iter = solve_by_subspace(problem, 1e-9, 1e-9)
     >>> abs(v.round(6)).tolist()
     [0.666667, 0.666667, 0.0]

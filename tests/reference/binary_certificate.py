@@ -105,8 +105,8 @@ def certified_gap(objective: BinaryObjective) -> float:
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> certified_gap(BinaryObjective(problem, np.array([2 / 3, -2 / 3, 0.0]))) < 1e-12
     True
     """

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.problems.losses import Floats, Loss
+from widemargin.problems.losses import Floats, Loss, SquaredHinge
 
-__all__ = ["BinaryObjective", "BinaryProblem"]
+__all__ = ["BinaryObjective", "BinaryProblem", "two_rows"]
 
 ARMIJO_SLOPE = 0.01  # sufficient decrease, the paper's η; liblinear 2.50 newton.cpp
 BACKTRACK_FACTOR = 0.5  # the same source
@@ -29,8 +29,7 @@ class BinaryProblem:
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> problem = two_rows()
     >>> problem.scores(np.array([3.0, 4.0, 0.5])).tolist(), problem.free_intercept
     ([3.5, 4.5], True)
     """
@@ -61,14 +60,17 @@ class BinaryProblem:
         return np.append(v[:-1], self.bias_penalty * v[-1])
 
 
+def two_rows() -> BinaryProblem:
+    """The smallest problem with a free intercept, for examples: rows (1, 0) with label +1 and (0, 1) with label −1."""
+    return BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+
+
 class BinaryObjective:
     """L and its derivatives at a moving point that starts at `v`; the optimiser's only view of a problem.
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
-    >>> objective = BinaryObjective(problem, np.zeros(3))
+    >>> objective = BinaryObjective(two_rows(), np.zeros(3))
     >>> objective.value(), objective.gradient().tolist()
     (2.0, [-2.0, 2.0, 0.0])
     """

@@ -52,8 +52,8 @@ def solve_local(problem: BinaryProblem, rows: npt.NDArray[np.int64], target: flo
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> solve_local(problem, np.array([0, 1]), 1e-9).round(6).tolist()
     [0.666667, -0.666667, 0.0]
     """
@@ -87,8 +87,8 @@ def certify_weights(problem: BinaryProblem, w: Floats, intercept: float, prune: 
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> round(certify_weights(problem, np.array([2 / 3, -2 / 3]), 0.5, 0.0).primal, 6)
     0.666667
     """

@@ -90,10 +90,8 @@ def conjugate_gradients(objective: BinaryObjective, gradient: Floats, tolerance:
 
     Examples
     --------
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
-    >>> objective = BinaryObjective(problem, np.zeros(3))
+    >>> from reference.binary_objective import two_rows
+    >>> objective = BinaryObjective(two_rows(), np.zeros(3))
     >>> x, steps = conjugate_gradients(objective, objective.gradient(), 1e-12)
     >>> x.round(6).tolist(), steps
     ([0.666667, -0.666667, 0.0], 1)
@@ -143,10 +141,8 @@ def newton_cg(
 
     Examples
     --------
-    >>> from reference.binary_objective import BinaryProblem
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
-    >>> objective = BinaryObjective(problem, np.zeros(3))
+    >>> from reference.binary_objective import two_rows
+    >>> objective = BinaryObjective(two_rows(), np.zeros(3))
     >>> newton_cg(objective, NewtonRule(1.0, 1e-9, np.inf, 0.0, 10), lambda: 0.0, lambda state: None)
     (1, 1)
     >>> objective.v.round(6).tolist()

@@ -59,8 +59,8 @@ def separating_start(problem: BinaryProblem, row_weight: Floats, s: float, t: fl
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> start = separating_start(problem, np.ones(2), s=1.0, t=-2.0)
     >>> problem.scores(start).round(6).tolist()
     [1.0, -2.0]
@@ -81,8 +81,8 @@ def subspace_start(problem: BinaryProblem, row_weight: Floats) -> Floats:
 
     Examples
     --------
-    >>> from widemargin.problems.losses import SquaredHinge
-    >>> problem = BinaryProblem(np.eye(2), np.array([1.0, -1.0]), np.ones(2), SquaredHinge(), 1.0, 0.0)
+    >>> from reference.binary_objective import two_rows
+    >>> problem = two_rows()
     >>> subspace_start(problem, np.ones(2)).round(6).tolist()  # the optimum lies in the span
     [0.666667, -0.666667, 0.0]
     """

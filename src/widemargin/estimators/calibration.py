@@ -3,7 +3,7 @@
 Held-out scores come from rows that the user kept apart, or from folds: copies of the model are trained without a fold
 and score it, and the model itself stays as it is. With many labels, only the top few of a row, its true ones and a
 random sample of the others are used; a sampled pair stands for as many as were left out, and sums over pairs are right
-on average. Memory: at most `memory_limit_mb` for held-out scores, by a sample of the rows if need be.
+on average. Memory: at most `memory_limit_mb` for held-out scores, with a sample of the rows if necessary.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Calibrator:
         return np.concatenate(blocks) if blocks else np.empty((0, n_labels))
 
     def some_probabilities(self, X: Any, indices: Any) -> Floats:
-        """Probabilities of the labels at some places in `classes_`, −1 for none, both of shape (n_samples, k)."""
+        """Probabilities of the labels at some positions in `classes_` (−1: none), both of shape (n_samples, k)."""
         model, n_rows, n_labels = self.model, _num_samples(X), len(self.model.classes_)
         places = np.asarray(indices, dtype=np.int64)
         if places.ndim != 2 or len(places) != n_rows:
@@ -234,7 +234,7 @@ class Calibrator:
 
 
 def _rows_of(X: Any, y: Any, weights: Floats, kept: Bools) -> tuple[Any, Any, Floats]:
-    """Some of the rows, without a copy where that is all."""
+    """Some of the rows, without a copy if it is all of them."""
     if kept.all():
         return X, y, weights
     rows = np.flatnonzero(kept)
@@ -251,7 +251,7 @@ def _sampled(share: float, X: Any, y: Any, weights: Floats) -> tuple[Any, Any, F
 
 
 def _labels_of_rows(model: Any, X: Any, Y: Any, weights: Floats) -> Pairs:
-    """Pairs of rows with their top labels, their true ones and sampled others, which stand for all that are left."""
+    """Pairs of rows with their top labels, their true ones and sampled others, which stand for all the others."""
     Y = sp.csr_array(Y)
     n_rows, n_labels = Y.shape
     best = model._ranked(X, min(n_labels, BEST_LABELS + SAMPLED_LABELS))[0]

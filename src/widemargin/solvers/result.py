@@ -40,7 +40,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a solver is, for its callback.
+    """How far a solver has come, for its callback.
 
     Parameters
     ----------

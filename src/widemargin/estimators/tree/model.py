@@ -99,8 +99,8 @@ class TreeLabelModel(LabelModel):
         Returns
         -------
         ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
-            Scores in float64; for two classes the lead of the second. Dense, so it is refused above
-            `memory_limit_mb`; `predict_topk` never is.
+            Scores in float64; for two classes the lead of the second. The array is dense, so a result above
+            `memory_limit_mb` raises a MemoryError; `predict_topk` never does.
         """
         X = self._check_rows(X)
         self._refuse_dense(X.shape[0], len(self.classes_), "decision_function")
@@ -155,7 +155,7 @@ class TreeLabelModel(LabelModel):
 
         <rows_to_score>
         y : array-like of shape (n_samples,)
-            Their labels, among `classes_`, as names or full paths.
+            Their labels, from `classes_`, as names or full paths.
 
         Returns
         -------
@@ -192,13 +192,13 @@ class TreeLabelModel(LabelModel):
 
         <rows_to_score>
         y : array-like of shape (n_samples,), indicator, list of label sets, or level columns
-            True labels, names or full paths. If a row has several, those above another one are ignored, and one of the
-            others has to be predicted. A label that is not in the tree counts as a wrong prediction.
+            True labels, names or full paths. If a row has several, labels above another one are ignored, and predicting
+            any of the others is correct. A label that is not in the tree counts as a wrong prediction.
         <sample_weight>
         at_or_below : bool, default=False
-            Count predictions below the true node as right, too. This is the rule of Zhou, Xiao and Wu (2011), one
-            minus `metrics.hierarchical_zero_one_error`. It favours models that only predict leaves; to compare models
-            on rows that are labelled with inner nodes, use the accuracy or `metrics.hierarchical_f1`.
+            Whether predictions below the true node also count as correct. This is the rule of Zhou, Xiao and Wu (2011),
+            one minus `metrics.hierarchical_zero_one_error`. It favours models that only predict leaves; to compare
+            models on rows that are labelled with inner nodes, use the accuracy or `metrics.hierarchical_f1`.
 
         Returns
         -------
@@ -222,21 +222,22 @@ class TreeLabelModel(LabelModel):
         Returns
         -------
         csr_array of int8 of shape (n_samples, n_nodes)
-            1 for the nodes of `taxonomy_` on the way, the root and a virtual node included. The names of one path are
+            1 for the nodes of `taxonomy_` on the path, including the root and a virtual node. The names of one path are
             `taxonomy_.path(label)`.
         """
         classes = self._predicted_classes(self._check_rows(X))
         return self.taxonomy_.tree.ancestor_matrix(self.class_node_[classes])
 
     def node_scores(self, X: Any) -> Floats:
-        """Scores of all nodes but the root.
+        """Scores of all nodes except the root.
 
         <rows_to_score>
 
         Returns
         -------
         ndarray of shape (n_samples, n_nodes − 1)
-            Column c belongs to `taxonomy_.nodes[c + 1]`. Dense, so it is refused above `memory_limit_mb`.
+            Column c belongs to `taxonomy_.nodes[c + 1]`. The array is dense, so a result above `memory_limit_mb` raises
+            a MemoryError.
         """
         X = self._check_rows(X)
         self._refuse_dense(X.shape[0], self.taxonomy_.n_nodes - 1, "node_scores")
@@ -244,7 +245,7 @@ class TreeLabelModel(LabelModel):
 
     @if_calibrated
     def predict_node_proba(self, X: Any) -> Floats:
-        """Probabilities that the label of a row is a node or below it; those of children add up to their parent's.
+        """Probabilities that the label of a row is at or below each node; those of children add up to their parent's.
 
         <rows_to_score>
 
@@ -252,7 +253,8 @@ class TreeLabelModel(LabelModel):
         -------
         ndarray of shape (n_samples, n_nodes − 1)
             Column c belongs to `taxonomy_.nodes[c + 1]`, as in `node_scores`; 0 for nodes with no training label at or
-            below them. Dense, so it is refused above `memory_limit_mb`. Available after `calibrate`.
+            below them. The array is dense, so a result above `memory_limit_mb` raises a MemoryError. Available after
+            `calibrate`.
         """
         X = self._check_rows(X)
         tree, n_rows = self.taxonomy_.tree, _num_samples(X)
@@ -717,9 +719,9 @@ class PairOfNodes(NamedTuple):
     ancestor, descendant : str or other name
         The two nodes.
     S : float
-        Between −1 and 1: the sign of the product, or a force that holds the two orthogonal.
+        Between −1 and 1: the sign of the product, or the multiplier that keeps the two orthogonal.
     product : float
-        Scalar product of their weights, including that of the intercepts as the penalty sees it.
+        Scalar product of their weights, including the intercepts as in the penalty.
     cosine : float
         The product over the two norms; 0 if one of them is 0.
 
@@ -750,7 +752,7 @@ class Orthogonality:
         Ω(W) = ½ Σ K_ij |w_iᵀ w_j| = max over |S_ij| ≤ 1 of ½ Σ K_ij S_ij w_iᵀ w_j
 
     At the optimum S_ij is the sign of w_iᵀ w_j, or lies between −1 and 1. In that case w_i and w_j are exactly
-    orthogonal: they were forced apart, and S_ij shows how strongly. Memory: two numbers per ancestor pair.
+    orthogonal: the penalty forces them apart, and S_ij shows how strongly. Memory: two numbers per ancestor pair.
 
     Parameters
     ----------
