@@ -94,7 +94,7 @@ def test_a_saved_model_has_the_resolved_tree(form, stop, rows, tmp_path):
 def test_a_dict_is_nested_or_maps_children_to_parents_and_never_both(rows):
     X, which = rows
     y = LEVELS[which, -1]
-    with pytest.raises(DataFormatError, match="below 'cow' there is 'mammal'; use a mapping of children"):
+    with pytest.raises(DataFormatError, match="'mammal' cannot be below 'cow'; use a mapping of children"):
         fitted({"mammal": ["sheep"], "cow": "mammal"}, X, y)
     with pytest.raises(DataFormatError, match="undirected graph does not say"):
         fitted(UNDIRECTED, X, y)

@@ -104,7 +104,7 @@ def test_one_hot_targets_name_the_way_to_labels(kind, y, remedy):
 def test_several_labels_per_row_are_still_told_apart_from_one_hot():
     several = ONE_HOT.copy()
     several[0] = 1
-    with pytest.raises(ValueError, match="several labels per row, and TopKClassifier trains on one"):
+    with pytest.raises(ValueError, match="several labels per row, but TopKClassifier trains on one"):
         TopKClassifier().fit(X, several)
 
 

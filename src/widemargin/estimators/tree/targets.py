@@ -10,7 +10,6 @@ gets a virtual child to which its own examples go. Level columns, one name per l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -138,7 +137,7 @@ def join_levels(y: Any, separator: str | None) -> Any:
     """Level columns, an array or data frame of two or more columns of strings, as full paths; other y as they are."""
     cells = y.to_numpy() if hasattr(y, "to_numpy") else y
     is_matrix = isinstance(cells, np.ndarray) and cells.ndim == 2 and cells.shape[1] > 1
-    if not is_matrix or not any(isinstance(cell, str) for cell in cells.flat):
+    if not is_matrix or cells.dtype.kind not in "UTO" or not any(isinstance(cell, str) for cell in cells.flat):
         return y
     if separator is None:
         raise ValueError("y has level columns, which are joined by the separator; choose one, such as separator='/'")
@@ -148,7 +147,7 @@ def join_levels(y: Any, separator: str | None) -> Any:
 def _levels_of_row(row: Any, number: int, separator: str) -> list[str]:
     """The names of a row up to the first empty cell, checked."""
     filled = [not (is_missing(cell) or cell == "") for cell in row]
-    names = [cell for cell, is_name in zip(row, takewhile(bool, filled), strict=False) if is_name]
+    names = list(row[: [*filled, False].index(False)])
     if not names or sum(filled) > len(names):
         remedy = "close the gap" if names else "start with the top level, or leave the row out"
         raise DataFormatError(f"row {number} of y has no name at level {len(names)}", remedy=remedy)
