@@ -20,13 +20,13 @@ import warnings
 import numpy as np
 import scipy.stats
 from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
-from widemargin.problems.codes import greedy_code
 
 from _common import ROOT, describe_machine, write_text
 from _multiclass import digits, letter, usps
 from widemargin import OneVsAllClassifier, OutputCodeClassifier
 from widemargin.labels.codes import random_code
 from widemargin.labels.decoding import expected_error
+from widemargin.problems.first_column import greedy_code
 from widemargin.solvers.codes.continuous import continuous_code
 
 RUNS = ROOT / "benchmarks" / "results" / "output-codes.json"
