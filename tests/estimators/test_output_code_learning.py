@@ -449,9 +449,11 @@ def test_what_has_no_meaning_is_refused(data, options, message):
         OutputCodeClassifier(**options).fit(*data)
 
 
-def test_several_labels_a_row_are_refused(data):
-    with pytest.raises(ValueError, match="several labels per row"):
+def test_label_sets_are_refused(data):
+    with pytest.raises(ValueError, match="exactly one label in every row"):
         OutputCodeClassifier().fit(data[0], [{"ash"}] * 80)
+    with pytest.raises(ValueError, match="several labels per row"):
+        OutputCodeClassifier().fit(data[0], [{"ash", "oak"}] * 80)
 
 
 @pytest.mark.parametrize("learn", ["l1", "l2", "linf"])
