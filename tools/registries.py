@@ -26,7 +26,7 @@ from text_sets import MIN_TERMS, Row, at_most_per_source, informative, split, wr
 PARALLEL_REQUESTS = 16
 TRIES = 4
 PAUSE_S = 3  # longer after each failure
-NOT_THERE = (404, 410)
+NOT_THERE = (403, 404, 410)  # Mirrors withhold some packages (403); respect that and go on without them.
 TIMEOUT_S = 60
 # An account on a host of repositories; pages for sponsors belong to the host.
 REPOSITORY = re.compile(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import json
 import math
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -156,6 +158,26 @@ def test_a_stopped_download_asks_only_for_what_is_missing(registries, tmp_path):
     assert sorted(asked) == ["b", "c", "c", "gone"]
     assert registries.read_snapshot(out) == [{"name": "b"}, {"name": "c"}]
     assert [path.name for path in tmp_path.iterdir()] == ["snapshot.jsonl.gz"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [([], {"a": 1}), ([404], None), ([403], None), ([503, 500], {"a": 1}), ([503, 410], None)]
+)
+def test_missing_packages_are_none_and_failures_are_tried_again(registries, monkeypatch, codes, expected):
+    left = list(codes)
+
+    def urlopen(request, timeout):
+        if left:
+            raise HTTPError(request.full_url, left.pop(0), "refused", {}, None)
+        return io.BytesIO(b'{"a": 1}')
+
+    monkeypatch.setattr(registries.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(registries, "PAUSE_S", 0)
+    assert registries.get_json("https://example.org/x") == expected
+    assert not left
+    left.extend([500] * registries.TRIES)
+    with pytest.raises(SystemExit, match=r"example.org/x: HTTP Error 500.*run the command again"):
+        registries.get_json("https://example.org/x")
 
 
 # --- Split and files ------------------------------------------------------------------------------------------------
