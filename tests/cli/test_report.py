@@ -87,12 +87,12 @@ def test_failures_are_one_sentence_and_leave_no_file(rows, tmp_path, monkeypatch
     np.savez(tmp_path / "bare.npz", X=X.toarray())
     out = tmp_path / "page.html"
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "give rows with their labels" in result.stderr
+    assert "use labelled rows" in result.stderr
     result = invoke(
         "report", tmp_path / "model", tmp_path / "bare.npz", "-o", tmp_path / "no" / "page.html", exit_code=1
     )
-    assert "there is no folder" in result.stderr
+    assert "does not exist; create it first" in result.stderr
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "drawing needs matplotlib: pip install 'widemargin[report]'" in result.stderr
+    assert "drawing requires matplotlib; install it with: pip install 'widemargin[report]'" in result.stderr
     assert not out.exists()

@@ -123,7 +123,7 @@ def test_names_are_lines_or_a_column(tmp_path):
     with pytest.raises(DataFormatError, match="line 2: the file is not UTF-8"):
         read_names(path)
     path.write_bytes(b"ok\r\none\rtwo\n")
-    with pytest.raises(DataFormatError, match="line 2: a carriage return inside a line"):
+    with pytest.raises(DataFormatError, match="line 2: the line contains a carriage return"):
         read_names(path)
     with pytest.raises(ValueError, match="line break"):
         write_names(path, ["a\nb"])

@@ -291,7 +291,7 @@ def test_orthogonality_says_which_pairs_were_forced_apart(tree, data):
     assert any(pair.forced_apart for pair in pairs)
     assert set(pairs.by_depth()) == {(1, 2), (1, 3), (2, 3)}
     assert pairs["a", "x"].descendant == "x"
-    with pytest.raises(KeyError, match="'b' is not above 'x'"):
+    with pytest.raises(KeyError, match="'b' must be an ancestor of 'x'"):
         _ = pairs["b", "x"]
     assert "forced apart" in repr(pairs)
     assert list(pd.DataFrame(pairs.to_dict()).columns[:2]) == ["ancestor", "descendant"]

@@ -309,7 +309,7 @@ def test_sample_weight_goes_through_metadata_routing():
         ({"prune": np.nan}, "'prune' parameter of"),
         ({"max_iter": 1.5}, "'max_iter' parameter of"),
         ({"class_weight": "even"}, "'class_weight' parameter of"),
-        ({"class_weight": {7: 1.0}}, "7, which is not among the labels"),
+        ({"class_weight": {7: 1.0}}, "7, which is not a label"),
         ({"class_weight": {0: -1.0}}, "class_weight of 0"),
     ],
 )
@@ -330,7 +330,7 @@ def test_bad_parameters_are_named(parameters, message):
         (([[1.0], [2.0]], sp.csr_array((2, 0))), "no label"),
         (([[1.0], [2.0], [3.0]], ["a", "b"]), "inconsistent numbers of samples"),
         (([[1.0], [2.0]], [0.3, 0.7]), "Unknown label type"),
-        (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator holds 0 and 1 only"),
+        (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator matrix must contain only 0 and 1"),
         (([[np.inf], [2.0]], ["a", "b"]), "infinity"),
     ],
 )

@@ -167,15 +167,15 @@ def test_Cs_serve_other_estimators_and_values_keep_working(data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give Cs, ks, or param and values"),
-        ({"param": "C"}, "param='C' needs its values"),
-        ({"values": [1.0], "ks": [1]}, "give them, or Cs and ks, not both"),
-        ({"Cs": []}, "values of C must be finite numbers"),
-        ({"ks": [1, 1]}, "values of k must be different"),
+        ({}, "pass Cs, ks, or param and values"),
+        ({"param": "C"}, "param='C' has no values"),
+        ({"values": [1.0], "ks": [1]}, "values cannot be combined with Cs or ks"),
+        ({"Cs": []}, "values of C must be a nonempty sequence of finite numbers"),
+        ({"ks": [1, 1]}, "values of k must be distinct"),
         ({"ks": [1.5]}, r"'k' parameter .* \[1, inf\)"),
         ({"Cs": [-1.0]}, r"'C' parameter .* \(0.0, inf\)"),
         ({"ks": [1, 6]}, "k can be at most 5"),
-        ({"Cs": [1.0], "prune": [-0.1]}, "prune must be finite numbers"),
+        ({"Cs": [1.0], "prune": [-0.1]}, "prune must be a nonempty sequence of finite, nonnegative numbers"),
     ],
     ids=str,
 )

@@ -73,5 +73,5 @@ def test_wrong_input_is_named(truth, probability, options, message):
 
 
 def test_probabilities_must_be_those_of_the_list():
-    with pytest.raises(ValueError, match="shape of the ranked labels"):
+    with pytest.raises(ValueError, match="shape as the ranked labels"):
         calibration_error_at_k([[1, 0]], [[0, 1]], [[0.5]], 1)

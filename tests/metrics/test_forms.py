@@ -98,7 +98,7 @@ def test_ties_too_many_to_keep_are_an_error_with_a_remedy(rows, monkeypatch):
     top = MODELS["zero"].fit(X, y).predict_topk(X, 2)
     assert top.tied.left_out.all()
     assert top.tied.labels.nnz == 0
-    with pytest.raises(ValueError, match="ask predict_topk for more than"):
+    with pytest.raises(ValueError, match="call predict_topk with k above"):
         metrics.top_k_accuracy(y, top, 2)
 
 
