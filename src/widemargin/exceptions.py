@@ -94,12 +94,12 @@ class MissingExtraError(WidemarginError, ImportError):
     >>> raise MissingExtraError("drawing", "matplotlib", "report")
     Traceback (most recent call last):
     ...
-    widemargin.exceptions.MissingExtraError: drawing requires matplotlib; install it with: pip install 'widemargin[report]'
+    widemargin.exceptions.MissingExtraError: drawing requires matplotlib; run: pip install 'widemargin[report]'
     """
 
     def __init__(self, what: str, package: str, extra: str | None = None) -> None:
         wanted = package if extra is None else f"'widemargin[{extra}]'"
-        super().__init__(f"{what} requires {package}; install it with: pip install {wanted}")
+        super().__init__(f"{what} requires {package}; run: pip install {wanted}")
 
 
 class ModelFormatError(WidemarginError, ValueError):

@@ -51,7 +51,7 @@ def test_lists_of_labels_are_matched_by_name(rows, tmp_path):
     assert summary["bytes"] == len(text.encode())
     assert "&lt;i&gt;car&lt;/i&gt;" in text
     assert "<i>" not in text
-    assert "Measured on test.txt" in text
+    assert "Evaluated on test.txt" in text
 
 
 def test_one_label_a_row_and_trees_take_svmlight(rows, tmp_path):
@@ -94,5 +94,5 @@ def test_failures_are_one_sentence_and_leave_no_file(rows, tmp_path, monkeypatch
     assert "does not exist; create it first" in result.stderr
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "drawing requires matplotlib; install it with: pip install 'widemargin[report]'" in result.stderr
+    assert "drawing requires matplotlib; run: pip install 'widemargin[report]'" in result.stderr
     assert not out.exists()

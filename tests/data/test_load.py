@@ -48,7 +48,7 @@ def test_labels_are_found_next_to_a_matrix(dense, label_file, tmp_path):
     np.save(tmp_path / "other.npy", np.array([7, 8, 9]))
     assert load_data(path, y_path=tmp_path / "other.npy").Y.tolist() == [7, 8, 9]
     np.save(tmp_path / "short.npy", np.array([7]))
-    with pytest.raises(DataFormatError, match="3 rows and Y has 1"):
+    with pytest.raises(DataFormatError, match="same number of rows; got 3 and 1"):
         load_data(path, y_path=tmp_path / "short.npy")
 
 
@@ -117,7 +117,7 @@ def test_names_are_lines_or_a_column(tmp_path):
     table.write_bytes(b"p3\tlight reading\np4\tfiction\n")
     assert read_names(table) == ["light reading", "fiction"]
     assert read_names(table, column=0) == ["p3", "p4"]
-    with pytest.raises(DataFormatError, match="line 1: there is no column 2"):
+    with pytest.raises(DataFormatError, match="line 1: column 2 does not exist"):
         read_names(table, column=2)
     path.write_bytes(b"ok\n\xff\n")
     with pytest.raises(DataFormatError, match="line 2: the file is not UTF-8"):

@@ -243,7 +243,7 @@ def test_what_is_no_store_is_named(tmp_path):
 
 def test_input_that_does_not_fit_together_is_refused(tmp_path):
     X, Y = example()
-    with pytest.raises(DataFormatError, match="30 rows and Y has 29"):
+    with pytest.raises(DataFormatError, match="same number of rows; got 30 and 29"):
         write_store(tmp_path / "a", X, Y[:29])
     with pytest.raises(DataFormatError, match="4 names for 5 columns"):
         write_store(tmp_path / "a", X, Y, label_names=list("abcd"))

@@ -197,7 +197,7 @@ def test_what_the_format_cannot_hold_is_not_written(tmp_path):
         write_xmc(path, np.array([[np.nan, 0]]), eye[:1])
     with pytest.raises(ValueError, match="indicator"):
         write_xmc(path, eye, 2 * eye)
-    with pytest.raises(ValueError, match="2 rows and Y has 1"):
+    with pytest.raises(ValueError, match="same number of rows; got 2 and 1"):
         write_xmc(path, eye, eye[:1])
     assert os.listdir(tmp_path) == []
 

@@ -44,7 +44,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise
-        sys.exit("The command-line interface requires typer and rich; install them with: pip install 'widemargin[cli]'")
+        sys.exit("The command-line interface requires typer and rich; run: pip install 'widemargin[cli]'")
     except KeyboardInterrupt:  # before a command starts; later ones are caught there
         print_note("interrupted")
         sys.exit(INTERRUPTED)

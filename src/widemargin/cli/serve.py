@@ -25,7 +25,7 @@ def run(given: Given) -> None:
 
         from widemargin.serve import Limits, make_app
     except ModuleNotFoundError as error:
-        raise ValueError(f"serve requires {error.name}; install it with: pip install 'widemargin[serve]'") from error
+        raise ValueError(f"serve requires {error.name}; run: pip install 'widemargin[serve]'") from error
     model = load(given.model)
     (model[-1] if hasattr(model, "steps") else model).n_jobs = given.jobs
     if given.token is None and not _is_local(given.host):

@@ -133,7 +133,7 @@ def check_rows_and_budget(X: Any, y: Any, budget: float | None) -> None:
     """Refuse rows without labels, and a budget that allows nothing."""
     if _num_samples(y) != _num_samples(X):
         raise ValueError(
-            f"X has {_num_samples(X)} rows and y has {_num_samples(y)}; pass one label or set of labels per row"
+            f"X has {_num_samples(X)} rows, but y has {_num_samples(y)}; pass one label or set of labels per row"
         )
     if budget is not None and not budget > 0.0:
         raise ValueError(f"budget must be a positive number of seconds or None; got {budget!r}")

@@ -58,7 +58,7 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
 def _cell(line: str, column: int, path: str, number: int) -> str:
     cells = line.split("\t")
     if not -len(cells) <= column < len(cells):
-        raise DataFormatError(f"there is no column {column}", path=path, line=number)
+        raise DataFormatError(f"column {column} does not exist", path=path, line=number)
     return cells[column]
 
 

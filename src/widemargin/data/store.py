@@ -328,7 +328,7 @@ def _load(path: PathLike) -> Any:
         with loaded:
             members = {name: loaded[name] for name in loaded.files}
         if not all(isinstance(member, np.ndarray) for member in members.values()):
-            raise ValueError("a member is not an array")
+            raise ValueError("the archive contains a member that is not an array")
         return members
     except DataFormatError:
         raise
@@ -465,7 +465,7 @@ def open_store(folder: PathLike, *, verify: bool = False) -> Store:
     manifest = _read_manifest(root)
     matrices = {name: _open_matrix(root, name, manifest.get(name), verify) for name in ("X", "Y")}
     if matrices["X"] is None:
-        raise DataFormatError("the store has no X", path=root)
+        raise DataFormatError("X is missing from the store", path=root)
     check_together(matrices["X"], matrices["Y"], str(root))
     names = {kind: _open_names(root, kind, manifest.get(kind), matrices, verify) for kind in NAME_FILES}
     return Store(matrices["X"], matrices["Y"], names["label_names"], names["feature_names"], str(root))
@@ -493,7 +493,9 @@ def check_together(X: Any, Y: Any, path: str) -> None:
     if X.ndim != 2 or X.dtype.kind not in VALUE_KINDS:
         raise DataFormatError(f"X must be a numeric matrix; got type {X.dtype} and shape {X.shape}", path=path)
     if Y is not None and Y.shape[0] != X.shape[0]:
-        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=path)
+        raise DataFormatError(
+            f"X and Y must have the same number of rows; got {X.shape[0]} and {Y.shape[0]}", path=path
+        )
 
 
 def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:

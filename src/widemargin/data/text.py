@@ -524,7 +524,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
     """
     features, indicator = _check_features(X), _check_indicator(Y)
     if features.shape[0] != indicator.shape[0]:
-        raise ValueError(f"X has {features.shape[0]} rows and Y has {indicator.shape[0]}")
+        raise ValueError(f"X and Y must have the same number of rows; got {features.shape[0]} and {indicator.shape[0]}")
     with atomic_file(path) as file:
         file.write(f"{features.shape[0]} {features.shape[1]} {indicator.shape[1]}\n".encode())
         _write_rows(file, features, indicator, base=0 if zero_based else 1)
@@ -568,7 +568,7 @@ def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) 
         plain = targets.astype(np.int64) if targets.dtype.kind == "b" else targets
         prefixes = [repr(value).encode() for value in plain.tolist()]
     if features.shape[0] != len(prefixes):
-        raise ValueError(f"X has {features.shape[0]} rows and y has {len(prefixes)}")
+        raise ValueError(f"X and y must have the same number of rows; got {features.shape[0]} and {len(prefixes)}")
     no_labels = sp.csr_array((features.shape[0], 0), dtype=np.float32)
     with atomic_file(path) as file:
         _write_rows(_Prefixed(file, prefixes), features, no_labels, base=0 if zero_based else 1)

@@ -276,7 +276,9 @@ class LabelEncoding:
             )
         Y = as_indicator(y)
         if Y.shape[1] != self.n_classes:
-            raise ValueError(f"y has {Y.shape[1]} columns, but there are {self.n_classes} classes")
+            raise ValueError(
+                f"y has {Y.shape[1]} columns, but there are {self.n_classes} classes; pass one column per class"
+            )
         return Y
 
     def indicator_with_unknown(self, y: Any) -> Any:

@@ -167,9 +167,7 @@ def as_executor(executor: Any) -> Executor:
         try:
             from widemargin.parallel.cluster import Cluster
         except ModuleNotFoundError:
-            raise WidemarginError(
-                "a cluster requires dask.distributed; install it with: pip install 'widemargin[dask]'"
-            ) from None
+            raise WidemarginError("a cluster requires dask.distributed; run: pip install 'widemargin[dask]'") from None
         return Cluster(executor)
     if all(hasattr(executor, name) for name in ("run", "n_workers", "in_process")):
         given: Executor = executor

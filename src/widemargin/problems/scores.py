@@ -232,16 +232,16 @@ def _check_csr(name: str, matrix: Any) -> None:
     """Refuse a CSR triple that would make compiled code read outside its arrays."""
     indptr, indices = matrix.indptr, matrix.indices
     if len(indptr) != matrix.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{name}: indptr does not describe {matrix.shape[0]} rows")
+        raise ValueError(f"indptr of {name} does not match its {matrix.shape[0]} rows")
     if len(indices) and not (indices.min() >= 0 and indices.max() < matrix.shape[1]):
-        raise ValueError(f"{name}: a column index is out of range")
+        raise ValueError(f"{name} contains a column index that is out of range")
 
 
 def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
     """Row ranges of X as the kernels take them: all at once without a copy where possible, else converted in parts."""
     sparse, n_rows = sp.issparse(X), X.shape[0]
     if sparse and len(X.indptr) != n_rows + 1:
-        raise ValueError(f"X: indptr does not describe {n_rows} rows")
+        raise ValueError(f"indptr of X does not match its {n_rows} rows")
     if sparse:
         usable = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
         usable = usable and X.data.flags.c_contiguous and X.indices.flags.c_contiguous and X.indptr.flags.c_contiguous
@@ -413,7 +413,7 @@ class KernelScorer(BlockScorer):
         for name, matrix in (("dual_coef", self._coef), ("support", support)):  # of a file that was not verified
             columns = matrix.indices if sp.issparse(matrix) else np.empty(0)
             if len(columns) and not (columns.min() >= 0 and columns.max() < matrix.shape[1]):
-                raise ValueError(f"{name}: a column index is out of range")
+                raise ValueError(f"{name} contains a column index that is out of range")
         self._intercept = np.asarray(intercept, dtype=np.float64)
         row_bytes = BYTES_PER_KERNEL_VALUE * n_support + BYTES_PER_SCORE * self.n_labels
         self.rows_per_block = max(1, int(memory_limit_mb * MEGABYTE / row_bytes))
