@@ -141,7 +141,7 @@ def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
     ...         refuse_input_as_output(data, data)
     ...     except ValueError as error:
     ...         print(str(error).partition("; ")[2])
-    choose another name for the output
+    choose another output name
     """
     target = Path(output)
     above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))

@@ -169,7 +169,9 @@ def test_text_options_that_do_not_fit_are_an_error(tables, rows_file):
     assert (
         "--labels is missing" in runner.invoke(make_app(), ["compare", str(tables / "t.csv"), "--text", "body"]).stderr
     )
-    assert "--ngrams needs --text" in runner.invoke(make_app(), ["compare", str(rows_file), "--ngrams", "1,2"]).stderr
+    assert (
+        "--ngrams requires --text" in runner.invoke(make_app(), ["compare", str(rows_file), "--ngrams", "1,2"]).stderr
+    )
 
 
 def test_a_file_of_lists_with_one_label_each_is_one_of_classes(tmp_path):

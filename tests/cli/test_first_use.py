@@ -89,7 +89,7 @@ def test_columns_are_kept_in_every_format(folder, tmp_path):
 def test_wrong_outputs_are_refused(folder, tmp_path):
     predict = ("predict", folder / "one", folder / "rows.csv")
     assert "set its name with --out" in invoke(*predict, "--format", "parquet", exit_code=1).stderr
-    assert "not as csv" in invoke(*predict, "--explain", "--format", "csv", exit_code=1).stderr
+    assert "cannot be written as csv" in invoke(*predict, "--explain", "--format", "csv", exit_code=1).stderr
     assert "column 'nothing' is not in" in invoke(*predict, "--keep", "nothing", exit_code=1).stderr
     assert "--keep must be distinct column names" in invoke(*predict, "--keep", "id,", exit_code=1).stderr
     message = invoke("predict", folder / "one", "--text", "bread", "--keep", "id", exit_code=1).stderr

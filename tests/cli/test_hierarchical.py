@@ -97,9 +97,9 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
+        ("orthogonal", ["--alpha", "much"], "--alpha must be auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
-        ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
+        ("flat", ["--alpha", "0.5"], "alpha applies only to method='orthogonal'"),
         ("orthogonal", ["--prune", "-1"], "'prune' parameter of"),
         ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "which a model with a kernel does not have"),
         ("orthogonal", ["--loss", "beta"], "--loss does not apply to --method orthogonal"),

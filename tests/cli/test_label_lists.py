@@ -221,4 +221,4 @@ def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table,
     stderr = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
     assert "--label-sep" not in stderr
     stderr = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
-    assert "if they are lists of labels, give --label-sep ';'" in stderr
+    assert "if they are lists of labels, use --label-sep ';'" in stderr

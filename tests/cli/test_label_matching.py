@@ -107,11 +107,11 @@ def test_no_common_label_is_an_error_and_some_unknown_ones_a_warning(X, Y):
     invoke("train", "train.txt", "--out", "m")
     write_xmc("none.txt", X, Y)
     write_names("none_labels.txt", ["x", "y", "z"])
-    assert "knows none of the labels" in invoke("evaluate", "m", "none.txt", exit_code=1).output
+    assert "none of the labels is known to the model" in invoke("evaluate", "m", "none.txt", exit_code=1).output
     write_xmc("some.txt", X, Y)
     write_names("some_labels.txt", ["apple", "y", "z"])
     result = invoke("evaluate", "m", "some.txt")
-    assert "widemargin: warning: some.txt: the model does not know 2 of 3 labels, such as 'y'" in result.stderr
+    assert "widemargin: warning: some.txt: 2 of 3 labels, such as 'y', are unknown to the model" in result.stderr
 
 
 def test_unknown_classes_are_misses(X):
@@ -123,8 +123,8 @@ def test_unknown_classes_are_misses(X):
     best = load("m").predict(X)
     result = invoke("evaluate", "m", "test.npz", "--k", "1", "--json")
     assert json.loads(result.stdout)["top_k_accuracy"]["1"] == pytest.approx(np.mean((best == y) & (y != 2)))
-    assert "does not know 1 of 3 labels" in result.stderr
-    assert "knows none of the labels" in invoke("evaluate", "m", "none.npz", exit_code=1).output
+    assert "1 of 3 labels, such as '9', are unknown to the model" in result.stderr
+    assert "none of the labels is known to the model" in invoke("evaluate", "m", "none.npz", exit_code=1).output
 
 
 def test_names_for_data_with_one_label_a_row_are_refused(X):
@@ -187,7 +187,7 @@ def test_depths_beyond_the_labels_are_left_out_with_a_word(X, Y, multilabel):
     assert list(json.loads(result.stdout)["precision" if multilabel else "top_k_accuracy"]) == ["1", "3"]
     assert "--k 99999999 is ignored, because the model has only 3 labels" in result.stderr
     output = invoke("evaluate", "m", "train.npz", "--k", "10", exit_code=1).output
-    assert "--k 10 is more than the 3 labels" in output
+    assert "--k 10 exceeds the number of labels, 3" in output
     assert invoke("evaluate", "m", "train.npz").stderr == "", "the default depths are nobody's mistake"
 
 

@@ -125,7 +125,7 @@ FAILURES = [
         ["path", "train.svm", "--test", "test.svm", "--method", "output-code"],
         "path does not support --method output-code; use train",
     ),
-    (["inspect", "m", "--label", "1"], "is an output code, so it has no feature weights"),
+    (["inspect", "m", "--label", "1"], "is an output code and has no feature weights"),
 ]
 
 

@@ -200,9 +200,9 @@ def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
         (("--text", "title,", "--labels", "tags"), "--text must be distinct column names"),
         (("--text", "title", "--labels", "tags", "--features", "x"), "--features does not apply to text"),
         (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams must be the minimum"),
-        (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df takes a number of texts"),
+        (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df must be a number of texts"),
         (("--text", "title", "--labels", "tags", "--min-df", "41"), "rows.csv: "),
-        (("--labels", "tags", "--label-sep", "|"), "--label-sep needs --text"),
+        (("--labels", "tags", "--label-sep", "|"), "--label-sep requires --text"),
         (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep must be the text between"),
     ],
 )

@@ -130,7 +130,7 @@ def test_prune_reaches_the_model_and_the_path(data, files, tmp_path):
 
 
 FAILURES = [
-    (["train", "train.svm", "--method", "top-k", "--k", "4"], "k can be at most 3"),
+    (["train", "train.svm", "--method", "top-k", "--k", "4"], "k must be at most 3"),
     (["train", "train.svm", "--method", "top-k", "--k", "0"], "'k' parameter of"),
     (["train", "train.svm", "--method", "top-k", "--prune", "-1"], "'prune' parameter of"),
     (
@@ -144,13 +144,13 @@ FAILURES = [
     (["train", "train.svm", "--kernel", "rbf"], "--kernel does not apply to --method one-vs-all"),
     (["train", "train.svm", "--seed", "1"], "--seed does not apply to --method one-vs-all"),
     (["train", "train.svm", "--loss", "beta"], "use squared_hinge or logistic"),
-    (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma takes scale, auto or a number"),
+    (["train", "train.svm", "--method", "top-k", "--gamma", "big"], "--gamma must be scale, auto or a number"),
     (
         ["train", "lists.txt", "--method", "top-k"],
         "--method top-k takes one label per row, but the file contains lists",
     ),
     (["train", "missing.svm", "--method", "top-k", "--C", "0"], "'C' parameter of"),
-    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "x"], "--prune takes numbers"),
+    (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--prune", "x"], "--prune must be numbers"),
     (["path", "train.svm", "--test", "test.svm", "--ks", "1"], "--ks does not apply to --method one-vs-all"),
     (["path", "train.svm", "--test", "test.svm", "--method", "top-k", "--ks", "x"], "--ks must be positive integers"),
     (["path", "missing.svm", "--test", "test.svm", "--method", "top-k", "--C", "-1"], "'C' parameter of"),

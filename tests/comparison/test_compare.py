@@ -204,7 +204,7 @@ def test_a_metric_that_does_not_fit_is_refused():
     for name in ("hierarchical_f1", "at_or_below@1", "tree_loss"):
         with pytest.raises(ValueError, match="metric must be top_k_accuracy@k"):
             metrics_for("multiclass", 4, name)
-    with pytest.raises(ValueError, match="or in a tree hierarchical_f1 or at_or_below@k; got 'tree_loss'"):
+    with pytest.raises(ValueError, match="for labels in a tree, hierarchical_f1 or at_or_below@k; got 'tree_loss'"):
         metrics_for("multiclass", 4, "tree_loss", on_tree=True)
     assert metrics_for("multiclass", 4, "accuracy")[0].name == "top_k_accuracy@1"
 
@@ -268,7 +268,7 @@ def test_a_method_that_was_stopped_is_recommended_only_if_no_finished_one_is_as_
     assert "its fits were stopped by the budget, so more time may improve it" in result.recommendation
     near = _comparison({"good": good, "twin": twin, "bad": bad}, cpu, stopped=["good"])
     assert near.recommended.name == "twin"
-    assert "good has the best m 0.900, but leads by only 1.0 points" in near.recommendation
+    assert "good has the best m (0.900), but leads by only 1.0 points" in near.recommendation
     assert "was stopped by the budget" in near.recommendation
     both = _comparison({"good": good, "twin": twin}, cpu, stopped=["good", "twin"])
     assert both.recommended.name == "good"

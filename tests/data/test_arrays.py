@@ -72,14 +72,14 @@ def csr_parts(**changes):
 
 
 BAD_CSR = {
-    "missing part": ({"indices": None}, "no indices"),
+    "missing part": ({"indices": None}, "indices is missing"),
     "other sparse format": ({"format": np.array("csc")}, "'csc'"),
     "index too large": ({"indices": np.array([0, 2])}, "column indices must be between"),
     "negative index": ({"indices": np.array([0, -1])}, "column indices must be between"),
     "falling indptr": ({"indptr": np.array([0, 3, 2])}, "indptr must not decrease"),
     "indptr beyond the data": ({"indptr": np.array([0, 1, 3])}, "indptr runs from 0 to 3"),
     "indptr not from 0": ({"indptr": np.array([1, 1, 2])}, "indptr runs from 1"),
-    "indptr too short": ({"indptr": np.array([0, 2])}, "2 entries for 2 rows"),
+    "indptr too short": ({"indptr": np.array([0, 2])}, "2 entries, but the matrix has 2 rows"),
     "empty indptr": ({"indptr": np.array([], dtype=int)}, "0 entries"),
     "lengths differ": ({"data": np.ones(3)}, "2 indices and 3 values"),
     "fractions as indices": ({"indices": np.array([0.0, 1.0])}, "indices must be a numeric vector; got type float64"),
@@ -88,8 +88,8 @@ BAD_CSR = {
     "shape of three": ({"shape": np.array([2, 2, 2])}, "shape"),
     "negative shape": ({"shape": np.array([2, -2])}, "shape"),
     "fractional shape": ({"shape": np.array([2.0, 2.0])}, "shape is stored as an array of type float64"),
-    "nan": ({"data": np.array([1, np.nan])}, "not finite"),
-    "inf": ({"data": np.array([1, -np.inf])}, "not finite"),
+    "nan": ({"data": np.array([1, np.nan])}, "must be finite"),
+    "inf": ({"data": np.array([1, -np.inf])}, "must be finite"),
     "objects": ({"data": np.array([1, None])}, "damaged or contains something other than plain arrays"),
 }
 

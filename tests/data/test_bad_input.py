@@ -27,7 +27,7 @@ BAD_XMC = [
     ("fraction in the header", b"1 4.0 3\n0 0:1\n", 1, "three integers", {}),
     ("huge count in the header", b"1 99999999999 3\n0 0:1\n", 1, "above 2147483647", {}),
     ("huge count of 5000 digits", b"1 " + b"9" * 5000 + b" 3\n", 1, "above 2147483647", {}),
-    ("header counts too many rows", b"3 4 3\n0 0:1\n1 1:1\n", 1, "says 3 rows, but there are 2", {}),
+    ("header counts too many rows", b"3 4 3\n0 0:1\n1 1:1\n", 1, "says 3 rows, but the file has 2", {}),
     ("header counts too few rows", b"1 4 3\n0 0:1\n1 1:1\n", 3, "more rows than the header says (1)", {}),
     ("rows after a header of none", b"0 4 3\n0 0:1\n", 2, "more rows", {}),
     ("feature out of range", b"1 4 3\n0 0:1 5:1\n", 2, "'5:1' is outside the range 0 to 4", {}),
@@ -81,7 +81,7 @@ BAD_XMC = [
     ("UTF-16", "1 4 3\n0 0:1\n".encode("utf-16"), 1, "not plain text", {}),
     ("a letter beyond ASCII", "1 4 3\n0 0:½\n".encode(), 2, "not plain text", {}),
     ("carriage returns for line ends", b"1 4 3\r0 0:1\r", 1, "contains a carriage return", {}),
-    ("too many non-zeros", GOOD, 3, "more than 2 non-zeros", {"MAX_COUNT": 2}),
+    ("too many non-zeros", GOOD, 3, "more than 2 nonzeros", {"MAX_COUNT": 2}),
     ("problem in the last line without newline", b"1 4 3\n0 0:x", 2, "not a number", {}),
     ("problem after Windows line ends", b"1 4 3\r\n0 0:x\r\n", 2, "'0:x' is not a number", {}),
 ]
@@ -104,7 +104,7 @@ BAD_SVMLIGHT = [
     ("duplicate refused", b"1 1:1 1:1\n", 1, "repeated", {"indices": "refuse"}),
     ("unsorted refused", b"1 2:1 1:1\n", 1, "out of order", {"indices": "refuse"}),
     ("duplicate label refused", b"1,1 1:1\n", 1, "repeated", {"indices": "refuse", "multilabel": True}),
-    ("too many non-zeros", b"1 1:1\n1 1:1\n", 2, "more than 1 non-zeros", {"MAX_COUNT": 1}),
+    ("too many non-zeros", b"1 1:1\n1 1:1\n", 2, "more than 1 nonzeros", {"MAX_COUNT": 1}),
 ]
 
 

@@ -99,7 +99,7 @@ def test_label_names_are_given_or_found(tmp_path):
     assert load_data(path).label_names == ["red", "grün"]
     assert load_data(path, label_names=["a", "b"]).label_names == ["a", "b"]
     assert load_data(path, feature_names=tmp_path / "labels.txt").feature_names == ["of", "something", "else"]
-    with pytest.raises(DataFormatError, match="3 names for 2 columns"):
+    with pytest.raises(DataFormatError, match="one name for each of the 2 columns; got 3"):
         load_data(path, label_names=tmp_path / "labels.txt")
 
 

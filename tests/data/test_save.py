@@ -66,5 +66,5 @@ def test_names_given_for_svmlight_go_by_number_and_else_by_order(tmp_path):
     assert load_data(tmp_path / "a.svm", label_names=["u", "v", "w"]).label_names == ["u", "w"]
     (tmp_path / "b.svm").write_text("1,7 1:1\n7 1:1\n")
     assert load_data(tmp_path / "b.svm", label_names=["u", "v"]).label_names == ["u", "v"]
-    with pytest.raises(DataFormatError, match="3 names for 2 columns"):
+    with pytest.raises(DataFormatError, match="one name for each of the 2 columns; got 3"):
         load_data(tmp_path / "b.svm", label_names=["u", "v", "w"])

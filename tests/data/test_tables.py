@@ -67,7 +67,7 @@ def test_tsv_and_other_delimiters(write):
     assert cells(write("t.tsv", "title\ttags\na, b\tx\n")) == [("a, b", "x")]
     assert cells(write("t.csv", "title;tags\na, b;x\n"), delimiter=";") == [("a, b", "x")]
     assert cells(write("t.tsv", 'title\ttags\n"a" b\t"x\n'), quotes=False) == [('"a" b', '"x')]
-    with pytest.raises(ValueError, match="one character"):
+    with pytest.raises(ValueError, match="single character"):
         cells(write("t.csv", "title;tags\n"), delimiter=";;")
 
 
@@ -110,8 +110,11 @@ def test_another_delimiter_is_suspected(write):
         ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read the file without quotes"]),
         ('title,tags\n"a" b,c\n', ["line 2", "double each quote"]),
         ("title,title,tags\na,b,c\n", ["line 1", "2 columns are named 'title'"]),
-        (b"title,tags\na,b\ncaf\xe9,x\n", ["line 3", "not UTF-8", "0xe9 at position 4", "save the file as UTF-8"]),
-        ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not UTF-8"]),
+        (
+            b"title,tags\na,b\ncaf\xe9,x\n",
+            ["line 3", "not valid UTF-8", "0xe9 at position 4", "save the file as UTF-8"],
+        ),
+        ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
     ],
     ids=["empty", "ragged", "open quote", "stray quote", "twice", "latin-1", "utf-16"],
 )
@@ -125,7 +128,7 @@ def test_a_damaged_csv_file_is_an_error_with_its_line(write, content, parts):
     [
         ('{"title": "a", "tags": "b"}\n{"title": \n', ["line 2", "not a JSON object"]),
         ('[{"title": "a"},\n{"title": "b"}]\n', ["line 1", "not an array"]),
-        ('"title"\n', ["line 1", "a str, not a JSON object"]),
+        ('"title"\n', ["line 1", "must be a JSON object; got a str"]),
         ("[" * 100_000, ["line 1", "not a JSON object"]),
         (
             '{"title": "\\ud83d\\ude00"}\n{"tags": ["\\uD800"]}\n',

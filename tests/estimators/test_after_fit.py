@@ -151,7 +151,7 @@ def test_names_of_other_features_do_not_stay(X, Y):
 @pytest.mark.parametrize("labels", [[{("x", 1)}, {("y", 2)}], [{b"x"}, {b"y"}]])
 def test_labels_that_cannot_be_saved_are_named(tmp_path, labels):
     model = OneVsAllClassifier().fit(np.eye(2), labels)
-    with pytest.raises(NotSavableError, match="labels has"):
+    with pytest.raises(NotSavableError, match="labels: names must be"):
         save(model, tmp_path / "m")
     assert not (tmp_path / "m").exists()
 

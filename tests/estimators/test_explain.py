@@ -120,7 +120,7 @@ def test_features_are_called_by_their_names():
     model = OneVsAllClassifier().fit(X, y)
     assert set(model.explain(X[[0]])["ant"].to_score.features) <= set(map(str, range(N_FEATURES)))
     assert set(model.explain(X[[0]], feature_names=names)["ant"].to_score.features) <= set(names)
-    with pytest.raises(ValueError, match="3 names for 12 features"):
+    with pytest.raises(ValueError, match="one name for each of the 12 features; got 3"):
         model.explain(X[[0]], feature_names=names[:3])
     frame = pd.DataFrame(X.toarray(), columns=names)
     model = OneVsAllClassifier().fit(frame, y)

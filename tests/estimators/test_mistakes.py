@@ -97,7 +97,7 @@ def test_one_hot_targets_name_the_way_to_labels(kind, y, remedy):
     expected = ways[2] if isinstance(y, list) else ways[1] if isinstance(y, pd.DataFrame) else ways[0]
     with pytest.raises(ValueError, match=f"{kind.__name__} takes the labels themselves") as raised:
         kind().fit(X, y)
-    assert str(raised.value).endswith(f"use {expected}")
+    assert str(raised.value).endswith(f"pass {expected}")
     assert np.array_equal(np.unique(np.asarray(remedy(y)).ravel(), return_inverse=True)[1], np.arange(12) % 3)
 
 
@@ -183,12 +183,12 @@ def test_a_table_of_numbers_is_refused_and_svmlight_under_another_name_is_not(tm
         (
             ["10", "11", "12"],
             [10, 11, 12] * 4,
-            "did you mean '10' instead of 10.*names there are str, not int: convert",
+            "did you mean '10' instead of 10.*names there have the type str, not int; convert",
         ),
         (
             [10, 11, 12],
             ["10", "11", "12"] * 4,
-            "did you mean 10 instead of '10'.*names there are int, not str: convert",
+            "did you mean 10 instead of '10'.*names there have the type int, not str; convert",
         ),
         (
             ["bread", "cake", "soup"],

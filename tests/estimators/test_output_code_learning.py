@@ -287,7 +287,7 @@ def test_the_best_round_is_kept(data, learn, inner):
 
 
 def test_rounds_need_a_classifier_with_weights(data):
-    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit takes no sample_weight.*interleave=0"):
+    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit does not accept sample_weight.*interleave=0"):
         OutputCodeClassifier(KNeighborsClassifier(), learn="l1", interleave=1).fit(*data)
 
 
@@ -422,8 +422,8 @@ def test_verbose_prints_progress(data, capsys):
     [
         ({"C": 2.0}, "C applies only to codes with.*OneVsAllClassifier"),
         ({"cv": 3}, "cv applies only to learned codes"),
-        ({"interleave": 1}, "interleave needs"),
-        ({"norm_bound": 1.0}, "norm_bound belongs to"),
+        ({"interleave": 1}, "interleave applies only to"),
+        ({"norm_bound": 1.0}, "norm_bound applies only to"),
         ({"learn": "greedy", "C": 2.0}, "C applies only to codes"),
         ({"learn": "l1", "kernel": "rbf"}, "kernel applies only to codes with learn='l2'"),
         ({"learn": "l2", "kernel": "rbf", "interleave": 1}, "applies only to code matrices"),
@@ -443,7 +443,7 @@ def test_verbose_prints_progress(data, capsys):
         ({"estimator": OneVsAllClassifier(C=-1)}, "'C' parameter of"),
         ({"estimator": LogisticRegression}, "estimator must be None or a classifier"),
         ({"estimator": LogisticRegression(), "warm_start": True}, "warm_start"),
-        ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter belongs to"),
+        ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter applies only to"),
     ],
 )
 def test_what_has_no_meaning_is_refused(data, options, message):
@@ -453,7 +453,7 @@ def test_what_has_no_meaning_is_refused(data, options, message):
 
 def test_several_labels_a_row_are_refused(data):
     with pytest.raises(ValueError, match="several labels per row"):
-        OutputCodeClassifier().fit(data[0], [{"ash"}] * 80)
+        OutputCodeClassifier().fit(data[0], [{"ash", "fir"}] * 80)
 
 
 @pytest.mark.parametrize("learn", ["l1", "l2", "linf"])

@@ -252,7 +252,7 @@ BAD = [
     ({"values": [1.0], "keep": "some"}, "keep must be one of"),
     ({"values": [1.0], "cv": 2, "scoring": []}, "scoring must be a name"),
     ({"values": [1.0], "cv": 2, "scoring": "recall_ratio@3"}, "unknown score"),
-    ({"values": [1.0], "cv": 2, "scoring": "precision@3"}, "needs a multi-label model"),
+    ({"values": [1.0], "cv": 2, "scoring": "precision@3"}, "requires a multi-label model"),
 ]
 
 
@@ -271,5 +271,5 @@ def test_estimators_without_what_is_asked_for_are_named(classes):
         path(TopKClassifier(kernel="rbf"), *classes, values=[1.0], prune=[0.0, 0.1])
     with pytest.raises(ValueError, match="last step of the pipeline must be a classifier"):
         path(make_pipeline(TfidfTransformer()), *classes, values=[1.0])
-    with pytest.raises(ValueError, match="no model was scored"):
+    with pytest.raises(ValueError, match="none was scored"):
         _ = path(OneVsAllClassifier(), *classes, values=[1.0]).best

@@ -274,7 +274,7 @@ def test_wrong_arguments_are_named():
         model.label_proba(X, [[0]])
     with pytest.raises(ValueError, match="between −1 and 4"):
         model.label_proba(X[:1], [[5]])
-    with pytest.raises(MemoryError, match="predict_proba would make"):
+    with pytest.raises(MemoryError, match="predict_proba would create"):
         model.set_params(memory_limit_mb=1e-3).predict_proba(X)
 
 
@@ -336,13 +336,13 @@ def test_the_error_without_probabilities_starts_with_the_way_to_them(loss):
     assert "calibrate(X, y, cv=3) with the training rows" in message
     assert ("loss='logistic'" in message) == (loss == "logistic")
     assert caught.value.__cause__ is None
-    with pytest.raises(AttributeError, match=r"^label_proba needs"):
+    with pytest.raises(AttributeError, match=r"^label_proba requires"):
         model.label_proba(X, [[0]])
     texts = ["a b", "a c", "d e", "d f"] * 3
     steps = [("tfidf", TfidfVectorizer(token_pattern="[a-z]")), ("classifier", OneVsAllClassifier(loss=loss))]
     pipeline = TextPipeline(steps).fit(texts, ["x", "x", "y", "y"] * 3)
     assert not hasattr(pipeline, "predict_proba")
-    with pytest.raises(AttributeError, match=r"^predict_proba needs"):
+    with pytest.raises(AttributeError, match=r"^predict_proba requires"):
         pipeline.predict_proba(texts)
     found = pipeline.calibrate(texts, ["x", "x", "y", "z"] * 3).predict_proba(texts)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)

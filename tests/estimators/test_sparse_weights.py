@@ -550,7 +550,7 @@ def test_zeros_of_other_linear_classifiers_are_not_stored(text, tmp_path):
     ("parameters", "message"),
     [
         ({"prune": -1.0}, r"'prune' parameter .* \[0.0, inf\)"),
-        ({"prune": 0.1, "estimator": GaussianNB()}, "GaussianNB has none"),
+        ({"prune": 0.1, "estimator": GaussianNB()}, "GaussianNB does not have"),
         ({"prune": 0.1, "estimator": OneVsAllClassifier(prune=0.2)}, "set only one"),
     ],
     ids=str,

@@ -141,8 +141,8 @@ def test_random_codes_that_are_not_found_are_refused(monkeypatch):
         ([[1, 0], [-1, -1], [1, -1]], r"column 1 of the code has no entry \+1"),
         ([[1.0, np.nan], [-1.0, 1.0]], "NaN or infinity"),
         ([[1.0, 0.5], [-1.0, 1.0]], "got 0.5"),
-        ([1, -1], "a row for each"),
-        ([[1, -1]], "a row for each"),
+        ([1, -1], "at least two rows"),
+        ([[1, -1]], "at least two rows"),
     ],
 )
 def test_useless_codes_are_refused(code, message):
@@ -231,9 +231,9 @@ def test_bch_codes_keep_the_distance_that_they_promise(k, n, shape, distance):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bch_code(10, 6), "fewer than 10 words; use 7 columns or more"),
-        (lambda: bch_code(3, 5), "fewer than 3 words; use 7 columns or more"),
-        (lambda: bch_parameters(14), "2\\^m − 1; got 14"),
+        (lambda: bch_code(10, 6), "fewer than 10 words; use at least 7 columns"),
+        (lambda: bch_code(3, 5), "fewer than 3 words; use at least 7 columns"),
+        (lambda: bch_parameters(14), r"2\^m − 1 .*; got 14"),
         (lambda: make_code("bch", 4), "requires n_columns"),
     ],
 )

@@ -64,7 +64,7 @@ def test_error_at_k_by_hand_and_without_missing_places():
         ([0, 1], [0.5, np.nan], {}, "between 0 and 1"),
         ([0, 1], [0.5, 0.5], {"n_bins": 0}, "n_bins"),
         ([0, 1], [0.5, 0.5], {"sample_weight": [1.0]}, "sample_weight"),
-        ([], [], {}, "at least one row"),
+        ([], [], {}, "requires at least one"),
     ],
 )
 def test_wrong_input_is_named(truth, probability, options, message):

@@ -134,7 +134,7 @@ def _check_characters(strings: npt.NDArray[Any], path: str) -> None:
 
 def _check_finite(values: npt.NDArray[Any], path: str) -> None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise DataFormatError("the array contains NaN or infinity", path=path, remedy="remove or replace them")
+        raise DataFormatError("the values must be finite", path=path, remedy="remove or replace NaN and infinity")
 
 
 @with_shared_passages

@@ -259,7 +259,7 @@ class ActiveRowsDisplay(Display):
     >>> from widemargin.displays import ActiveRowsDisplay
     >>> display = ActiveRowsDisplay.from_estimator(model, ax=Figure().subplots())
     >>> len(display.parts), display.ax_.get_ylabel()
-    (1, 'share of rows that are active')
+    (1, 'share of active rows')
     """
 
     parts: list[ActiveRowsOfPart]

@@ -149,7 +149,7 @@ def check_code(code: npt.ArrayLike) -> Code:
     >>> check_code([[1, -1], [1, 1], [1, 0]])
     Traceback (most recent call last):
     ...
-    ValueError: column 0 of the code has no entry -1 and separates nothing; drop it or give it both signs
+    ValueError: column 0 of the code has no entry -1 and separates no classes; remove it, or use both signs in it
     """
     given = np.asarray(code)
     if given.dtype.kind not in "biuf":
