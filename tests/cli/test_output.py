@@ -109,9 +109,7 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
     assert gzip.decompress((tmp_path / "p.tsv.gz").read_bytes()).decode() == expected_lines(folder)
 
 
-@pytest.mark.parametrize(
-    ("target", "problem"), [("a_folder", "this is a folder"), ("missing/p.tsv", "there is no folder")]
-)
+@pytest.mark.parametrize(("target", "problem"), [("a_folder", "this is a folder"), ("missing/p.tsv", "the folder ")])
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
     monkeypatch.setattr("widemargin.cli.inputs.open_model", None)
@@ -135,7 +133,7 @@ def test_interruptions_speak_of_files_only_where_some_are_written(folder, tmp_pa
     monkeypatch.setattr(f"widemargin.cli.{name}.run", interrupt)
     arguments = [folder / "data.txt", "--out", tmp_path / "m"] if out else [folder / "m", folder / "data.txt"]
     output = invoke(name, *arguments, exit_code=130).output
-    assert ("no unfinished result was left" in output) == out
+    assert ("no partial output was left behind" in output) == out
 
 
 def test_an_interruption_while_starting_shows_no_traceback(folder):

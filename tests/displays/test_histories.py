@@ -110,7 +110,7 @@ def test_active_rows_of_a_dual_solver_are_one_line(rows, ax):
     model = TopKClassifier(random_state=0).fit(*rows)
     display = ActiveRowsDisplay.from_estimator(model, ax=ax)
     assert display.parts[0].rows.tolist() == model.history_["active_rows"].tolist()
-    with pytest.raises(ValueError, match="no column of active rows"):
+    with pytest.raises(ValueError, match="no column for active rows"):
         ActiveRowsDisplay.from_history(History({"iteration": np.array([0]), "primal": np.array([1.0])}))
 
 

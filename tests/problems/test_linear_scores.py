@@ -213,8 +213,8 @@ BAD_INPUT = {
     "k is 0": (lambda: SCORER.top_k(np.ones((2, 3)), 0), "k must be at least 1"),
     "no thread": (lambda: SCORER.top_k(np.ones((2, 3)), 1, n_threads=0), "n_threads"),
     "no memory": (lambda: LinearScorer(np.ones((4, 3)), memory_limit_mb=0).scores(np.ones((2, 3))), "memory_limit_mb"),
-    "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "outside 0 … 3"),
-    "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "outside 0 … 3"),
+    "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "must be between 0 and 3"),
+    "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "must be between 0 and 3"),
     "labels as floats": (lambda: SCORER.label_scores(np.ones((1, 3)), [0.5]), "label indices"),
     "too few labels": (lambda: SCORER.label_scores(np.ones((2, 3)), [0]), "2 label indices"),
     "indicator too narrow": (

@@ -152,7 +152,7 @@ def test_bad_parameters_and_shapes_are_named():
     with pytest.raises(ValueError, match="k must be at least 1"):
         TopKHinge(0)
     for smoothing in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="smoothing must be a number of at least 0"):
+        with pytest.raises(ValueError, match="smoothing must be a nonnegative number"):
             TopKHinge(1, smoothing=smoothing)
     with pytest.raises(ValueError, match=r"k=3, but there are only 2 wrong class\(es\)"):
         TopKHinge(3).value(np.zeros((1, 2)))

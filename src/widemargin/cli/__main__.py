@@ -44,7 +44,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise
-        sys.exit("The command line needs typer and rich: pip install 'widemargin[cli]'")
+        sys.exit("The command-line interface requires typer and rich; run: pip install 'widemargin[cli]'")
     except KeyboardInterrupt:  # before a command starts; later ones are caught there
         print_note("interrupted")
         sys.exit(INTERRUPTED)
@@ -155,7 +155,7 @@ def _failures_explained(writes: bool) -> Iterator[None]:
         print_note(f"interrupted; {error}")
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
-        print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
+        print_note(f"interrupted{'; no partial output was left behind' if writes else ''}")
         raise SystemExit(INTERRUPTED) from None
 
 
