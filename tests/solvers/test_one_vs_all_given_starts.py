@@ -121,7 +121,7 @@ def test_starts_of_any_form_and_any_threads_give_the_same_bytes(data):
 def test_starts_that_are_not_finite_are_refused(data):
     X, Y = data
     bad = np.full((Y.shape[1], X.shape[1]), np.nan)
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         solve_large(X, Y, start=(bad, np.zeros(Y.shape[1])))
 
 

@@ -144,7 +144,7 @@ def test_weights_that_float32_spoils_are_not_called_converged():
 
 def test_start_that_is_not_finite_is_refused():
     X, Y = np.eye(3), np.eye(3, dtype=int)
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         solve_newton(X, Y, start=(np.full((3, 3), np.nan), np.zeros(3)))
 
 
