@@ -210,7 +210,7 @@ def test_a_K_that_is_not_convex_is_refused_and_a_node_without_penalty_named():
         solve_joint_dual(X, losses, penalty)
     with pytest.raises(ValueError, match=r"exceeds memory_limit_mb=0\.001"):
         solve_dense_joint_dual(X, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="scale the features"):
+    with pytest.raises(ValueError, match="scale down the features"):
         solve_dense_joint_dual(1e200 * X, losses, penalty)
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_dense_joint_dual(X, tree_losses("orthogonal", TREE, labels, C=1e307), penalty)

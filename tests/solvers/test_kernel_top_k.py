@@ -336,5 +336,5 @@ def test_arguments_that_do_not_fit_are_refused():
     kernel = TrainingKernel(X, RBF)
     with pytest.raises(ValueError, match="the kernel has 24 rows, y has 23"):
         solve_kernel_top_k(kernel, y[1:], 5, TopKHinge(1), weights)
-    with pytest.raises(ValueError, match="k=5, but there are 4 wrong"):
+    with pytest.raises(ValueError, match="k=5 is too large, because there are only 4 wrong"):
         solve_kernel_top_k(kernel, y, 5, TopKHinge(5), weights)
