@@ -222,8 +222,8 @@ def test_any_layout_and_real_dtype_is_taken_and_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"k": 0}, ValueError, "k must be between 1 and the 3 value"),
-        ({"k": 4}, ValueError, "k must be between 1 and the 3 value"),
+        ({"k": 0}, ValueError, "k must be between 1 and 3, the number of values"),
+        ({"k": 4}, ValueError, "k must be between 1 and 3, the number of values"),
         ({"k": 1.0}, TypeError, "k must be an integer"),
         ({"k": True}, TypeError, "k must be an integer"),
         ({"r": -1.0}, ValueError, "r must be nonnegative; got -1"),
@@ -237,7 +237,7 @@ def test_any_layout_and_real_dtype_is_taken_and_left_alone():
         ({"a": [1.0, 1e200, 0.0]}, ValueError, "scale down a and r"),
         ({"a": 1.0}, ValueError, r"shape \(d,\)"),
         ({"a": np.zeros((1, 1, 3))}, ValueError, r"shape \(d,\)"),
-        ({"a": []}, ValueError, "k must be between 1 and the 0 value"),
+        ({"a": []}, ValueError, "k must be between 1 and 0, the number of values"),
         ({"a": ["x", "y", "z"]}, TypeError, "a must contain real numbers"),
     ],
 )

@@ -109,12 +109,15 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
     assert gzip.decompress((tmp_path / "p.tsv.gz").read_bytes()).decode() == expected_lines(folder)
 
 
-@pytest.mark.parametrize(("target", "problem"), [("a_folder", "this is a folder"), ("missing/p.tsv", "the folder ")])
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("a_folder", "this is a folder"), ("missing/p.tsv", "the folder {}/missing does not exist; create it first")],
+)
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
     monkeypatch.setattr("widemargin.cli.inputs.open_model", None)
     output = invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / target, exit_code=1).output
-    assert f"{tmp_path / target}: {problem}" in output
+    assert f"{tmp_path / target}: {problem.format(os.path.realpath(tmp_path))}" in output
 
 
 def test_a_model_cannot_go_into_a_file_or_come_from_one(folder):

@@ -250,6 +250,6 @@ def test_input_that_does_not_fit_together_is_refused(tmp_path):
         write_store(tmp_path / "a", X, Y, label_names=list("abcd"))
     with pytest.raises(DataFormatError, match="must be finite"):
         write_store(tmp_path / "a", np.array([[np.inf]]))
-    with pytest.raises(DataFormatError, match="must be a matrix"):
+    with pytest.raises(DataFormatError, match="must be a numeric matrix"):
         write_store(tmp_path / "a", np.arange(3))
     assert os.listdir(tmp_path) == []

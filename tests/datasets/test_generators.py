@@ -155,8 +155,8 @@ def test_memory_is_that_of_the_result_and_a_block():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": 0}, "n_samples must be an integer of at least 1; got 0"),
-        ({"n_labels": 2.5}, "n_labels must be an integer"),
+        ({"n_samples": 0}, "n_samples must be a positive integer; got 0"),
+        ({"n_labels": 2.5}, "n_labels must be a positive integer"),
         ({"labels_per_row": 0.5}, "labels_per_row must be between 1 and n_labels=10"),
         ({"labels_per_row": 11}, "labels_per_row"),
         ({"nnz_per_row": 30}, "nnz_per_row must be between 1 and n_features=20"),
@@ -175,7 +175,7 @@ def test_impossible_multilabel_data_is_refused(options, message):
     ("options", "message"),
     [
         ({"n_nodes": 3, "depth": 3}, "n_nodes must be more than depth=3"),
-        ({"depth": 0}, "depth must be an integer of at least 1"),
+        ({"depth": 0}, "depth must be a positive integer"),
         ({"depth": 1}, "no inner nodes to label"),
         ({"inner_label_share": 1.5}, "inner_label_share must be between 0 and 1"),
     ],

@@ -81,7 +81,7 @@ def test_a_solver_without_iterations_has_its_bounds_by_label_frequency(ax):
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        ({"parent": np.array([0])}, "no iterations, only parent"),
+        ({"parent": np.array([0])}, "no iteration column, only parent"),
         ({"iteration": np.array([0]), "loss": np.array([1.0])}, "no objectives"),
         ({"iteration": np.array([0]), "primal": np.array([1.0])}, "pass the certificate"),
     ],

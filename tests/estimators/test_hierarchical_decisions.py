@@ -253,7 +253,7 @@ def test_what_has_no_answer_is_refused(tree, data):
     many = np.zeros((30_000, 8))
     with pytest.raises(MemoryError, match="decision_function would create"):
         model.decision_function(many)
-    with pytest.raises(MemoryError, match="node_scores would make"):
+    with pytest.raises(MemoryError, match="node_scores would create"):
         model.node_scores(many)
     assert model.predict(many).shape == (30_000,)
     assert model.predict_topk(many, 2).labels.shape == (30_000, 2)

@@ -349,7 +349,7 @@ def test_the_callback_stops_between_stages(data):
         seen.append(progress)
         return len(seen) >= 3
 
-    with pytest.warns(ConvergenceWarning, match="stopped training while it still had its initial code"):
+    with pytest.warns(ConvergenceWarning, match="stopped training while it still had its starting code"):
         model = OutputCodeClassifier(learn="l1", callback=third, random_state=0).fit(X, y)
     assert model.status_ is Status.STOPPED
     np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
@@ -365,7 +365,7 @@ def test_the_callback_stops_between_stages(data):
 
 def test_a_time_limit_has_its_own_status_and_advice(data):
     X, y = data
-    for learn, how in ((None, "early"), ("l2", "while it still had its initial code")):
+    for learn, how in ((None, "early"), ("l2", "while it still had its starting code")):
         with pytest.warns(
             ConvergenceWarning, match=f"the time limit stopped training {how}; allow more time"
         ) as caught:

@@ -86,7 +86,7 @@ def test_task_above_its_memory_limit_fails(task):
 
 def test_instruction_set_that_is_missing_is_named(monkeypatch):
     monkeypatch.delenv("WIDEMARGIN_ISA", raising=False)
-    with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not have"):
+    with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not support"):
         pin_instruction_set("altivec")
     assert "WIDEMARGIN_ISA" not in os.environ
     monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test
@@ -218,7 +218,9 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
         wrong = block[:-1] + b"\xff" if file_name == "X.data.npy" else block
         copies.receive_block(name[-64:], file_name, offset, wrong)
     copies.all_sent(name[-64:])
-    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change the data being checked
+    with pytest.raises(
+        FileExistsError, match="is already complete"
+    ):  # a second answer must not change the data being checked
         copies.receive_block(name[-64:], "X.data.npy", 0, b"")
     with pytest.raises(DataFormatError):
         copies.complete_copy(name[-64:])

@@ -133,7 +133,7 @@ def test_shard_of_a_worker_that_comes_late_is_not_counted_twice(small_problem, t
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"C": 2.0}, "C was 1.0 and is 2.0"),
+        ({"C": 2.0}, "C was 1.0 and is now 2.0"),
         ({"data": "other"}, "the data differ"),
         ({"version": "9.9"}, "the widemargin version was '9.9'"),
         ({"isa": "another"}, "WIDEMARGIN_ISA=another"),
@@ -194,14 +194,14 @@ def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "widemargin.estimators.one_vs_all.shards.time", clock
     )  # the limit is reached in the third shard
-    with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
+    with pytest.raises(UnfinishedTrainingError, match=r"time limit was reached; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)
 
 
 def test_time_limit_of_a_training_in_one_piece_keeps_the_model_reached(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 20)), rng.integers(0, 5, 300)
-    with pytest.warns(UserWarning, match="before its tolerance"):
+    with pytest.warns(UserWarning, match="before it reached its tolerance"):
         train(TopKClassifier(tol=1e-12, random_state=0), (X, y), tmp_path / "model", time_limit_s=0.0)
     assert load(tmp_path / "model").certificate_.relative_gap > 0
     assert not (tmp_path / "model" / WORK_FOLDER).exists()
@@ -228,7 +228,7 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
     inspected = CliRunner().invoke(make_app(), ["inspect", str(tmp_path / "model")])
     assert inspected.exit_code == 0
-    assert "4 of 12 labels are done" in " ".join(inspected.output.replace("│", " ").split())
+    assert "4 of 12 labels done" in " ".join(inspected.output.replace("│", " ").split())
     with pytest.raises(ModelFormatError, match="training is unfinished; run the same train command again"):
         load(tmp_path / "model")
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
@@ -296,7 +296,7 @@ def test_a_time_limit_of_the_callback_asks_for_shards_too(small_problem, tmp_pat
     train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "model", report=messages.append)
     assert "of disk" in messages[0]
     limit.deadline = 0.0
-    with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
+    with pytest.raises(UnfinishedTrainingError, match=r"the time limit was reached; \d of 12 labels are done"):
         train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "late", shard_size=4)
 
 

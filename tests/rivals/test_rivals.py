@@ -267,7 +267,7 @@ def test_stopping_early_warns_with_the_gap(data):
     [
         (TopPush(C=0.0), r"'C' parameter .* \(0.0, inf\)"),
         (TopPush(reduction="pairs"), "'reduction' parameter of"),
-        (TopPush(class_weight={9: 1.0}), "class_weight names 9"),
+        (TopPush(class_weight={9: 1.0}), "class_weight contains 9"),
         (RecallAtK(k=0), r"'k' parameter .* \[1, inf\)"),
         (RecallAtK(k=4), "k=4 is too large, because y has 4 classes; k must be at most 3"),
         (RecallAtK(tol=-1.0), r"'tol' parameter .* \(0.0, inf\)"),

@@ -208,9 +208,9 @@ def test_a_K_that_is_not_convex_is_refused_and_a_node_without_penalty_named():
     losses, penalty = tree_losses("orthogonal", TREE, labels), OrthogonalPenalty.of_matrix(TREE, any_matrix(0))
     with pytest.raises(ValueError, match="use solve_dense_joint_dual"):
         solve_joint_dual(X, losses, penalty)
-    with pytest.raises(ValueError, match=r"more than memory_limit_mb=0\.001"):
+    with pytest.raises(ValueError, match=r"exceeds memory_limit_mb=0\.001"):
         solve_dense_joint_dual(X, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="scale the features"):
+    with pytest.raises(ValueError, match="scale down the features"):
         solve_dense_joint_dual(1e200 * X, losses, penalty)
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_dense_joint_dual(X, tree_losses("orthogonal", TREE, labels, C=1e307), penalty)

@@ -146,5 +146,5 @@ def test_the_classifier_takes_an_infinite_cost(norm, tmp_path):
     loaded = load(tmp_path / "m")
     assert np.isinf(loaded.C)
     assert loaded.certificate_ == model.certificate_
-    with pytest.raises(ValueError, match="C=inf asks for a code without any loss"):
+    with pytest.raises(ValueError, match="C=inf requires a zero-loss code"):
         OutputCodeClassifier(learn=norm, C=np.inf, random_state=0).fit(rng.normal(size=(60, 3)), y)

@@ -492,7 +492,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
             self.dual_coef_, self.support_ = np.ascontiguousarray(learned.dual_coef.T), learned.support
             self.support_vectors_, self.gamma_ = learned.support_outputs, learned.kernel.gamma
         keep_data(self, data)
-        how, text = "while it still had its initial code" if kept is first and self.learn else "early", ""
+        how, text = "while it still had its starting code" if kept is first and self.learn else "early", ""
         if self.status_ is Status.STOPPED:
             text = f"the callback stopped training {how}"
         elif self.status_ is Status.TIME_LIMIT:
