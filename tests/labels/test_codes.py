@@ -64,7 +64,7 @@ def test_exhaustive_has_every_split_once(k):
 
 def test_exhaustive_refuses_many_classes():
     assert exhaustive_code(16).shape == (16, 32767)
-    with pytest.raises(ValueError, match="limited to 16 classes; use a random code"):
+    with pytest.raises(ValueError, match="limited to 16 classes, so use a random code"):
         exhaustive_code(17)
 
 

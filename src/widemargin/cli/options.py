@@ -122,7 +122,7 @@ def count_or_share(flag: str, text: str) -> int | float:
     except ValueError:
         value = -1
     if value < 0 or (isinstance(value, float) and value > 1):
-        raise ValueError(f"{flag} must be a number of texts, such as 2, or a share, such as 0.01; got {text!r}")
+        raise ValueError(f"{flag} must be a number of texts, such as 2, or a fraction, such as 0.01; got {text!r}")
     return value
 
 
@@ -332,9 +332,9 @@ OPTIONS: list[Option] = [
          "(char_wb: only inside words).", shown="word", parameter="text__analyzer"),
     text("ngrams", "--ngrams", str, "Minimum and maximum length of a term, in words or characters.", shown="1,1",
          parameter="text__ngram_range", parse=lengths, metavar="FROM,TO"),
-    text("min_df", "--min-df", str, "Leave out terms that occur in fewer texts than this: a number, or a share such as "
-         "0.01.", shown="1", parameter="text__min_df", parse=count_or_share),
-    text("max_df", "--max-df", str, "Leave out terms that occur in more texts than this: a number or a share.",
+    text("min_df", "--min-df", str, "Leave out terms that occur in fewer texts than this: a count, or a fraction "
+         "such as 0.01.", shown="1", parameter="text__min_df", parse=count_or_share),
+    text("max_df", "--max-df", str, "Leave out terms that occur in more texts than this: a count or a fraction.",
          shown="1.0", parameter="text__max_df", parse=count_or_share),
     text("max_features", "--max-features", int, "Maximum number of terms; the most frequent ones are kept.",
          parameter="text__max_features", min=1),

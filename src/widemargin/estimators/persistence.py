@@ -543,7 +543,7 @@ def restored_vectorizer(options: Mapping[str, Any], terms: Sequence[str], idf: A
         try:  # fitted to an empty text, which sets all but the idf; scikit-learn checks the parameters
             vectorizer = TfidfVectorizer(**given | {"vocabulary": vocabulary, "smooth_idf": True}).fit([""])
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"token_pattern cannot be read ({error})") from None
+            raise ValueError(f"token_pattern is not a valid regular expression ({error})") from None
     vectorizer.set_params(smooth_idf=given["smooth_idf"], vocabulary=vocabulary if fixed else None)
     vectorizer.fixed_vocabulary_ = bool(fixed)
     if idf is not None:

@@ -319,8 +319,8 @@ def exhaustive_code(n_classes: int) -> Code:
     k = check_count(n_classes, "n_classes", 2)
     if k > MOST_EXHAUSTIVE_CLASSES:
         raise ValueError(
-            f"an exhaustive code of {k} classes would have 2^{k - 1} - 1 columns and is limited to "
-            f"{MOST_EXHAUSTIVE_CLASSES} classes; use a random code"
+            f"an exhaustive code for {k} classes would have 2^{k - 1} - 1 columns; exhaustive codes are limited to "
+            f"{MOST_EXHAUSTIVE_CLASSES} classes, so use a random code"
         )
     return _numbered_columns(np.arange(1, 2 ** (k - 1)), k)
 

@@ -137,8 +137,8 @@ def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: 
         return above, int(roots[0]) if roots.size else -1
     if root in names:
         raise DataFormatError(
-            f"the {roots.size} roots {listed(names[node] for node in roots)} require a virtual root, but a node is "
-            f"already named {root!r}",
+            f"the {roots.size} roots {listed(names[node] for node in roots)} require a virtual root, but there is "
+            f"already a node named {root!r}",
             path=edges.path,
             remedy="choose another name with root=…",
         )

@@ -150,7 +150,7 @@ def _of_quality(outcome: Outcome) -> Iterator[Picture]:
     yield Picture("recall", "Recall by label frequency", caption, lambda ax: bins.plot(ax, measure="recall"))
     if hasattr(outcome.model, "predict_proba"):
         caption = (
-            "Among the predictions with probability p, a share p should be correct: dots should lie on the dashed line."
+            "Of the predictions with probability p, a fraction p should be correct: dots should lie on the dashed line."
         )
         yield Picture("reliability", "Reliability of probabilities", caption, _reliability(outcome).plot)
 
