@@ -327,8 +327,8 @@ OPTIONS: list[Option] = [
            shown="as in training"),
     text("label_sep", "--label-sep", str, "Separator between the labels in a cell, such as '|'; without it, each cell "
          "contains a single label.", commands=f"{TRAINING} evaluate report"),
-    text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.", shown="comma; tab",
-         commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
+    text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.",
+         shown="comma for CSV, tab for TSV", commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
     text("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
          commands=f"{TRAINING} {WITH_MODEL}", shown="quotes"),
     text("encoding", "--encoding", str, "Character encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
@@ -392,13 +392,14 @@ OPTIONS: list[Option] = [
            f"{TRAINING} {WITH_MODEL} serve", 1, panel=RUN, parameter="n_jobs"),
     Option("processes", "--processes", int, "Number of worker processes; -1 for one per core. By default, there are no "
            "worker processes.", "train compare predict", panel=RUN),
-    Option("scheduler", "--scheduler", str, "Address of a Dask scheduler whose workers do the work, such as "
-           "tcp://host:8786.", "train compare predict", panel=RUN, metavar="ADDRESS"),
+    Option("scheduler", "--scheduler", str, "Address, such as tcp://host:8786, of a Dask scheduler whose "
+           "workers do the work.", "train compare predict", panel=RUN, metavar="ADDRESS"),
     Option("shard_size", "--shard-size", int, "Number of labels per shard in one-vs-all training. If training is "
            "killed, only the shards in progress are lost. The model does not depend on this number.", "train",
-           shown="about half a minute of work", panel=RUN, min=1),
-    Option("time_limit", "--time-limit", float, "Time limit, in seconds. One-vs-all training then stops, and running "
-           "the command again resumes it; other methods save the model as trained so far.", "train", panel=RUN,
+           shown="enough for about half a minute", panel=RUN, min=1),
+    Option("time_limit", "--time-limit", float, "Time limit, in seconds. When it is reached, one-vs-all "
+           "training stops and can be resumed by running the command again; other methods save the model as trained so "
+           "far.", "train", panel=RUN,
            metavar="SECONDS", min=0.0),
     Option("memory_limit", "--memory-limit", float, "Memory limit for this process, or for each worker, in megabytes.",
            "train predict", panel=RUN, metavar="MB", min=1.0),
