@@ -88,7 +88,7 @@ def make_app() -> Any:
         name="widemargin",
         cls=Commands,
         help=SUMMARY,
-        epilog="Try it on embedded data: widemargin demo",
+        epilog="Try it on bundled data: widemargin demo",
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help: rich would add 0.1 s to the start
         pretty_exceptions_enable=False,

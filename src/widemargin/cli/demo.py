@@ -1,4 +1,4 @@
-"""`widemargin demo`: every family on embedded data, certified and measured, compared, and a report to look at.
+"""`widemargin demo`: every family on bundled data, certified and measured, compared, and a report to look at.
 
 Debian packages have several tags each: one-vs-all. WordNet's animals have one label each, in a tree: the top-k SVM, an
 output code and orthogonal transfer; on them methods are compared, each with its own C, by exact accuracy.
@@ -149,6 +149,6 @@ def _write_report(out: Path, model: Any, data: Any) -> str | None:
     except MissingExtraError:
         return None
     path = out / "report.html"
-    part = "the test rows of the embedded data"
+    part = "the test rows of the bundled data"
     write_report(path, model, data.X_test, data.y_test, title=REPORT_TITLE, data_name=part)
     return str(path)
