@@ -228,7 +228,7 @@ OPTIONS: list[Option] = [
            metavar="COLUMNS", parse=columns),
     Option("names", "--names", Path, "File with a label and its display name on each line, separated by a tab.",
            "predict inspect", metavar="TSV"),
-    Option("loss", "--loss", ("squared_hinge", "logistic", "beta", "alpha"), "Loss function of the margin.",
+    Option("loss", "--loss", ("squared_hinge", "logistic", "beta", "alpha"), "Loss function.",
            "train path", shown="squared_hinge; top-k: beta", methods=tuple(LOSSES), inside=True),
     Option("tol", "--tol", float, "Tolerance on the gradient norm (one-vs-all), on the relative gap (top-k, learned "
            "codes), or on the gap relative to the decrease in the objective (trees).", "train path",
@@ -305,10 +305,10 @@ OPTIONS: list[Option] = [
     Option("cache_size_mb", "--cache-size-mb", float, "Size of the cache for kernel matrix columns, in megabytes.",
            "train", shown="512", panel=KERNEL, methods=KERNELS),
     Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
-           "labels.txt next to the data is picked up automatically. With --text, this is the name of the label column.",
+           "named labels.txt next to the data is picked up automatically. With --text, this is the name of the label column.",
            TRAINING, panel=DATA),
     Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
-           "labels.txt next to the data is picked up automatically.", "convert", panel=DATA),
+           "named labels.txt next to the data is picked up automatically.", "convert", panel=DATA),
     Option("features", "--features", Path, "File of feature names, one per line, in the order of the feature numbers.",
            f"{TRAINING} convert", panel=DATA),
     Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file; needed only "
@@ -398,7 +398,7 @@ OPTIONS: list[Option] = [
            "killed, only the shards in progress are lost. The model does not depend on this number.", "train",
            shown="enough for about half a minute", panel=RUN, min=1),
     Option("time_limit", "--time-limit", float, "Time limit, in seconds. When it is reached, one-vs-all "
-           "training stops and can be resumed by running the command again; other methods save the model as trained so "
+           "training stops and can be resumed by running the command again; other methods save the model trained so "
            "far.", "train", panel=RUN,
            metavar="SECONDS", min=0.0),
     Option("memory_limit", "--memory-limit", float, "Memory limit for this process, or for each worker, in megabytes.",

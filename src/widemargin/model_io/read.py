@@ -225,7 +225,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     where = folder / MANIFEST
     shape = _shape(where, entry)
     if not isinstance(entry.get("dtype"), str) or entry["dtype"] not in DTYPES:
-        _fail(where, f"an array has the type {entry.get('dtype')!r:.50}, which is not allowed")
+        _fail(where, f"an array has type {entry.get('dtype')!r:.50}, which is not allowed")
     dtype, n_values = np.dtype(entry["dtype"]), math.prod(shape)
     with _open_entry(folder, entry, ".npy", verify) as file:
         path = folder / entry["file"]
