@@ -305,7 +305,8 @@ OPTIONS: list[Option] = [
     Option("cache_size_mb", "--cache-size-mb", float, "Size of the cache for kernel matrix columns, in megabytes.",
            "train", shown="512", panel=KERNEL, methods=KERNELS),
     Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
-           "named labels.txt next to the data is picked up automatically. With --text, this is the name of the label column.",
+           "named labels.txt next to the data is picked up automatically. With --text, this is the name of the label "
+           "column.",
            TRAINING, panel=DATA),
     Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
            "named labels.txt next to the data is picked up automatically.", "convert", panel=DATA),
