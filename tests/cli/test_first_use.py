@@ -154,7 +154,7 @@ def test_rows_are_held_out_and_measured(folder, tmp_path, text):
     other = json.loads(invoke(*data, *options, "--seed", 1, "--json").stdout)
     assert other["certificate"] != summary["certificate"]
     assert "Evaluated on 9 held-out rows" in invoke(*data, *options).stdout
-    assert "leaves no rows" in invoke(*data, "--test-size", 0, "-o", tmp_path / "n", exit_code=1).stderr
+    assert "no rows for training" in invoke(*data, "--test-size", 0, "-o", tmp_path / "n", exit_code=1).stderr
     assert not (tmp_path / "n").exists()
 
 

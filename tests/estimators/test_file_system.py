@@ -123,7 +123,7 @@ def test_a_model_cut_between_two_loads_is_refused(models, tmp_path):
     (coef,) = (tmp_path / "m").glob("coef-*.npy")
     os.truncate(coef, coef.stat().st_size // 2)
     for verify in (True, False):
-        with pytest.raises(ModelFormatError, match=r"must have \d+ bytes; got"):
+        with pytest.raises(ModelFormatError, match=r"must be \d+ bytes long; got"):
             load(tmp_path / "m", verify=verify)
 
 

@@ -37,7 +37,7 @@ from widemargin.problems import scores as sparse_weights
 from widemargin.problems.scores import compact, csr_of, drop_small, squared_norms
 from widemargin.problems.tree_factor import TreeWeights
 
-pytestmark = pytest.mark.filterwarnings("ignore:prune=.* leaves")
+pytestmark = pytest.mark.filterwarnings("ignore:after pruning")
 
 METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
 COUPLED = ("orthogonal", "similarity", "tree-loss")

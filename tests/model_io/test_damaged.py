@@ -190,8 +190,8 @@ DAMAGES = {
     "a pipe": (make_pipe, "not a regular file"),
     # arrays
     "array missing": (remove("coef.data"), "coef_data-.*npy: missing"),
-    "array cut": (replace_bytes("intercept", lambda data: data[:-3]), r"must have \d+ bytes; got"),
-    "array longer": (replace_bytes("intercept", lambda data: data + b"\0"), r"must have \d+ bytes; got"),
+    "array cut": (replace_bytes("intercept", lambda data: data[:-3]), r"must be \d+ bytes long; got"),
+    "array longer": (replace_bytes("intercept", lambda data: data + b"\0"), r"must be \d+ bytes long; got"),
     "array empty": (replace_bytes("intercept", lambda data: b"", sign=True), "not a plain .npy file"),
     "array cut in the header": (replace_bytes("intercept", lambda data: data[:20], sign=True), "not a plain .npy file"),
     "array cut and signed": (replace_bytes("intercept", lambda d: d[:-8], sign=True), "file length"),

@@ -60,7 +60,7 @@ def test_bytes_are_those_of_a_fit_in_one_piece(options, problem, store, fitted, 
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:prune")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:after pruning")
 def test_newton_solver_gives_the_bytes_of_a_fit(parameters, small_problem, tmp_path, content):
     estimator = OneVsAllClassifier(**parameters)
     save(OneVsAllClassifier(**parameters).fit(*small_problem), tmp_path / "fitted")

@@ -97,7 +97,7 @@ def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name
 def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
     """One line per family."""
     print(f"tags     {_size(tags)}: Debian packages with several tags each")
-    print(f"animals  {_size(animals)}: WordNet words with one label each, in a tree\n")
+    print(f"animals  {_size(animals)}: WordNet words, one label each, in a tree\n")
     table = Table(
         title="Every model family, on held-out rows", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
     )
@@ -118,7 +118,7 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
     console.output().print(table)
     print("@k    tags: share of the top k labels that are correct; animals: share of rows")
     print("      whose true label is among the top k")
-    print("gap   certified upper bound on the relative distance from the optimal objective\n")
+    print("gap   certified upper bound on the relative distance from the optimum\n")
 
 
 def _size(data: Any) -> str:

@@ -138,7 +138,8 @@ def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple
     n_test = round(test_size * n_rows)
     if not 0 < n_test < n_rows:
         raise ValueError(
-            f"--test-size {test_size:g} leaves no rows for training or for testing; the data have {n_rows:,} rows"
+            f"--test-size {test_size:g} leaves either no rows for training or none for testing; the data have "
+            f"{n_rows:,} rows"
         )
     order = np.random.default_rng(seed or 0).permutation(n_rows)
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])

@@ -261,8 +261,8 @@ OPTIONS: list[Option] = [
                "pruning.", shown="0.001"),
     one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool, "Penalise the "
                "intercept like a weight; top-k always does this."),
-    Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the right child (per-node) among the "
-           "top k.", "train", shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
+    Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "
+           "the top k.", "train", shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
     Option("smoothing", "--smoothing", float, "Amount of smoothing applied to the loss; 0 for none.", "train path",
            shown="0", panel="Top-k", methods=("top-k",)),
     code("code", "--code", ("random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"), "Kind of code "

@@ -294,7 +294,7 @@ def _sparse_from(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, path: str)
     stored_format = arrays[f"{prefix}format"].tolist() if f"{prefix}format" in arrays else "csr"
     if missing or stored_format not in ("csr", b"csr"):  # scipy writes bytes
         raise DataFormatError(
-            f"{', '.join(prefix + part for part in missing)} is missing"
+            f"missing from the file: {', '.join(prefix + part for part in missing)}"
             if missing
             else f"the sparse format {stored_format!r} is not supported",
             path=path,

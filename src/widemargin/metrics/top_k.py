@@ -416,8 +416,8 @@ def _check_label_scores(
         row = int(np.argmax(wrong))
         where = "is listed with" if listed[row] else "is not listed, although the last listed label has"
         raise ValueError(
-            f"label_scores and topk disagree in row {row}: the true label has {given[row]}, but {where} {own[row]}; "
-            "compute both with the same model and the same rows"
+            f"label_scores and topk disagree on row {row}: the true label has the score {given[row]}, but {where} "
+            f"{own[row]}; compute both with the same model on the same rows"
         )
     return given
 

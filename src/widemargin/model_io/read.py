@@ -279,7 +279,7 @@ def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.Buffe
     try:
         size = os.fstat(file.fileno()).st_size
         if _count(path, entry, "size") != size:
-            _fail(path, f"the file must have {entry['size']} bytes; got {size}")
+            _fail(path, f"the file must be {entry['size']} bytes long; got {size}")
         if verify and hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
             _fail(path, "the content differs from what was saved (SHA-256 mismatch)")
     except BaseException:

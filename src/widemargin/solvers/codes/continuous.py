@@ -427,7 +427,7 @@ def largest_zero_C(
     """
     problem = _checked_problem(h, y, norm, 1.0, None, sample_weight, b, n_classes)
     if norm == "l2":
-        raise ValueError("norm='l2' has no such C, because its code is never 0")
+        raise ValueError("norm='l2' has no largest C with a zero code, because its code is never 0")
     program, size, factor = scaled_program(problem, problem.all_pairs())
     smallest = program.smallest_dual_norm() * size / factor
     return 1.0 / smallest if smallest > 0.0 else np.inf
