@@ -72,7 +72,7 @@ def csr_parts(**changes):
 
 
 BAD_CSR = {
-    "missing part": ({"indices": None}, "indices is missing"),
+    "missing part": ({"indices": None}, "missing from the file: indices"),
     "other sparse format": ({"format": np.array("csc")}, "'csc'"),
     "index too large": ({"indices": np.array([0, 2])}, "column indices must be between"),
     "negative index": ({"indices": np.array([0, -1])}, "column indices must be between"),

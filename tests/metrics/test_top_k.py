@@ -228,8 +228,8 @@ NAMED = predict_topk(SCORES, 3, names=["a", "b", "c", "d"])
         ([0, 0], LISTS, {"k": 3}, "or pass label_scores"),
         ([0, 0], LISTS, {"label_scores": [1.0]}, r"shape \(2,\), with one score per row"),
         ([0, 0], LISTS, {"label_scores": [np.nan, 1.0]}, "NaN"),
-        ([0, 0], LISTS, {"label_scores": [2.0, 0.0]}, "disagree in row 0.*is listed with 3.0"),
-        ([0, 0], LISTS, {"label_scores": [3.0, 2.0]}, "disagree in row 1.*is not listed"),
+        ([0, 0], LISTS, {"label_scores": [2.0, 0.0]}, "disagree on row 0.*is listed with 3.0"),
+        ([0, 0], LISTS, {"label_scores": [3.0, 2.0]}, "disagree on row 1.*is not listed"),
     ],
 )
 def test_bad_lists_are_named(y, topk, options, message):
