@@ -239,7 +239,7 @@ GOOD_INDICES = np.array([[0, 1], [1, 2]])
         (GOOD_Y, np.array([[0, 0], [1, 2]]), {}, "label index 0 occurs twice in row 0"),
         (GOOD_Y, GOOD_INDICES.astype(float), {}, "integer array"),
         (GOOD_Y, GOOD_INDICES[0], {}, "integer array"),
-        (GOOD_Y, GOOD_INDICES, {"k": 3}, "k=3 is more than the 2 place"),
+        (GOOD_Y, GOOD_INDICES, {"k": 3}, "k=3 exceeds the length of the ranked lists, 2"),
         (GOOD_Y, GOOD_INDICES, {"k": 0}, "at least 1"),
         (GOOD_Y, GOOD_INDICES, {"k": 1.0}, "must be an integer"),
         (GOOD_Y, GOOD_INDICES, {"k": []}, "nonempty"),

@@ -220,7 +220,7 @@ NAMED = predict_topk(SCORES, 3, names=["a", "b", "c", "d"])
         ),
         (["a", "b"], LISTS, {}, "cannot be compared"),
         ([0, 0], TopK(NAMED.labels.astype(str), NAMED.scores, NAMED.indices), {}, "not their indices"),
-        ([0, 0], LISTS, {"k": 4}, "k=4 is more than the 3 place"),
+        ([0, 0], LISTS, {"k": 4}, "k=4 exceeds the length of the ranked lists, 3"),
         ([0, 0], LISTS, {"k": 5, "n_labels": 4}, "k=5 is more than the number of labels, 4"),
         ([0, 0], predict_topk(SCORES, 6), {"k": 5}, "k=5 is more than the number of labels, 4"),
         ([0, 0], LISTS, {"n_labels": 3}, "label index 3 is out of range for n_labels=3"),

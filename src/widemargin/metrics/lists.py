@@ -51,8 +51,7 @@ def check_enough_places(places: Ints, n_places: int) -> None:
     longest = int(places.max())
     if longest > n_places:
         raise ValueError(
-            f"k={longest} is more than the {n_places} place(s) of the lists; call predict_topk with k of at least "
-            f"{longest}"
+            f"k={longest} exceeds the length of the ranked lists, {n_places}; use predict_topk with k={longest} or more"
         )
 
 
