@@ -37,7 +37,9 @@ def run(given: Given) -> None:
         else:
             console.print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
-    summary = summarize(model, given.model) | text_facts(opened) | {"unfinished": unfinished}
+    summary = summarize(model, given.model) | text_facts(opened)
+    if unfinished is not None:
+        summary["unfinished"] = unfinished
     if given.json:
         console.print_json(summary)
         return
@@ -117,7 +119,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
     rows.append(("instructions", summary["instruction_set"]))
     rows.append(("parameters", parameters))
-    if summary.get("unfinished") is not None:
+    if "unfinished" in summary:
         rows.append(("unfinished training", _unfinished_text(summary["unfinished"])))
     return rows
 
