@@ -27,21 +27,13 @@ import gzip
 import hashlib
 import io
 import lzma
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import numpy as np
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
-
-from bag_of_words import rows_of_columns, stable_order, vocabulary, words, write_set
-
-# Descriptions that share more words than this are the same text with a different version or part name.
-NEAR_IDENTICAL = 0.7
-MIN_TERMS = 3  # Rows with fewer known words carry no information.
+from bag_of_words import stable_order, words, write_set
+from text_sets import Row, informative, split
 
 LICENCE = """\
 debian_tags.npz: words of Debian package descriptions, and the packages' tags
@@ -68,16 +60,6 @@ Copyright (C) 2003-2005 Enrico Zini et al. and distributed under the GNU General
 Word counts and tag names are facts about these texts; the makers of widemargin claim no rights in them. The licence of
 widemargin (BSD-3-Clause) covers the script and the loader, not this data.
 """
-
-
-@dataclass(frozen=True)
-class Package:
-    """One binary package: its source package, tags and word counts."""
-
-    name: str
-    source: str
-    tags: frozenset[str]
-    bag: Counter[str]
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -112,7 +94,7 @@ def paragraphs(path: Path) -> Iterator[dict[str, str]]:
         yield fields
 
 
-def read_packages(packages: Path, translation: Path) -> list[Package]:
+def read_packages(packages: Path, translation: Path) -> list[Row]:
     """All tagged packages with their words, sorted by name."""
     texts = {
         (entry["Package"].strip(), entry["Description-md5"].strip()): entry["Description-en"]
@@ -126,65 +108,24 @@ def read_packages(packages: Path, translation: Path) -> list[Package]:
         source = entry.get("Source", name).split()[0]  # The field may end with a version in brackets.
         tags = frozenset(tag for tag in entry["Tag"].replace(",", " ").split() if not tag.endswith("::TODO"))
         text = texts[name, entry["Description-md5"].strip()]
-        found[name] = Package(name, source, tags, words(f"{name} {text}"))
+        found[name] = Row(name, source, tags, words(f"{name} {text}"))
     if not found:
         raise SystemExit(f"{packages}: no package has a Tag field; use the Packages file of Debian 12")
     return [found[name] for name in sorted(found)]
 
 
-def select(packages: Sequence[Package], *, min_tags: int, per_source: int, n_samples: int) -> list[Package]:
+def select(packages: Sequence[Row], *, min_tags: int, per_source: int, n_samples: int) -> list[Row]:
     """Packages with enough tags, taking whole sources in a stable shuffled order until there are enough."""
-    by_source: dict[str, list[Package]] = defaultdict(list)
+    by_source: dict[str, list[Row]] = defaultdict(list)
     for package in packages:
-        if len(package.tags) >= min_tags and len(by_source[package.source]) < per_source:
+        if len(package.labels) >= min_tags and len(by_source[package.source]) < per_source:
             by_source[package.source].append(package)
-    chosen: list[Package] = []
+    chosen: list[Row] = []
     for source in sorted(by_source, key=stable_order):
         if len(chosen) >= n_samples:
             break
         chosen.extend(by_source[source])
     return chosen
-
-
-def groups(packages: Sequence[Package]) -> list[int]:
-    """Group of each package: one group per source package, merged if two descriptions are nearly identical."""
-    terms, indptr = rows_of_columns([p.bag for p in packages], vocabulary([p.bag for p in packages], 2))
-    shape = (len(packages), int(terms.max()) + 1)
-    sets = csr_array((np.ones(len(terms), dtype=np.int32), terms.astype(np.int32), indptr.astype(np.int32)), shape)
-    common = (sets @ sets.T).tocoo()
-    sizes = np.diff(indptr.astype(np.int64))
-    union = sizes[common.row] + sizes[common.col] - common.data
-    alike = common.data >= NEAR_IDENTICAL * union
-    number = {source: i for i, source in enumerate(sorted({p.source for p in packages}))}
-    source_of = np.array([number[p.source] for p in packages])
-    links = (source_of[common.row[alike]], source_of[common.col[alike]])
-    graph = coo_array((np.ones(len(links[0])), links), (len(number), len(number)))
-    component = connected_components(graph, directed=False)[1]
-    return [int(component[source]) for source in source_of]
-
-
-def split(packages: Sequence[Package], test_share: float) -> tuple[list[Package], list[Package]]:
-    """Training and test part, made of whole groups, in the order of the given packages."""
-    members: dict[int, list[Package]] = defaultdict(list)
-    group_of = dict(zip((p.name for p in packages), groups(packages), strict=True))
-    for package in packages:
-        members[group_of[package.name]].append(package)
-    test_names: set[str] = set()
-    for group in sorted(members, key=lambda group: stable_order(f"test {members[group][0].source}")):
-        if len(test_names) >= test_share * len(packages):
-            break
-        test_names.update(p.name for p in members[group])
-    train = [p for p in packages if p.name not in test_names]
-    test = [p for p in packages if p.name in test_names]
-    assert not {p.source for p in train} & {p.source for p in test}
-    assert not {group_of[p.name] for p in train} & {group_of[p.name] for p in test}
-    return train, test
-
-
-def frequent_tags(train: Sequence[Package], test: Sequence[Package], min_train: int, min_test: int) -> list[str]:
-    """Tags with enough positives in both parts, sorted."""
-    in_train, in_test = (Counter(tag for p in part for tag in p.tags) for part in (train, test))
-    return sorted(tag for tag, count in in_train.items() if count >= min_train and in_test[tag] >= min_test)
 
 
 def make(arguments: argparse.Namespace) -> None:
@@ -194,12 +135,14 @@ def make(arguments: argparse.Namespace) -> None:
         per_source=arguments.per_source,
         n_samples=arguments.samples,
     )
-    train, test = split(packages, arguments.test_share)
-    features = vocabulary([p.bag for p in train], arguments.min_documents)
-    known = set(features)
-    train, test = ([p for p in part if len(known & p.bag.keys()) >= MIN_TERMS] for part in (train, test))
-    tags = frequent_tags(train, test, arguments.min_train, arguments.min_test)
-    train, test = ([p for p in part if p.tags & set(tags)] for part in (train, test))
+    train, test = split(packages, arguments.test_share, single_words=False)
+    train, test, features, tags = informative(
+        train,
+        test,
+        min_documents=arguments.min_documents,
+        min_train=arguments.min_train,
+        min_test=arguments.min_test,
+    )
     rows = [*train, *test]
     notice = LICENCE.format(
         release=arguments.release,
@@ -210,7 +153,7 @@ def make(arguments: argparse.Namespace) -> None:
     write_set(
         arguments.out / "debian_tags.npz",
         [p.bag for p in rows],
-        [p.tags for p in rows],
+        [p.labels for p in rows],
         n_train=len(train),
         features=features,
         label_names=tags,
