@@ -39,6 +39,7 @@ __all__ = [
     "csr_bytes",
     "csr_of",
     "drop_small",
+    "rank_scales",
     "saves_memory",
     "squared_norms",
 ]
@@ -63,6 +64,9 @@ class LinearScorer:
         Weights, float32 or float64, used without a copy when dense and C-contiguous. Finite.
     intercept : array-like of shape (n_labels,), optional
         Intercepts; zeros by default.
+    scale : ndarray of shape (n_labels,), optional
+        Positive factors a of a rank scale: the score of a label is a (s + 1) − 1 in place of s. The weights are
+        multiplied by a and rounded to their type once, in the copy that is made anyway for sparse ones.
     memory_limit_mb : float, default=256
         Bound on the work arrays; the result does not depend on it.
 
@@ -82,7 +86,14 @@ class LinearScorer:
     (array([[0, 2]]), array([[2. , 1.5]]))
     """
 
-    def __init__(self, coef: Any, intercept: npt.ArrayLike | None = None, *, memory_limit_mb: float = 256.0) -> None:
+    def __init__(
+        self,
+        coef: Any,
+        intercept: npt.ArrayLike | None = None,
+        *,
+        scale: FloatArray | None = None,
+        memory_limit_mb: float = 256.0,
+    ) -> None:
         coef = coef if sp.issparse(coef) else np.asarray(coef)
         if coef.ndim != 2:
             raise ValueError(f"coef must have shape (n_labels, n_features), got {coef.shape}")
@@ -94,12 +105,14 @@ class LinearScorer:
             raise ValueError(f"intercept must have shape ({self.n_labels},), one per row of coef, got {offsets.shape}")
         if not np.isfinite(offsets).all():
             raise ValueError("intercept has a value that is not finite")
+        if scale is not None:
+            offsets = scale * (offsets + 1.0) - 1.0
         offsets = np.ascontiguousarray(offsets)
         if coef.dtype not in _FLOATS:
             coef = coef.astype(np.float64)
         self._filter: CandidateFilter | None = None
         if not sp.issparse(coef):
-            coef = np.ascontiguousarray(coef)
+            coef = np.ascontiguousarray(coef if scale is None else (coef * scale[:, None]).astype(coef.dtype))
             self._weights = _core.Weights(coef, offsets)
             self._filter = CandidateFilter(coef, offsets)
             return
@@ -107,6 +120,8 @@ class LinearScorer:
             _check_csr("coef", coef)
         # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
         columns = coef.tocsr().tocsc()
+        if scale is not None:
+            columns.data = (columns.data * scale[columns.indices]).astype(coef.dtype)
         indices, indptr = columns.indices, columns.indptr
         if indices.dtype not in _INTEGERS or indptr.dtype != indices.dtype:
             indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
@@ -519,6 +534,34 @@ def squared_norms(coef: Any) -> FloatArray:
     running = np.append(0.0, np.cumsum(coef.data.astype(np.float64) ** 2))
     squares: FloatArray = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
     return squares
+
+
+def rank_scales(coef: Any, q: float) -> FloatArray:
+    """a_j = ‖w_j‖^−q of every row of dense or CSR weights, 1 for rows of zeros, shape (n_outputs,).
+
+    The scale of a label depends on its own weights alone, bit for bit: labels that are trained in shards have the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.scores import rank_scales
+    >>> rank_scales(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(4)
+    array([0.4472, 1.    ])
+    """
+    n_rows, n_values = coef.shape[0], coef.nnz if sp.issparse(coef) else coef.size
+    step = max(1, BLOCK_BYTES // 8 * n_rows // max(1, n_values))
+    squares = np.zeros(n_rows)
+    for first in range(0, n_rows, step):
+        block = coef[first : first + step]
+        if sp.issparse(block):
+            lengths = np.diff(block.indptr)
+            values = block.data.astype(np.float64)
+            kept = np.flatnonzero(lengths)
+            if len(kept):
+                squares[first + kept] = np.add.reduceat(values * values, block.indptr[:-1][kept])
+        else:
+            squares[first : first + step] = np.square(block, dtype=np.float64).sum(axis=1)
+    return np.where(squares > 0.0, np.where(squares > 0.0, squares, 1.0) ** (-0.5 * q), 1.0)
 
 
 def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:
