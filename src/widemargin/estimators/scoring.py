@@ -175,6 +175,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
+    label_scale_: npt.NDArray[np.float64]
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:

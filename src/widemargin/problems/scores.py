@@ -548,20 +548,31 @@ def rank_scales(coef: Any, q: float) -> FloatArray:
     >>> rank_scales(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(4)
     array([0.4472, 1.    ])
     """
-    n_rows, n_values = coef.shape[0], coef.nnz if sp.issparse(coef) else coef.size
-    step = max(1, BLOCK_BYTES // 8 * n_rows // max(1, n_values))
-    squares = np.zeros(n_rows)
-    for first in range(0, n_rows, step):
-        block = coef[first : first + step]
-        if sp.issparse(block):
-            lengths = np.diff(block.indptr)
-            values = block.data.astype(np.float64)
-            kept = np.flatnonzero(lengths)
-            if len(kept):
-                squares[first + kept] = np.add.reduceat(values * values, block.indptr[:-1][kept])
+    squares, first = np.zeros(coef.shape[0]), 0
+    for values, indptr in _row_blocks(coef):
+        values = np.square(values, dtype=np.float64)
+        if indptr is None:
+            last = first + len(values)
+            squares[first:last] = values.sum(axis=1)
         else:
-            squares[first : first + step] = np.square(block, dtype=np.float64).sum(axis=1)
+            last = first + len(indptr) - 1
+            kept = np.flatnonzero(np.diff(indptr))
+            if len(kept):
+                squares[first + kept] = np.add.reduceat(values, indptr[kept])
+        first = last
     return np.where(squares > 0.0, np.where(squares > 0.0, squares, 1.0) ** (-0.5 * q), 1.0)
+
+
+def _row_blocks(coef: Any) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]]:
+    """Blocks of rows: dense, or the values of CSR rows with their `indptr`; weights on disk come in their parts."""
+    if hasattr(coef, "row_parts"):
+        yield from coef.row_parts()
+        return
+    sparse = sp.issparse(coef)
+    step = max(1, BLOCK_BYTES // 8 * coef.shape[0] // max(1, coef.nnz if sparse else coef.size))
+    for first in range(0, coef.shape[0], step):
+        block = coef[first : first + step]
+        yield (block.data, block.indptr) if sparse else (block, None)
 
 
 def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:
