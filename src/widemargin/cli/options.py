@@ -253,6 +253,9 @@ OPTIONS: list[Option] = [
                "solver. All lead to the same optimum; auto takes the fastest.", shown="auto"),
     one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap of a label before pruning.",
                shown="0.001"),
+    one_vs_all("rank_scale", "--rank-scale", float, "Exponent q of the rank scale: labels are ranked by their scores "
+               "divided by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores.",
+               shown="0"),
     one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool,
                "Penalise the intercept like a weight; top-k always does."),
     Option("k", "--k -k", int, "Length of the shortlist to train for (top-k: classes; per-node: children).", "train",
