@@ -159,8 +159,12 @@ DAMAGES = {
         write_text('{"format": "x", "format": "widemargin model"}'),
         "key 'format' is repeated",
     ),
-    "future version": (set_field("format_version", 2), "format version 2, but this release reads version 1; load it"),
+    "future version": (
+        set_field("format_version", 3),
+        "format version 3, but this release reads versions 1 and 2; load it",
+    ),
     "version a string": (set_field("format_version", "1"), "format version '1'"),
+    "version zero": (set_field("format_version", 0), "format version 0"),
     "version true": (set_field("format_version", True), "format version True"),
     "unknown kind": (set_field("kind", "os.system"), "unknown kind 'os.system'; this release supports"),
     "kind a number": (set_field("kind", 3), "'kind'"),

@@ -259,6 +259,9 @@ OPTIONS: list[Option] = [
                "solver. All choices lead to the same optimum; 'auto' chooses the fastest.", shown="auto"),
     one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap that is allowed for a label, before "
                "pruning.", shown="0.001"),
+    one_vs_all("rank_scale", "--rank-scale", float, "Exponent q of the rank scale: labels are ranked by their scores "
+               "divided by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores.",
+               shown="0"),
     one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool, "Penalise the "
                "intercept like a weight; top-k always does this."),
     Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "

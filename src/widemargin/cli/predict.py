@@ -318,7 +318,8 @@ def predict_part(
             estimator, scorer = load_classifier(find_folder(model), verify=False), None  # the driver verified it
             if label_range is not None:
                 labels = slice(*label_range)
-                scorer = LinearScorer(estimator.coef_[labels], np.asarray(estimator.intercept_[labels]))
+                scale = estimator.label_scale_[labels] if hasattr(estimator, "label_scale_") else None
+                scorer = LinearScorer(estimator.coef_[labels], np.asarray(estimator.intercept_[labels]), scale=scale)
             _SCORERS[key] = estimator, scorer
         estimator, scorer = _SCORERS[key]
     estimator.n_jobs = n_threads

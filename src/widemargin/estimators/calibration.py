@@ -258,7 +258,7 @@ def _labels_of_rows(model: Any, X: Any, Y: Any, weights: Floats) -> Pairs:
     """Pairs of rows with their top labels, their true ones and sampled others, which stand for all the others."""
     Y = sp.csr_array(Y)
     n_rows, n_labels = Y.shape
-    best = model._ranked(X, min(n_labels, BEST_LABELS + SAMPLED_LABELS))[0]
+    best = model._ranked(X, min(n_labels, BEST_LABELS + SAMPLED_LABELS), model.scorer)[0]
     few = n_labels <= BEST_LABELS + SAMPLED_LABELS
     best = best if few else best[:, :BEST_LABELS]
     row = np.arange(n_rows, dtype=np.int64)

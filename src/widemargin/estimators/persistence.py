@@ -204,12 +204,15 @@ class Codec:
     def arrays(self, model: Any) -> dict[str, Any]:
         """The arrays that the model predicts from."""
         if not hasattr(model, "dual_coef_"):
-            return {"coef": model.coef_, "intercept": model.intercept_}
+            scale = {"label_scale": model.label_scale_} if hasattr(model, "label_scale_") else {}
+            return {"coef": model.coef_, "intercept": model.intercept_, **scale}
         rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
         return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
 
     def attributes(self, model: Any) -> dict[str, Any]:
         """Small fitted attributes, as JSON values."""
+        if hasattr(model, "label_scale_"):
+            return {"rank_scale": model.rank_scale_}
         return {"gamma": float(model.gamma_)} if hasattr(model, "dual_coef_") else {}
 
     def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,8 +230,21 @@ class Codec:
         model.intercept_ = checked_vector(state.arrays["intercept"], "intercept", length=n_outputs)
         if getattr(model, "kernel", "linear") == "linear":
             model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
+            if hasattr(model, "rank_scale"):
+                self.restore_rank_scale(model, state, n_outputs)
         else:
             self.restore_support(model, state, n_outputs)
+
+    def restore_rank_scale(self, model: Any, state: ModelState, n_outputs: int) -> None:
+        """Set `rank_scale_` and `label_scale_`; a ValueError unless they are numbers that can be factors of labels."""
+        q = state.attributes.get("rank_scale", 0.0)
+        if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q < np.inf:
+            raise ValueError(f"rank_scale is {q!r:.50}, not a number of at least 0")
+        model.rank_scale_ = float(q)
+        if q > 0.0:
+            model.label_scale_ = checked_vector(state.arrays["label_scale"], "label_scale", length=n_outputs)
+            if not (model.label_scale_ > 0.0).all():
+                raise ValueError("label_scale has factors that are not positive")
 
     def restore_support(self, model: Any, state: ModelState, n_outputs: int) -> None:
         """Set the arrays of a kernel model and `gamma_`; a ValueError unless they fit each other."""

@@ -11,6 +11,7 @@ depend on the batch. Work is done in blocks: only `decision_function`, dense by 
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -61,7 +62,7 @@ __all__ = [
 RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
-_SCORERS: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
+_SCORERS: WeakKeyDictionary[Any, dict[bool, tuple[tuple[Any, ...], Any]]] = WeakKeyDictionary()
 
 
 class _Lists(NamedTuple):
@@ -174,6 +175,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS
     calibration_: Calibration
     classes_: npt.NDArray[Any]
+    label_scale_: npt.NDArray[np.float64]
     normalize: bool
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
@@ -189,7 +191,8 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         self._refuse_dense(X.shape[0], self._n_scores(), "decision_function")
-        scores: npt.NDArray[np.float64] = self.scorer.scores(X, n_threads=self._n_threads())
+        scorer = self.scorer if self.kind_ == "multilabel" else self._unscaled()
+        scores: npt.NDArray[np.float64] = scorer.scores(X, n_threads=self._n_threads())
         return scores[:, 0] if self.kind_ == "binary" else scores
 
     def predict(self, X: Any) -> Any:
@@ -206,7 +209,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":
-            return self.classes_[self._ranked(X, 1)[0][:, 0]]
+            return self.classes_[self._ranked(X, 1, self._unscaled())[0][:, 0]]
         blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
         if not blocks:
             blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
@@ -245,7 +248,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         X = self._check_rows(X)
         n_labels = len(self.classes_)
         # One place more shows which lists end within a tie.
-        indices, scores = self._ranked(X, k + 1 if k < n_labels else k)
+        indices, scores = self._ranked(X, k + 1 if k < n_labels else k, self.scorer)
 
         def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
             found = self.scorer.scores(_safe_indexing(X, rows), n_threads=self._n_threads())
@@ -260,13 +263,13 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
         return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
-    def _ranked(self, X: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    def _ranked(self, X: Any, k: int, scorer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Indices and scores of the top k labels of checked rows."""
         if self.kind_ != "binary":
-            ranked: tuple[Any, Any] = self.scorer.top_k(X, k, n_threads=self._n_threads())
+            ranked: tuple[Any, Any] = scorer.top_k(X, k, n_threads=self._n_threads())
             return ranked
         # Two classes have the scores −s and s.
-        score = self.scorer.scores(X, n_threads=self._n_threads())[:, 0]
+        score = scorer.scores(X, n_threads=self._n_threads())[:, 0]
         indices, scores = np.full((len(score), k), -1, dtype=np.int64), np.full((len(score), k), -np.inf)
         top = (score > 0).astype(np.int64)
         for place, classes in enumerate((top, 1 - top)[:k]):
@@ -400,7 +403,15 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
 
     @property
     def scorer(self) -> Any:
-        """The scores of this model: an index over its weights, made again when they have changed.
+        """The scores by which this model ranks labels."""
+        return self._scorer(getattr(self, "label_scale_", None))
+
+    def _unscaled(self) -> Any:
+        """The scores of the problems that were solved, without a rank scale."""
+        return self._scorer(None) if hasattr(self, "label_scale_") else self.scorer
+
+    def _scorer(self, scale: npt.NDArray[np.float64] | None) -> Any:
+        """Scores with these factors of the labels: an index over the weights, made again when they have changed.
 
         Weights of a fit are read-only, so a change is a new array; arrays that can change in place are not trusted.
         """
@@ -415,16 +426,18 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             )
         for part in self._weight_arrays():
             if part.flags.writeable:
-                return self._linear_scorer()
-        cached = _SCORERS.get(self)
-        if cached is None or cached[0] is not self.coef_ or cached[1] is not self.intercept_:
-            cached = (self.coef_, self.intercept_, self._linear_scorer())
-            _SCORERS[self] = cached
-        cached[2].memory_limit_mb = self.memory_limit_mb
-        return cached[2]
+                return self._linear_scorer(scale)
+        indices = _SCORERS.setdefault(self, {})
+        made_of, index = indices.get(scale is None, ((), None))
+        arrays = (self.coef_, self.intercept_, scale)
+        if not made_of or any(map(operator.is_not, made_of, arrays)):
+            index = self._linear_scorer(scale)
+            indices[scale is None] = arrays, index
+        index.memory_limit_mb = self.memory_limit_mb
+        return index
 
-    def _linear_scorer(self) -> Any:
-        return LinearScorer(self.coef_, self.intercept_, memory_limit_mb=self.memory_limit_mb)
+    def _linear_scorer(self, scale: npt.NDArray[np.float64] | None) -> Any:
+        return LinearScorer(self.coef_, self.intercept_, scale=scale, memory_limit_mb=self.memory_limit_mb)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
@@ -512,7 +525,8 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """Which labels of a multi-label model are predicted, for a block of scores."""
         if hasattr(self, "calibration_"):
             return self.calibration_.of_labels(scores) > 0.5
-        return scores > 0
+        # a (s + 1) − 1 > a − 1 where s > 0
+        return scores > getattr(self, "label_scale_", 1.0) - 1.0
 
     def _refuse_dense(self, n_rows: int, n_labels: int, method: str) -> None:
         """A MemoryError if an array of that shape is above the limit."""
@@ -550,7 +564,16 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
                 f"explain requires scores that are sums over features, but this model has a kernel ({kernel}); train "
                 "with kernel='linear'"
             )
-        return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
+        weights, intercepts = (
+            weights_of_rows(self.coef_, outputs, features),
+            self.intercept_[outputs].astype(np.float64),
+        )
+        if not hasattr(self, "label_scale_"):
+            return weights, intercepts
+        # As the scores are computed: the products are rounded to the type of the weights.
+        scale = self.label_scale_[outputs]
+        scaled = (weights * scale[:, None]).astype(self.coef_.dtype).astype(np.float64)
+        return scaled, scale * (intercepts + 1.0) - 1.0
 
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)

@@ -23,7 +23,15 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.files import parse_json
-from widemargin.model_io.state import DTYPES, FILE_NAME, FORMAT_NAME, FORMAT_VERSION, MANIFEST, WORK_FOLDER, ModelState
+from widemargin.model_io.state import (
+    DTYPES,
+    FILE_NAME,
+    FORMAT_NAME,
+    MANIFEST,
+    READABLE_VERSIONS,
+    WORK_FOLDER,
+    ModelState,
+)
 
 __all__ = ["all_finite", "csr_problem", "decode_value", "describe_model", "read_model"]
 
@@ -151,13 +159,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
         _fail(path, "the file does not describe a widemargin model", remedy)
     version = content.get("format_version")
-    if version != FORMAT_VERSION or isinstance(version, bool):
+    if type(version) is not int or version not in READABLE_VERSIONS:
         remedy = "load it with the release of widemargin that wrote it, or a newer one"
-        _fail(
-            path,
-            f"the model has format version {version!r:.50}, but this release reads version {FORMAT_VERSION}",
-            remedy,
-        )
+        known = " and ".join(map(str, READABLE_VERSIONS))
+        _fail(path, f"the model has format version {version!r:.50}, but this release reads versions {known}", remedy)
     for name, types in _FIELDS.items():
         if not isinstance(content.get(name, ...), types):
             _fail(path, f"the field {name!r} is missing or has the wrong type")

@@ -14,10 +14,21 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["DTYPES", "FILE_NAME", "FORMAT_NAME", "FORMAT_VERSION", "MANIFEST", "WORK_FOLDER", "ModelState"]
+__all__ = [
+    "DTYPES",
+    "FILE_NAME",
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "READABLE_VERSIONS",
+    "WORK_FOLDER",
+    "ModelState",
+]
 
 FORMAT_NAME = "widemargin model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 2 has `rank_scale` and `label_scale` of one-vs-all."""
+READABLE_VERSIONS = (1, FORMAT_VERSION)
 MANIFEST = "model.json"
 WORK_FOLDER = ".widemargin-training"  # of a training that is not finished, inside the model folder
 HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table

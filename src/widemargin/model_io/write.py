@@ -394,6 +394,11 @@ class JoinedArray:
     shape: tuple[int, ...]
     parts: Parts
 
+    def row_parts(self) -> Iterator[tuple[npt.NDArray[Any], None]]:
+        """The parts as blocks of dense rows, as `JoinedCsr` gives its own."""
+        for part in self.parts():
+            yield part, None
+
     def write(self, file: BinaryIO) -> None:
         """Write the `.npy` file; a ValueError when the parts do not make up the shape."""
         dtype = self.dtype.newbyteorder("<")
@@ -436,3 +441,12 @@ class JoinedCsr:
     indices: JoinedArray
     indptr: npt.NDArray[Any]
     shape: tuple[int, int]
+
+    def row_parts(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """The values of each part with their own `indptr`; parts consist of whole rows."""
+        first = 0
+        for values in self.data.parts():
+            start = self.indptr[first]
+            last = int(np.searchsorted(self.indptr, start + len(values), side="right")) - 1
+            yield values, self.indptr[first : last + 1] - start
+            first = last

@@ -39,6 +39,7 @@ __all__ = [
     "csr_bytes",
     "csr_of",
     "drop_small",
+    "rank_scales",
     "saves_memory",
     "squared_norms",
 ]
@@ -63,6 +64,9 @@ class LinearScorer:
         Weights, float32 or float64, used without a copy when dense and C-contiguous. Finite.
     intercept : array-like of shape (n_labels,), optional
         Intercepts; zeros by default.
+    scale : ndarray of shape (n_labels,), optional
+        Positive factors a of a rank scale: the score of a label is a (s + 1) − 1 in place of s. The weights are
+        multiplied by a and rounded to their type once, in the copy that is made anyway for sparse ones.
     memory_limit_mb : float, default=256
         Bound on the work arrays; the result does not depend on it.
 
@@ -82,7 +86,14 @@ class LinearScorer:
     (array([[0, 2]]), array([[2. , 1.5]]))
     """
 
-    def __init__(self, coef: Any, intercept: npt.ArrayLike | None = None, *, memory_limit_mb: float = 256.0) -> None:
+    def __init__(
+        self,
+        coef: Any,
+        intercept: npt.ArrayLike | None = None,
+        *,
+        scale: FloatArray | None = None,
+        memory_limit_mb: float = 256.0,
+    ) -> None:
         coef = coef if sp.issparse(coef) else np.asarray(coef)
         if coef.ndim != 2:
             raise ValueError(f"coef must have shape (n_labels, n_features); got shape {coef.shape}")
@@ -96,12 +107,14 @@ class LinearScorer:
             )
         if not np.isfinite(offsets).all():
             raise ValueError("intercept contains NaN or infinity")
+        if scale is not None:
+            offsets = scale * (offsets + 1.0) - 1.0
         offsets = np.ascontiguousarray(offsets)
         if coef.dtype not in _FLOATS:
             coef = coef.astype(np.float64)
         self._filter: CandidateFilter | None = None
         if not sp.issparse(coef):
-            coef = np.ascontiguousarray(coef)
+            coef = np.ascontiguousarray(coef if scale is None else (coef * scale[:, None]).astype(coef.dtype))
             self._weights = _core.Weights(coef, offsets)
             self._filter = CandidateFilter(coef, offsets)
             return
@@ -109,6 +122,8 @@ class LinearScorer:
             _check_csr("coef", coef)
         # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
         columns = coef.tocsr().tocsc()
+        if scale is not None:
+            columns.data = (columns.data * scale[columns.indices]).astype(coef.dtype)
         indices, indptr = columns.indices, columns.indptr
         if indices.dtype not in _INTEGERS or indptr.dtype != indices.dtype:
             indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
@@ -523,6 +538,45 @@ def squared_norms(coef: Any) -> FloatArray:
     running = np.append(0.0, np.cumsum(coef.data.astype(np.float64) ** 2))
     squares: FloatArray = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
     return squares
+
+
+def rank_scales(coef: Any, q: float) -> FloatArray:
+    """a_j = ‖w_j‖^−q of every row of dense or CSR weights, 1 for rows of zeros, shape (n_outputs,).
+
+    The scale of a label depends on its own weights alone, bit for bit: labels that are trained in shards have the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.scores import rank_scales
+    >>> rank_scales(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(4)
+    array([0.4472, 1.    ])
+    """
+    squares, first = np.zeros(coef.shape[0]), 0
+    for values, indptr in _row_blocks(coef):
+        values = np.square(values, dtype=np.float64)
+        if indptr is None:
+            last = first + len(values)
+            squares[first:last] = values.sum(axis=1)
+        else:
+            last = first + len(indptr) - 1
+            kept = np.flatnonzero(np.diff(indptr))
+            if len(kept):
+                squares[first + kept] = np.add.reduceat(values, indptr[kept])
+        first = last
+    return np.where(squares > 0.0, np.where(squares > 0.0, squares, 1.0) ** (-0.5 * q), 1.0)
+
+
+def _row_blocks(coef: Any) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any] | None]]:
+    """Blocks of rows: dense, or the values of CSR rows with their `indptr`; weights on disk come in their parts."""
+    if hasattr(coef, "row_parts"):
+        yield from coef.row_parts()
+        return
+    sparse = sp.issparse(coef)
+    step = max(1, BLOCK_BYTES // 8 * coef.shape[0] // max(1, coef.nnz if sparse else coef.size))
+    for first in range(0, coef.shape[0], step):
+        block = coef[first : first + step]
+        yield (block.data, block.indptr) if sparse else (block, None)
 
 
 def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:

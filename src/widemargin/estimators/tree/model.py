@@ -348,10 +348,10 @@ class TreeLabelModel(LabelModel):
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
-    def _linear_scorer(self) -> Any:
+    def _linear_scorer(self, scale: Floats | None) -> Any:
         if isinstance(self.coef_, TreeWeights):
             return FactoredScorer(self.coef_, self.intercept_)
-        return super()._linear_scorer()
+        return super()._linear_scorer(scale)
 
     def _n_weights(self) -> int:
         coef = getattr(self, "coef_", None)
