@@ -1,0 +1,1 @@
+def near_copy_groups(): pass
