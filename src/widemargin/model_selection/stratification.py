@@ -86,7 +86,7 @@ def stratified_split(
 
 
 @with_shared_passages
-class StratifiedLabelKFold(BaseCrossValidator):  # type: ignore[misc]
+class StratifiedLabelKFold(BaseCrossValidator):
     """Cross-validation folds in which every label has its share of rows, for use as `cv` in scikit-learn.
 
     It does for several labels per row what scikit-learn's `StratifiedKFold` does for one, and keeps groups together if
@@ -227,7 +227,8 @@ def _balance(
     importance = 1.0 / np.maximum(1.0, LABEL_TOLERANCE * shares.min() * totals) ** 2
     squares = units.power(2)
     # The number of rows is as important as all labels of an average unit, but has its own tolerance.
-    of_labels = float((squares[:, :-1] @ importance[:-1]).mean()) or 1.0
+    importance[-1] = 0.0
+    of_labels = (squares @ importance).mean() or 1.0
     importance[-1] = of_labels / max(1.0, SIZE_TOLERANCE * np.sqrt(shares.min() * totals[-1])) ** 2
     step = squares @ importance  # a move has to pay for this: it changes two folds by the whole unit
     weighted = sparse.csr_array((data * importance[indices], indices, units.indptr), shape=units.shape)
